@@ -1,0 +1,104 @@
+"""Who is to blame is a type: the operator, a remote peer, the privacy budget.
+
+A broken invariant is none of these: it crashes (exit 70).  Each error carries the exit code that
+scripts rely on; see ``docs/operations.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Process exit codes of every ``dpgt`` verb."""
+
+    DONE = 0
+    CHECK_FAILED = 1
+    CONFIG = 2
+    REFUSED = 3
+    BUDGET = 4
+    STOPPED = 5
+    PEER_LOST = 6
+    BUG = 70
+
+
+class DpgtError(Exception):
+    """Base of the errors that end a command with one line and an exit code."""
+
+    exit_code: ExitCode = ExitCode.BUG
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a configuration: where it stands and what to do.
+
+    ``source`` is the file (or ``"command line"``), ``key`` the dotted key (``"graph.R"``, may be empty).
+    """
+
+    source: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}: {self.key}" if self.key else self.source
+        return f"{where}: {self.message}"
+
+
+class ConfigError(DpgtError):
+    """The operator's input is wrong.  Carries every problem found, not only the first."""
+
+    exit_code = ExitCode.CONFIG
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+    @classmethod
+    def one(cls, source: str, key: str, message: str) -> ConfigError:
+        """A ConfigError with a single problem."""
+        return cls([Problem(source, key, message)])
+
+
+class PeerError(DpgtError):
+    """A remote process broke the protocol, refused, or could not be reached.
+
+    ``grpc_status`` is the name of the gRPC status code answered to that peer, e.g. ``"PERMISSION_DENIED"``.
+    """
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, message: str, *, grpc_status: str = "FAILED_PRECONDITION") -> None:
+        self.grpc_status = grpc_status
+        super().__init__(message)
+
+
+class RefusedError(PeerError):
+    """A run was refused before it began; the message names who refused and why."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class PeerLost(PeerError):
+    """A peer was lost in mid-run."""
+
+    exit_code = ExitCode.PEER_LOST
+
+
+class BudgetReached(DpgtError):
+    """The privacy budget does not cover the next round: a clean stop."""
+
+    exit_code = ExitCode.BUDGET
+
+
+class Stopped(DpgtError):
+    """Somebody asked the run to stop, or interrupted it."""
+
+    exit_code = ExitCode.STOPPED
+
+
+class StoreError(DpgtError):
+    """The state directory cannot be read or written (disk full, torn file, foreign version)."""
+
+    exit_code = ExitCode.CONFIG

@@ -1,0 +1,269 @@
+"""Vocabulary of the seam: events come in, immutable effects go out, in order.
+
+Contracts (architecture.md), which every interpreter of effects must keep:
+
+1. A ``Persist`` is durable before any later ``Send`` of the same tuple, or of a later tuple, leaves.
+2. One ``DrawRelease`` per (run, agent, round): whatever was persisted is resent, never redrawn.
+3. Effects of one tuple are interpreted in order.
+4. Vectors that come in as events passed the one validation gate in ``wire``: inside, only assertions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+Stream = Literal["X", "Y"]
+STREAMS: tuple[Stream, Stream] = ("X", "Y")
+WireDtype = Literal["float64", "float32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The exact bytes of one released vector.
+
+    ``data``: little-endian ``dtype`` values, ``dimension * itemsize`` bytes.  ``sha256``: 32 bytes, of ``data``.
+    """
+
+    stream: Stream
+    k: int
+    dtype: WireDtype
+    dimension: int
+    data: bytes | memoryview = field(repr=False)
+    sha256: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Size of ``data`` in bytes."""
+        return len(self.data) if isinstance(self.data, bytes) else self.data.nbytes
+
+    def array(self) -> F64:
+        """The released values as float64, shape (dimension,): what neighbours and the agent itself mix."""
+        raw = np.frombuffer(self.data, dtype="<f8" if self.dtype == "float64" else "<f4")
+        return raw.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One charged release: appended before a byte leaves, never changed.
+
+    ``scale``: noise scale sigma (0 when the noise is off).  ``sensitivity``: the L1 shift Lemma 4 charges for this release
+    (None where no C is known).  ``cost``: cumulative epsilon by accountant name after this row (float("inf") allowed).
+    """
+
+    k: int
+    stream: Stream
+    mechanism: str
+    law: str
+    scale: float
+    sensitivity: float | None
+    sha256: bytes
+    cost: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One agent at the start of round ``k``: float64 arrays of shape (d,), never changed in place.
+
+    x_k = px + tx and y_k = p + t: the private parts px, p are small; tx, t are functions of the transcript
+    (privacy.md, section 6).  ``g`` is g_k, ``batch`` the indices it was sampled from (empty when there is no data set).
+    """
+
+    k: int
+    px: F64 = field(repr=False)
+    tx: F64 = field(repr=False)
+    p: F64 = field(repr=False)
+    t: F64 = field(repr=False)
+    g: F64 = field(repr=False)
+    batch: I64 = field(repr=False)
+
+    @property
+    def x(self) -> F64:
+        """x_k."""
+        return self.px + self.tx
+
+    @property
+    def y(self) -> F64:
+        """y_k."""
+        return self.p + self.t
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint."""
+
+    k: int
+    x: Payload
+    y: Payload
+    rows: tuple[LedgerRow, ...]
+    batch: I64 = field(repr=False)
+    checkpoint: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a state directory holds of an unfinished run: the last checkpoint and every record from its round on."""
+
+    checkpoint: State
+    records: tuple[RoundRecord, ...]
+
+
+# --- events of an agent -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run began: every agent registered.  ``go_through``: last round that may be released."""
+
+    go_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The barrier opened up to and including round ``through``."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllDurable:
+    """Every agent durably finished all rounds <= ``through``: their payloads may be dropped."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The coordinator or the operator asked for a stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorReceived:
+    """A neighbour's released vector, complete, validated."""
+
+    sender: int
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class GradientReady:
+    """g_k at the state's x_k: the mean over the sampled batch."""
+
+    k: int
+    g: F64 = field(repr=False)
+    batch: I64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseReady:
+    """x̆_k and y̆_k were drawn, once; rows are ready to be charged."""
+
+    k: int
+    x: Payload
+    y: Payload
+    rows: tuple[LedgerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The record of round ``k`` is durable."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerNeeds:
+    """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y."""
+
+    peer: int
+    x_from: int
+    y_from: int
+
+
+AgentEvent = (
+    Started | Go | AllDurable | StopRequested | VectorReceived | GradientReady | ReleaseReady | Persisted | PeerNeeds
+)
+
+
+# --- effects of an agent ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeGradient:
+    """Evaluate g_k at ``x``.  ``batch`` given: exactly these samples (replay); None: draw a fresh batch."""
+
+    k: int
+    x: F64 = field(repr=False)
+    batch: I64 | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawRelease:
+    """Draw the noise of round k once, encode x̆_k and y̆_k, make the ledger rows."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make ``record`` durable, then answer ``Persisted``."""
+
+    record: RoundRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these payloads of one round to one out-neighbour, in one message when they are small."""
+
+    peer: int
+    payloads: tuple[Payload, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Study or local metrics of x_{i,k}; never feeds back into the run."""
+
+    k: int
+    x: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDone:
+    """Tell the coordinator that round ``k`` is done here; rounds <= ``durable_through`` will not be asked for again."""
+
+    k: int
+    durable_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Payload bytes of rounds <= ``through`` may be dropped; hashes and ledger rows stay for ever."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFinal:
+    """Write x_{i,K+1} to x_final.npy and mark the run finished in the store."""
+
+    x: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The machine is done.  ``status``: "finished" | "stopped"."""
+
+    status: Literal["finished", "stopped"]
+    reason: str
+
+
+AgentEffect = (
+    ComputeGradient | DrawRelease | Persist | Send | Evaluate | ReportDone | Prune | SaveFinal | Finish
+)
