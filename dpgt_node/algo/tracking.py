@@ -1,0 +1,106 @@
+"""Algorithm 1, one agent, one round: the numbered equations as pure functions.
+
+    x_{k+1} = (1 - a_i) x_k + alpha sum_{j in N-_R,i} R[i][j] x̆_{j,k} - gamma y_k               (alg,1)
+    y_{k+1} = (1 - b_i) y_k + beta  sum_{j in N-_C,i} C[i][j] y̆_{j,k} + g_{k+1} - g_k           (alg,2)
+
+with a_i = alpha r_i, b_i = beta c_i.  The paper prints C_ji in the sum of (alg,2); its own compact form (eq8) and the
+conservation of sum_i y_i need C[i][j], the weight of the edge the value came over.
+
+Both states are kept as private part + transcript part (privacy.md, section 6): x = px + tx, y = p + t.  px and p start
+at x_0's and g_0's private part and see only gradients; tx and t are functions of released values alone, so noise need
+only cover the small parts and a neighbour that sends 1e16 cannot turn float64 rounding into a shift of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.algo.graph import Edge, Topology
+from dpgt_node.algo.schedule import Schedule
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParams:
+    """Everything agent ``index`` (0-based) needs to iterate; neighbours sorted by index, self-loops included."""
+
+    index: int
+    name: str
+    alpha: float
+    beta: float
+    gamma: float
+    a: float
+    b: float
+    in_R: tuple[Edge, ...]
+    in_C: tuple[Edge, ...]
+    out_R: tuple[int, ...]
+    out_C: tuple[int, ...]
+
+    @classmethod
+    def build(cls, topology: Topology, schedule: Schedule, i: int) -> AgentParams:
+        """a = alpha r_i and b = beta c_i must be in [0, 1) for the theory; 0 is legal (a root). Not checked here."""
+        return cls(
+            index=i,
+            name=topology.names[i],
+            alpha=schedule.alpha,
+            beta=schedule.beta,
+            gamma=schedule.gamma,
+            a=float(schedule.alpha * topology.r[i]),
+            b=float(schedule.beta * topology.c[i]),
+            in_R=topology.in_R(i),
+            in_C=topology.in_C(i),
+            out_R=topology.out_R(i),
+            out_C=topology.out_C(i),
+        )
+
+
+def step_x(
+    params: AgentParams, px: F64, tx: F64, p: F64, t: F64, received: Mapping[int, F64]
+) -> tuple[F64, F64]:
+    """(alg,1): the private and the transcript part of x_{k+1}.
+
+    ``px + tx`` = x_k, ``p + t`` = y_k, float64 (d,).  ``received[j]``: x̆_{j,k} of every j in ``params.in_R``, the
+    agent's own released value under its own index when it has a self-loop (other keys are ignored; a missing one is a
+    bug: KeyError).  Returns new arrays; inputs are left alone.
+    """
+    keep = 1.0 - params.a
+    px_next = keep * px
+    px_next -= params.gamma * p
+    tx_next = _mix(params.in_R, received, params.alpha, keep * tx)
+    tx_next -= params.gamma * t
+    return px_next, tx_next
+
+
+def step_y(
+    params: AgentParams, p: F64, t: F64, received: Mapping[int, F64], g: F64, g_next: F64
+) -> tuple[F64, F64]:
+    """(alg,2): the private and the transcript part of y_{k+1}.
+
+    ``p + t`` = y_k, ``g`` = g_k, ``g_next`` = g_{k+1}, float64 (d,).  ``received[j]``: y̆_{j,k} of every j in
+    ``params.in_C``, as in :func:`step_x`.  Returns new arrays; inputs are left alone.
+    """
+    keep = 1.0 - params.b
+    p_next = keep * p
+    p_next += g_next - g
+    t_next = _mix(params.in_C, received, params.beta, keep * t)
+    return p_next, t_next
+
+
+def _mix(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64) -> F64:
+    """``into += step * sum_j w_j v_j`` in ascending order of sender: arrival order would give other bits."""
+    if not edges:
+        return into
+    first, weight = edges[0]
+    total = weight * received[first]
+    scratch = np.empty_like(total)
+    for j, weight in edges[1:]:
+        np.multiply(received[j], weight, out=scratch)
+        total += scratch
+    total *= step
+    into += total
+    return into
