@@ -10,6 +10,7 @@ Contracts (architecture.md), which every interpreter of effects must keep:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -153,12 +154,17 @@ class VectorReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientReady:
-    """g_k at the state's x_k: the mean over the sampled batch."""
+class Advanced:
+    """Answer to ``Advance``: the state at the start of the next round, g and batch included."""
 
-    k: int
-    g: F64 = field(repr=False)
-    batch: I64 = field(repr=False)
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class FinalReady:
+    """Answer to ``AdvanceFinal``: x_{i,K+1}, the result of the run."""
+
+    x: F64 = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +193,43 @@ class PeerNeeds:
     y_from: int
 
 
+@dataclass(frozen=True, slots=True)
+class PeerGone:
+    """The stream to an out-neighbour broke: nothing is sent to it until it asks again."""
+
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSaved:
+    """x_final.npy is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """The coordinator has everything: no peer will ask for a payload again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A deadline passed; ``now_ns`` of the step says when."""
+
+
 AgentEvent = (
-    Started | Go | AllDurable | StopRequested | VectorReceived | GradientReady | ReleaseReady | Persisted | PeerNeeds
+    Started
+    | Go
+    | AllDurable
+    | StopRequested
+    | VectorReceived
+    | Advanced
+    | FinalReady
+    | ReleaseReady
+    | Persisted
+    | PeerNeeds
+    | PeerGone
+    | FinalSaved
+    | Dismissed
+    | Tick
 )
 
 
@@ -196,12 +237,25 @@ AgentEvent = (
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeGradient:
-    """Evaluate g_k at ``x``.  ``batch`` given: exactly these samples (replay); None: draw a fresh batch."""
+class Advance:
+    """Go from round k to k+1: x_{k+1} by (alg,1), g_{k+1} at it, y_{k+1} by (alg,2).
 
-    k: int
-    x: F64 = field(repr=False)
+    ``state`` None: make the state of round 0 (y_0 = g_0 at x_0).  ``x_in``, ``y_in``: released values by sender index.
+    ``batch`` given: exactly these samples (replay after a crash); None: draw a fresh batch.
+    """
+
+    state: State | None
+    x_in: Mapping[int, F64] = field(repr=False)
+    y_in: Mapping[int, F64] = field(repr=False)
     batch: I64 | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceFinal:
+    """x_{K+1} by (alg,1); g_{K+1} and y_{K+1} do not exist."""
+
+    state: State
+    x_in: Mapping[int, F64] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +278,24 @@ class Send:
 
     peer: int
     payloads: tuple[Payload, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """Read the stored bytes of round ``k`` and send them again to ``peer``."""
+
+    peer: int
+    k: int
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStall:
+    """Round ``k`` waits for these (sender, stream) pairs since ``since_ns``."""
+
+    k: int
+    missing: tuple[tuple[int, Stream], ...]
+    since_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,5 +337,16 @@ class Finish:
 
 
 AgentEffect = (
-    ComputeGradient | DrawRelease | Persist | Send | Evaluate | ReportDone | Prune | SaveFinal | Finish
+    Advance
+    | AdvanceFinal
+    | DrawRelease
+    | Persist
+    | Send
+    | Resend
+    | Evaluate
+    | ReportDone
+    | ReportStall
+    | Prune
+    | SaveFinal
+    | Finish
 )

@@ -1,0 +1,313 @@
+"""One agent as a state machine: no I/O, no clock, no entropy.
+
+Theory of operation.  The phases of a run, and what moves an agent from one to the next:
+
+    phase       waits for                          then
+    -----------------------------------------------------------------------------------------------
+    WAITING     Started                            Advance(None): x_0, g_0, y_0
+    COMPUTING   Advanced(state k)                  READY
+    READY       go_through >= k                    DrawRelease(k)
+    DRAWING     ReleaseReady(k)                    Persist(k)
+    PERSISTING  Persisted(k)                       Send(k) to every connected out-neighbour
+    EXCHANGING  round k of every in-neighbour      k < K: Advance, ReportDone(k); k = K: AdvanceFinal
+    FINAL       FinalReady, then FinalSaved        SaveFinal; ReportDone(K)
+    SERVING     Dismissed                          Finish
+    ENDED       nothing
+
+Replay after a crash walks the same table from the last checkpoint: a round that has a durable record skips
+READY, DRAWING and PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.
+
+A sender starts with nothing connected.  A receiver that opens or reopens its side asks by ``PeerNeeds`` for the first
+round it lacks of each stream; the sender resends stored bytes from there and goes on live.  With the receiver's inbox
+dropping exact copies this makes C edges exactly-once: a lost or doubled y̆ would break sum_i y_i for ever.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import numpy as np
+
+from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.protocol.inbox import Inbox
+from dpgt_node.protocol.types import (
+    I64,
+    Advance,
+    Advanced,
+    AdvanceFinal,
+    AgentEffect,
+    AgentEvent,
+    AllDurable,
+    Dismissed,
+    DrawRelease,
+    Evaluate,
+    FinalReady,
+    FinalSaved,
+    Finish,
+    Go,
+    Payload,
+    PeerGone,
+    PeerNeeds,
+    Persist,
+    Persisted,
+    Prune,
+    Recovered,
+    ReleaseReady,
+    ReportDone,
+    ReportStall,
+    Resend,
+    RoundRecord,
+    SaveFinal,
+    Send,
+    Started,
+    State,
+    StopRequested,
+    Stream,
+    Tick,
+    VectorReceived,
+)
+
+
+class Phase(Enum):
+    """Where an agent stands; see the table above."""
+
+    WAITING = auto()
+    COMPUTING = auto()
+    READY = auto()
+    DRAWING = auto()
+    PERSISTING = auto()
+    EXCHANGING = auto()
+    FINAL = auto()
+    SERVING = auto()
+    ENDED = auto()
+
+
+class AgentMachine:
+    """Algorithm 1 at one agent, driven by events.
+
+    ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W divides k.
+    ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).  ``stall_ns``: after how long a round
+    without its inputs is reported.  ``recovered``: what the state directory holds of this run.  ``finished``: x_final.npy is
+    already durable; the agent only serves its payloads until it is dismissed.
+    """
+
+    def __init__(
+        self,
+        params: AgentParams,
+        last_round: int,
+        *,
+        evaluate_every: int,
+        checkpoint_every: int = 1,
+        run_ahead: int = 1,
+        stall_ns: int = 60_000_000_000,
+        recovered: Recovered | None = None,
+        finished: bool = False,
+    ) -> None:
+        self._params = params
+        self._K = last_round
+        self._evaluate_every = evaluate_every
+        self._checkpoint_every = checkpoint_every
+        self._stall_ns = stall_ns
+        self._finished = finished
+        self._go_through = -1
+        self._phase = Phase.WAITING
+        self._state: State | None = recovered.checkpoint if recovered else None
+        self._records: dict[int, RoundRecord] = {r.k: r for r in recovered.records} if recovered else {}
+        self._released = max(self._records, default=-1)
+        self._durable_through = self._state.k - 1 if self._state else -1
+        if finished:
+            self._released = self._durable_through = last_round
+        start = last_round + 1 if finished else self.k
+        self._inbox = Inbox(
+            {"X": [j for j, _ in params.in_R], "Y": [j for j, _ in params.in_C]}, own=params.index, low=start, width=run_ahead
+        )
+        self._own: tuple[Payload, Payload] | None = None
+        self._connected: set[int] = set()
+        self._pruned = -1
+        self._exchange_since_ns = 0
+        self._deadline_ns: int | None = None
+        self._to_X = frozenset(j for j in params.out_R if j != params.index)
+        self._to_Y = frozenset(j for j in params.out_C if j != params.index)
+        self._peers = tuple(sorted(self._to_X | self._to_Y))
+
+    # --- what drivers may ask ---------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """The current phase."""
+        return self._phase
+
+    @property
+    def k(self) -> int:
+        """The round the agent is in: 0..K."""
+        return self._state.k if self._state else 0
+
+    @property
+    def released_through(self) -> int:
+        """The last round with a durable record; -1 before the first."""
+        return self._released
+
+    def window(self) -> tuple[int, int]:
+        """Rounds a neighbour's vector may carry now, inclusive; older ones are copies of what was mixed."""
+        return self._inbox.low, self._inbox.high
+
+    def needs(self, sender: int) -> tuple[int, int]:
+        """First round of X and of Y still lacking from ``sender``."""
+        return self._inbox.first_missing(sender, "X"), self._inbox.first_missing(sender, "Y")
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with ``Tick`` at the latest, None when nothing is timed."""
+        return self._deadline_ns
+
+    # --- the step ---------------------------------------------------------------------------------------------
+
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        """Take one event, return the effects in the order in which they must be carried out."""
+        if self._phase is Phase.ENDED:
+            return ()
+        out: list[AgentEffect] = []
+        match event:
+            case VectorReceived():
+                self._inbox.put(event.sender, event.payload)
+                self._try_mix(out)
+            case Go():
+                self._go_through = max(self._go_through, event.through)
+                self._try_draw(out)
+            case Advanced():
+                assert self._phase is Phase.COMPUTING
+                self._enter_round(event.state, out, now_ns)
+            case ReleaseReady():
+                assert self._phase is Phase.DRAWING and event.k == self.k
+                self._phase = Phase.PERSISTING
+                self._own = (event.x, event.y)
+                out.append(Persist(self._record(event)))
+            case Persisted():
+                assert self._phase is Phase.PERSISTING and event.k == self.k
+                self._after_persist(out, now_ns)
+            case PeerNeeds():
+                self._connected.add(event.peer)
+                self._resend(event, out)
+            case PeerGone():
+                self._connected.discard(event.peer)
+            case AllDurable():
+                if event.through > self._pruned:
+                    self._pruned = event.through
+                    out.append(Prune(event.through))
+            case Started():
+                self._start(event, out, now_ns)
+            case FinalReady():
+                assert self._phase is Phase.FINAL
+                out += [SaveFinal(event.x), Evaluate(self._K + 1, event.x)]
+            case FinalSaved():
+                self._phase = Phase.SERVING
+                self._durable_through = self._K
+                out.append(ReportDone(self._K, self._K))
+            case Dismissed():
+                assert self._phase is Phase.SERVING, "dismissed before the result was saved"
+                self._end(Finish("finished", "every agent finished"), out)
+            case StopRequested():
+                self._end(Finish("stopped", event.reason), out)
+            case Tick():
+                self._tick(out, now_ns)
+        return tuple(out)
+
+    def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
+        self._go_through = max(self._go_through, event.go_through)
+        if self._phase is not Phase.WAITING:
+            return  # the coordinator repeats Started when an agent rejoined
+        if self._finished:
+            self._phase = Phase.SERVING
+            out.append(ReportDone(self._K, self._K))
+        elif self._state is None:
+            self._phase = Phase.COMPUTING
+            out.append(Advance(None, {}, {}, None))
+        else:
+            self._enter_round(self._state, out, now_ns)
+
+    def _enter_round(self, state: State, out: list[AgentEffect], now_ns: int) -> None:
+        self._state = state
+        if state.k % self._evaluate_every == 0:
+            out.append(Evaluate(state.k, state.x))
+        record = self._records.pop(state.k, None)
+        if record is None:
+            self._phase = Phase.READY
+            self._try_draw(out)
+        else:
+            # Released before the crash: the stored bytes are the round's bytes, whatever happens now.
+            self._own = (record.x, record.y)
+            self._exchange(out, now_ns)
+
+    def _try_draw(self, out: list[AgentEffect]) -> None:
+        if self._phase is Phase.READY and self.k <= self._go_through:
+            assert self._state is not None and self.k > self._released, "a round is drawn once"
+            self._phase = Phase.DRAWING
+            out.append(DrawRelease(self._state))
+
+    def _record(self, event: ReleaseReady) -> RoundRecord:
+        assert self._state is not None
+        keep = event.k % self._checkpoint_every == 0
+        return RoundRecord(event.k, event.x, event.y, event.rows, self._state.batch, self._state if keep else None)
+
+    def _after_persist(self, out: list[AgentEffect], now_ns: int) -> None:
+        k = self.k
+        self._released = k
+        if k % self._checkpoint_every == 0:
+            self._durable_through = k - 1
+        for peer in self._peers:
+            if peer in self._connected:
+                out.append(Send(peer, self._for_peer(peer)))
+        self._exchange(out, now_ns)
+
+    def _for_peer(self, peer: int) -> tuple[Payload, ...]:
+        assert self._own is not None
+        x, y = self._own
+        return (*((x,) if peer in self._to_X else ()), *((y,) if peer in self._to_Y else ()))
+
+    def _exchange(self, out: list[AgentEffect], now_ns: int) -> None:
+        assert self._own is not None
+        self._phase = Phase.EXCHANGING
+        self._exchange_since_ns = now_ns
+        self._deadline_ns = now_ns + self._stall_ns
+        for payload in self._own:  # a self-loop mixes what was RELEASED
+            self._inbox.put_own(payload)
+        self._try_mix(out)
+
+    def _try_mix(self, out: list[AgentEffect]) -> None:
+        if self._phase is not Phase.EXCHANGING or not self._inbox.complete(self.k):
+            return
+        assert self._state is not None
+        self._deadline_ns = None
+        k = self.k
+        x_in, y_in = self._inbox.take("X"), self._inbox.take("Y")
+        self._inbox.advance(k + 1)
+        self._own = None
+        if k == self._K:
+            self._phase = Phase.FINAL
+            out.append(AdvanceFinal(self._state, x_in))
+            return
+        self._phase = Phase.COMPUTING
+        out += [ReportDone(k, self._durable_through), Advance(self._state, x_in, y_in, self._stored_batch(k + 1))]
+
+    def _stored_batch(self, k: int) -> I64 | None:
+        record = self._records.get(k)
+        return None if record is None else np.asarray(record.batch)
+
+    def _resend(self, event: PeerNeeds, out: list[AgentEffect]) -> None:
+        for k in range(min(event.x_from, event.y_from), self._released + 1):
+            streams: tuple[Stream, ...] = (
+                *(("X",) if event.peer in self._to_X and k >= event.x_from else ()),
+                *(("Y",) if event.peer in self._to_Y and k >= event.y_from else ()),
+            )
+            if streams:
+                out.append(Resend(event.peer, k, streams))
+
+    def _tick(self, out: list[AgentEffect], now_ns: int) -> None:
+        if self._deadline_ns is None or now_ns < self._deadline_ns:
+            return
+        self._deadline_ns = now_ns + self._stall_ns
+        out.append(ReportStall(self.k, self._inbox.missing(self.k), self._exchange_since_ns))
+
+    def _end(self, finish: Finish, out: list[AgentEffect]) -> None:
+        self._phase = Phase.ENDED
+        self._deadline_ns = None
+        out.append(finish)

@@ -1,0 +1,412 @@
+"""The coordinator as a state machine: registration, the round barrier, pause and stop.
+
+It counts rounds and never sees a released vector.  Phases:
+
+    phase       meaning                                        leaves by
+    ----------------------------------------------------------------------------------------------
+    GATHERING   not every agent has registered yet             the last AgentJoined: Start to all
+    RUNNING     rounds up to ``go_through`` may be released    Pause; every agent finished
+    PAUSED      the barrier stays shut, agents finish round k  Resume
+    STOPPING    Stop was sent, waiting for the agents to leave every stream gone, or the grace period
+    ENDED       Conclude was emitted                           -
+
+The barrier opens in blocks of W = ``barrier_every`` rounds: when every agent is done with round k, rounds up to
+k + W are released if k + 1 starts a block.  ``AllDurable(r)`` follows the slowest agent's durable round: up to there
+no agent will ever ask for a payload again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+from dpgt_node.errors import ExitCode
+from dpgt_node.protocol.types import AllDurable, Go, Tick
+
+
+class CoordinatorPhase(Enum):
+    """Where the run stands; see the table above."""
+
+    GATHERING = auto()
+    RUNNING = auto()
+    PAUSED = auto()
+    STOPPING = auto()
+    ENDED = auto()
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final exists."""
+
+    name: str
+    done: int
+    durable_through: int
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHeard:
+    """Any sign of life of an agent."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDone:
+    """An agent mixed round ``k``; it will not ask for payloads of rounds <= ``durable_through`` again."""
+
+    name: str
+    k: int
+    durable_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFinished:
+    """An agent's result is durable and its last report arrived."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGone:
+    """An agent's stream broke."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRefused:
+    """An enrolled agent refuses this run, or its copy of the run differs."""
+
+    name: str
+    reason: str
+    exit_code: ExitCode = ExitCode.REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailed:
+    """An agent ends in mid-run by its own fault (budget, divergence, full disk)."""
+
+    name: str
+    reason: str
+    exit_code: ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Shut the barrier."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """Open the barrier again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Stop the run for all."""
+
+    reason: str
+    exit_code: ExitCode = ExitCode.STOPPED
+
+
+CoordinatorEvent = (
+    AgentJoined
+    | AgentHeard
+    | AgentDone
+    | AgentFinished
+    | AgentGone
+    | AgentRefused
+    | AgentFailed
+    | PauseRequested
+    | ResumeRequested
+    | StopRun
+    | Tick
+)
+
+
+# --- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastStart:
+    """Tell every connected agent all addresses and how far the barrier is open; repeated when an agent rejoined."""
+
+    go_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Send this to every connected agent."""
+
+    message: Go | AllDurable
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastStop:
+    """Send Stop to every connected agent."""
+
+    reason: str
+    exit_code: ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Everything arrived: agents may exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """One line for the operator."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The run is over."""
+
+    status: Literal["finished", "stopped", "refused", "budget", "lost", "failed"]
+    exit_code: ExitCode
+    reason: str
+
+
+CoordinatorEffect = BroadcastStart | Broadcast | BroadcastStop | Dismiss | Warn | Conclude
+
+_STATUS: dict[ExitCode, Literal["stopped", "refused", "budget", "lost", "failed"]] = {
+    ExitCode.STOPPED: "stopped",
+    ExitCode.REFUSED: "refused",
+    ExitCode.CONFIG: "refused",
+    ExitCode.BUDGET: "budget",
+    ExitCode.PEER_LOST: "lost",
+}
+
+
+@dataclass(slots=True)
+class _Agent:
+    done: int = -1
+    durable: int = -1
+    connected: bool = False
+    finished: bool = False
+    heard_ns: int = 0
+
+
+class CoordinatorMachine:
+    """Barrier and life of a run.
+
+    ``agents``: names in row order.  ``last_round`` K.  ``liveness_ns``: without a sign of life for this long an agent counts as
+    lost; then ``on_agent_loss`` decides.  ``register_timeout_ns`` bounds the wait for the last agent, ``grace_ns`` the wait for
+    agents to leave after Stop.  ``wait_forever``-style silence is never silent: every wait names who is missing.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[str],
+        last_round: int,
+        *,
+        barrier_every: int,
+        register_timeout_ns: int,
+        liveness_ns: int,
+        on_agent_loss: Literal["wait", "stop"],
+        now_ns: int,
+        grace_ns: int = 10_000_000_000,
+    ) -> None:
+        self._agents = {name: _Agent() for name in agents}
+        self._K = last_round
+        self._every = barrier_every
+        self._liveness_ns = liveness_ns
+        self._on_loss = on_agent_loss
+        self._grace_ns = grace_ns
+        self._register_deadline_ns = now_ns + register_timeout_ns
+        self._stop_deadline_ns = 0
+        self._stop: tuple[str, ExitCode] | None = None
+        self._warned: set[str] = set()
+        self._go = -1
+        self._announced = -1
+        self.phase = CoordinatorPhase.GATHERING
+
+    # --- what drivers may ask ---------------------------------------------------------------------------------
+
+    @property
+    def k(self) -> int:
+        """The round the slowest agent is in: 0..K, K+1 when all are done."""
+        return min(a.done for a in self._agents.values()) + 1
+
+    @property
+    def go_through(self) -> int:
+        """The last round that may be released; -1 before the start."""
+        return self._go
+
+    @property
+    def all_durable_through(self) -> int:
+        """The last round every agent durably finished; -1 for none."""
+        return min(a.durable for a in self._agents.values())
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Who keeps the run from going on: absent agents while gathering, else the slowest ones."""
+        if self.phase is CoordinatorPhase.GATHERING:
+            return tuple(name for name, a in self._agents.items() if not a.connected)
+        slowest = self.k
+        return tuple(name for name, a in self._agents.items() if a.done + 1 == slowest and not a.finished)
+
+    def connected(self, name: str) -> bool:
+        """Whether the agent's stream is open."""
+        return self._agents[name].connected
+
+    def done(self, name: str) -> int:
+        """The agent's last finished round, -1 for none."""
+        return self._agents[name].done
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with ``Tick`` at the latest."""
+        match self.phase:
+            case CoordinatorPhase.GATHERING:
+                return self._register_deadline_ns
+            case CoordinatorPhase.RUNNING | CoordinatorPhase.PAUSED:
+                pending = [a.heard_ns for n, a in self._agents.items() if not a.finished and n not in self._warned]
+                return min(pending) + self._liveness_ns if pending else None
+            case CoordinatorPhase.STOPPING:
+                return self._stop_deadline_ns
+            case _:
+                return None
+
+    # --- the step ---------------------------------------------------------------------------------------------
+
+    def step(self, event: CoordinatorEvent, now_ns: int) -> tuple[CoordinatorEffect, ...]:
+        """Take one event, return the effects in the order in which they must be carried out."""
+        if self.phase is CoordinatorPhase.ENDED:
+            return ()
+        out: list[CoordinatorEffect] = []
+        match event:
+            case AgentDone():
+                agent = self._agents[event.name]
+                assert event.k <= self._go, "an agent ran past the barrier"
+                agent.done = max(agent.done, event.k)
+                agent.durable = max(agent.durable, event.durable_through)
+                self._heard(event.name, now_ns)
+                self._open(out)
+            case AgentHeard():
+                self._heard(event.name, now_ns)
+            case AgentJoined():
+                self._joined(event, out, now_ns)
+            case AgentFinished():
+                self._agents[event.name].finished = True
+                if all(a.finished for a in self._agents.values()):
+                    self._conclude(out, "finished", ExitCode.DONE, "every agent finished")
+            case AgentGone():
+                self._gone(event.name, out, now_ns)
+            case AgentRefused():
+                self._begin_stop(f"{event.name} refused: {event.reason}", event.exit_code, out, now_ns)
+            case AgentFailed():
+                self._begin_stop(f"{event.name}: {event.reason}", event.exit_code, out, now_ns)
+            case PauseRequested():
+                if self.phase is CoordinatorPhase.RUNNING:
+                    self.phase = CoordinatorPhase.PAUSED
+            case ResumeRequested():
+                if self.phase is CoordinatorPhase.PAUSED:
+                    self.phase = CoordinatorPhase.RUNNING
+                    self._open(out)
+            case StopRun():
+                self._begin_stop(event.reason, event.exit_code, out, now_ns)
+            case Tick():
+                self._tick(out, now_ns)
+        return tuple(out)
+
+    def _heard(self, name: str, now_ns: int) -> None:
+        self._agents[name].heard_ns = now_ns
+        self._warned.discard(name)
+
+    def _joined(self, event: AgentJoined, out: list[CoordinatorEffect], now_ns: int) -> None:
+        agent = self._agents[event.name]
+        agent.connected = True
+        agent.finished = agent.finished or event.finished
+        # A restarted coordinator learns the barrier's place from the agents; a restarted agent may report less than it
+        # had announced, because it replays from its checkpoint: what it announced stays true.
+        agent.done = max(agent.done, event.done)
+        agent.durable = max(agent.durable, event.durable_through)
+        self._heard(event.name, now_ns)
+        if self.phase is CoordinatorPhase.GATHERING:
+            if all(a.connected for a in self._agents.values()):
+                self.phase = CoordinatorPhase.RUNNING
+                furthest = max(a.done for a in self._agents.values())
+                self._go = min(self._K, max(self._block_end(self.k), furthest))
+                out.append(BroadcastStart(self._go))
+        elif self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
+            out.append(BroadcastStart(self._go))
+            if self._announced >= 0:
+                out.append(Broadcast(AllDurable(self._announced)))
+        elif self._stop is not None:
+            out.append(BroadcastStop(*self._stop))
+
+    def _block_end(self, k: int) -> int:
+        """Last round of the barrier block that holds round ``k``."""
+        return (k // self._every + 1) * self._every - 1
+
+    def _open(self, out: list[CoordinatorEffect]) -> None:
+        durable = self.all_durable_through
+        if durable > self._announced:
+            self._announced = durable
+            out.append(Broadcast(AllDurable(durable)))
+        if self.phase is not CoordinatorPhase.RUNNING:
+            return
+        through = min(self._K, self._block_end(self.k))
+        if through > self._go:
+            self._go = through
+            out.append(Broadcast(Go(through)))
+
+    def _gone(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
+        self._agents[name].connected = False
+        if self.phase is CoordinatorPhase.STOPPING:
+            if not any(a.connected for a in self._agents.values()):
+                self._finish_stop(out)
+        elif not self._agents[name].finished:
+            out.append(Warn(f"{name} left at round {self._agents[name].done + 1}"))
+
+    def _tick(self, out: list[CoordinatorEffect], now_ns: int) -> None:
+        match self.phase:
+            case CoordinatorPhase.GATHERING if now_ns >= self._register_deadline_ns:
+                missing = ", ".join(self.waiting_for())
+                self._begin_stop(f"never registered: {missing}", ExitCode.REFUSED, out, now_ns)
+            case CoordinatorPhase.RUNNING | CoordinatorPhase.PAUSED:
+                self._check_liveness(out, now_ns)
+            case CoordinatorPhase.STOPPING if now_ns >= self._stop_deadline_ns:
+                self._finish_stop(out)
+            case _:
+                pass
+
+    def _check_liveness(self, out: list[CoordinatorEffect], now_ns: int) -> None:
+        for name, agent in self._agents.items():
+            silent_ns = now_ns - agent.heard_ns
+            if agent.finished or silent_ns < self._liveness_ns or name in self._warned:
+                continue
+            self._warned.add(name)
+            message = f"{name} gave no sign of life for {silent_ns / 1e9:.1f} s, in round {agent.done + 1}"
+            if self._on_loss == "stop":
+                self._begin_stop(message, ExitCode.PEER_LOST, out, now_ns)
+                return
+            out.append(Warn(f"{message}; waiting for it (on_agent_loss = wait)"))
+
+    def _begin_stop(self, reason: str, code: ExitCode, out: list[CoordinatorEffect], now_ns: int) -> None:
+        if self.phase is CoordinatorPhase.STOPPING:
+            return
+        self.phase = CoordinatorPhase.STOPPING
+        self._stop = (reason, code)
+        self._stop_deadline_ns = now_ns + self._grace_ns
+        out.append(BroadcastStop(reason, code))
+        if not any(a.connected for a in self._agents.values()):
+            self._finish_stop(out)
+
+    def _finish_stop(self, out: list[CoordinatorEffect]) -> None:
+        assert self._stop is not None
+        reason, code = self._stop
+        self.phase = CoordinatorPhase.ENDED
+        out.append(Conclude(_STATUS.get(code, "failed"), code, reason))
+
+    def _conclude(self, out: list[CoordinatorEffect], status: Literal["finished"], code: ExitCode, reason: str) -> None:
+        self.phase = CoordinatorPhase.ENDED
+        out += [Dismiss(), Conclude(status, code, reason)]
