@@ -1,0 +1,142 @@
+"""``metrics.csv``: one row an agent and evaluation, appended while the run goes on.
+
+Row k is x_{i,k} before round k's release; epsilon is what the agent has spent after round k-1.  An infinite value is
+``inf``, a value that does not apply (or is not a number) is an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from dpgt_node.errors import ConfigError
+
+METRICS_FILE = "metrics.csv"
+Accountant = Literal["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"]
+ACCOUNTANTS: tuple[Accountant, ...] = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRow:
+    """One line of ``metrics.csv``; the fields, in order, are its columns.
+
+    ``k``: 0..K+1.  ``wall_seconds``: since round 0 began.  Losses in nats, accuracies in [0, 1], ``grad_norm`` the L2
+    norm of the local gradient, ``consensus_error`` = sqrt(mean_i ||x_i - mean x||^2), the epsilons cumulative.
+    None: not applicable, or not shown to whoever wrote the row.
+    """
+
+    agent: str
+    k: int
+    wall_seconds: float | None = None
+    loss_train: float | None = None
+    accuracy_train: float | None = None
+    accuracy_test: float | None = None
+    grad_norm: float | None = None
+    consensus_error: float | None = None
+    epsilon_lemma5: float | None = None
+    epsilon_corrected: float | None = None
+    epsilon_tight: float | None = None
+    epsilon_amplified: float | None = None
+    epsilon_zcdp: float | None = None
+    epsilon_gdp: float | None = None
+
+
+COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(MetricsRow))
+
+
+class MetricsStore:
+    """Appends to ``OUT/metrics.csv``; a continued run goes on in the same file.
+
+    Every :meth:`append` is flushed, so a reader sees whole batches.  A line torn by a crash is cut off on opening.
+    Raises :class:`ConfigError` when the file that is there has other columns.
+    """
+
+    def __init__(self, out_dir: Path) -> None:
+        self.path = out_dir / METRICS_FILE
+        out_dir.mkdir(parents=True, exist_ok=True)
+        fresh = not self.path.exists() or not _cut_torn_line(self.path)
+        if not fresh:
+            with self.path.open(encoding="utf-8", newline="") as file:
+                if tuple(next(csv.reader(file), ())) != COLUMNS:
+                    message = f"has other columns than this version writes ({', '.join(COLUMNS)}); move it away"
+                    raise ConfigError.one(str(self.path), "", message)
+        self._file = self.path.open("a", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        if fresh:
+            self._writer.writerow(COLUMNS)
+            self._file.flush()
+
+    def append(self, rows: Iterable[MetricsRow]) -> None:
+        """Write ``rows`` and flush them to the operating system."""
+        self._writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        """The store itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Close the file."""
+        self.close()
+
+    @staticmethod
+    def read(out_dir: Path) -> tuple[MetricsRow, ...]:
+        """All whole rows of ``OUT/metrics.csv``, in file order; () when there is none.
+
+        A row that was written again after a restart (same agent and k) replaces the earlier one.  Columns that the
+        file lacks are None.  Raises :class:`ConfigError` naming file and line for a cell that is not a number.
+        """
+        path = out_dir / METRICS_FILE
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
+        whole = text[: text.rfind("\n") + 1]
+        found: dict[tuple[str, int], MetricsRow] = {}
+        reader = csv.DictReader(io.StringIO(whole, newline=""))
+        for record in reader:
+            try:
+                row = _parse(record)
+            except (KeyError, TypeError, ValueError) as error:
+                where = f"line {reader.line_num}"
+                raise ConfigError.one(str(path), where, f"is not a metrics row ({error})") from error
+            found[row.agent, row.k] = row
+        return tuple(found.values())
+
+
+def _cell(value: str | int | float | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        # repr round-trips exactly; NaN has no meaning a reader could use.
+        return "" if math.isnan(value) else repr(float(value))
+    return str(value)
+
+
+def _parse(record: dict[str, str]) -> MetricsRow:
+    values = {name: float(text) for name in COLUMNS[2:] if (text := record.get(name))}
+    return MetricsRow(record["agent"], int(record["k"]), **values)
+
+
+def _cut_torn_line(path: Path) -> bool:
+    """Truncate ``path`` behind its last newline; False when nothing is left."""
+    with path.open("r+b") as file:
+        data = file.read()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            file.truncate(whole)
+            os.fsync(file.fileno())
+        return whole > 0

@@ -1,0 +1,209 @@
+"""``summary.json``: the result of a run as one value, written atomically and read back.
+
+JSON holds no NaN or Infinity: infinite is the string ``"inf"``, not applicable is ``null``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError
+
+SUMMARY_FILE = "summary.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Epsilon:
+    """What one agent's whole transcript costs, by accountant; ``inf`` without noise, None where none applies."""
+
+    lemma5: float | None = None
+    corrected: float | None = None
+    tight: float | None = None
+    amplified: float | None = None
+    zcdp: float | None = None
+    gdp: float | None = None
+
+    @classmethod
+    def of(cls, costs: Mapping[str, float | None]) -> Epsilon:
+        """From a ledger's cost by accountant name; names it lacks are None."""
+        return cls(**{f.name: costs.get(f.name) for f in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSummary:
+    """One agent's result, of x_{i,K+1}.
+
+    ``accuracy_test`` in [0, 1] and ``loss_train`` are None in local runs and where they do not apply.
+    ``releases``: payloads made durable, 2(K+1) in a whole run.  ``bytes_sent``: bytes of payload put on the wire.
+    """
+
+    name: str
+    accuracy_test: float | None
+    loss_train: float | None
+    epsilon: Epsilon
+    releases: int | None
+    bytes_sent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySummary:
+    """What the epsilons mean: adjacency in words, C in L1 per sample, whether clipping enforces it, the noise law."""
+
+    adjacency: str
+    C: float | None
+    clip_l1: float | None
+    clip_l2: float | None
+    enforced: bool
+    delta: float
+    law: str
+
+    @classmethod
+    def of(cls, run: RunConfig) -> PrivacySummary:
+        """The privacy section of ``run``."""
+        p = run.privacy
+        return cls(adjacency(run), p.adjacency, p.clip_l1, p.clip_l2, p.enforced, p.delta, run.noise.law)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All of ``summary.json``.
+
+    ``status``: "done", "stopped", "budget", "peer-lost", "failed", or "unfinished" (no summary was written).
+    ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
+    keystream, else None (and then left out of the file).
+    """
+
+    name: str
+    run_id: str
+    status: str
+    method: str
+    mechanism: str
+    rounds: int
+    seconds: float | None
+    rounds_per_second: float | None
+    consensus_error: float | None
+    privacy: PrivacySummary
+    agents: tuple[AgentSummary, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    keystream: str | None = None
+
+
+def adjacency(run: RunConfig) -> str:
+    """The relation between two data sets that every epsilon of ``run`` is about, in words."""
+    p = run.privacy
+    if p.adjacency is not None:
+        return f"replace-one, per-sample gradients differ by at most C = {p.adjacency:g} in L1 (Definition 3)"
+    if p.clip_l2 is not None:
+        return f"replace-one, per-sample gradients differ by at most {2 * p.clip_l2:g} in L2"
+    return "replace-one; no bound C on per-sample gradients is known (Definition 3)"
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, Python and the libraries that decide the bits; absent packages are left out."""
+    found = {"python": platform.python_version()}
+    for name, package in (("dpgt_node", "dpgt-node"), ("numpy", "numpy"), ("grpcio", "grpcio"), ("scipy", "scipy"),
+                          ("protobuf", "protobuf"), ("cryptography", "cryptography")):  # fmt: skip
+        try:
+            found[name] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def to_json(value: object) -> Any:
+    """``value`` as JSON data: dataclasses and mappings to dicts, infinite to "inf" / "-inf", NaN to None."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return float(value) if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [to_json(item) for item in value]
+    return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}  # type: ignore[arg-type]
+
+
+def write_summary(out_dir: Path, summary: Summary) -> Path:
+    """Write ``OUT/summary.json`` atomically (a reader sees the old file or the whole new one); returns its path."""
+    data = to_json(summary)
+    if summary.keystream is None:
+        del data["keystream"]
+    path = out_dir / SUMMARY_FILE
+    write_atomically(path, json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in UTF-8: durable first under a temporary name, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_summary(out_dir: Path) -> Summary | None:
+    """``OUT/summary.json``; None when there is none.  Raises :class:`ConfigError` naming the file and the key."""
+    path = out_dir / SUMMARY_FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
+    try:
+        return Summary(
+            name=str(data["name"]),
+            run_id=str(data["run_id"]),
+            status=str(data["status"]),
+            method=str(data["method"]),
+            mechanism=str(data["mechanism"]),
+            rounds=int(data["rounds"]),
+            seconds=_number(data["seconds"]),
+            rounds_per_second=_number(data["rounds_per_second"]),
+            consensus_error=_number(data["consensus_error"]),
+            privacy=_privacy(data["privacy"]),
+            agents=tuple(_agent(item) for item in data["agents"]),
+            versions={str(key): str(value) for key, value in data["versions"].items()},
+            keystream=data.get("keystream"),
+        )
+    except KeyError as error:
+        raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError.one(str(path), "", f"is not a summary of a run: {error}") from error
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _privacy(data: Mapping[str, Any]) -> PrivacySummary:
+    return PrivacySummary(
+        str(data["adjacency"]), _number(data["C"]), _number(data["clip_l1"]), _number(data["clip_l2"]),
+        bool(data["enforced"]), float(data["delta"]), str(data["law"]),
+    )  # fmt: skip
+
+
+def _agent(data: Mapping[str, Any]) -> AgentSummary:
+    epsilon = {str(key): _number(value) for key, value in data["epsilon"].items()}
+    releases, sent = data["releases"], data["bytes_sent"]
+    return AgentSummary(
+        str(data["name"]), _number(data["accuracy_test"]), _number(data["loss_train"]), Epsilon.of(epsilon),
+        None if releases is None else int(releases), None if sent is None else int(sent),
+    )  # fmt: skip

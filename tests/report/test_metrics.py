@@ -1,0 +1,103 @@
+"""metrics.csv: columns of the contract, exact round trip, continued and torn files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgt_node.errors import ConfigError
+from dpgt_node.report.metrics import ACCOUNTANTS, COLUMNS, MetricsRow, MetricsStore
+
+CONTRACT = (
+    "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
+    "epsilon_lemma5,epsilon_corrected,epsilon_tight,epsilon_amplified,epsilon_zcdp,epsilon_gdp"
+)
+ROW = MetricsRow("agent-1", 0, 0.125, 2.302585092994046, None, 0.1, None, 0.0, math.inf)
+
+
+def write(out: Path, *rows: MetricsRow) -> None:
+    with MetricsStore(out) as store:
+        store.append(rows)
+
+
+def test_columns_are_the_contract() -> None:
+    assert ",".join(COLUMNS) == CONTRACT
+    assert COLUMNS[8:] == tuple(f"epsilon_{name}" for name in ACCOUNTANTS)
+
+
+def test_file_text_inf_and_empty(tmp_path: Path) -> None:
+    write(tmp_path, ROW, replace(ROW, k=10, loss_train=math.nan))
+    assert (tmp_path / "metrics.csv").read_text() == (
+        f"{CONTRACT}\n"
+        "agent-1,0,0.125,2.302585092994046,,0.1,,0.0,inf,,,,,\n"
+        "agent-1,10,0.125,,,0.1,,0.0,inf,,,,,\n"
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            MetricsRow,
+            st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0")),
+            st.integers(0, 10**6),
+            *[st.none() | st.floats(allow_nan=False)] * 12,
+        ),
+        unique_by=lambda row: (row.agent, row.k),
+    )
+)
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[MetricsRow]) -> None:
+    out = tmp_path_factory.mktemp("csv")
+    write(out, *rows)
+    assert MetricsStore.read(out) == tuple(rows)
+
+
+def test_rows_are_visible_before_close(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+    store.append([ROW])
+    assert MetricsStore.read(tmp_path) == (ROW,)
+    store.close()
+    store.close()
+
+
+def test_continued_run_appends_and_the_later_row_counts(tmp_path: Path) -> None:
+    write(tmp_path, ROW, replace(ROW, k=10))
+    again = replace(ROW, k=10, loss_train=1.0)
+    write(tmp_path, again)
+    assert MetricsStore.read(tmp_path) == (ROW, again)
+    assert (tmp_path / "metrics.csv").read_text().count("agent,k,") == 1
+
+
+def test_torn_last_line_is_cut(tmp_path: Path) -> None:
+    write(tmp_path, ROW)
+    path = tmp_path / "metrics.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"agent-1,10,0.2")
+    assert MetricsStore.read(tmp_path) == (ROW,)
+    write(tmp_path, replace(ROW, k=10))
+    assert MetricsStore.read(tmp_path) == (ROW, replace(ROW, k=10))
+    path.write_bytes(b"agent,k")  # torn in the header
+    write(tmp_path, ROW)
+    assert path.read_bytes() == whole
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert MetricsStore.read(tmp_path) == ()
+
+
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("agent,k,loss\na,0,1\n")
+    with pytest.raises(ConfigError, match="other columns"):
+        MetricsStore(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["agent-1,x,1.0,,,,,,,,,,,", "agent-1,0,one,,,,,,,,,,,", "agent-1"])
+def test_bad_cell_names_file_and_line(tmp_path: Path, line: str) -> None:
+    (tmp_path / "metrics.csv").write_text(f"{CONTRACT}\n{line}\n")
+    with pytest.raises(ConfigError, match=r"metrics\.csv: line 2: is not a metrics row"):
+        MetricsStore.read(tmp_path)
