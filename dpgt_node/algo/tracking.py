@@ -43,7 +43,7 @@ class AgentParams:
 
     @classmethod
     def build(cls, topology: Topology, schedule: Schedule, i: int) -> AgentParams:
-        """a = alpha r_i and b = beta c_i must be in [0, 1) for the theory; 0 is legal (a root). Not checked here."""
+        """Agent i's part of a run.  a = alpha r_i, b = beta c_i: [0, 1) in the theory (0: a root); not checked here."""
         return cls(
             index=i,
             name=topology.names[i],
