@@ -1,0 +1,84 @@
+# Everything `make` installs goes into $(VENV); versions are pinned by constraints.txt.
+#   make demo    set up what is needed, then `dpgt demo`       (more: make demo ARGS="--iterations 50 --out DIR")
+#   make test    set up what is needed, then the default tests (more: make test ARGS="-k graph")
+#   make help    all targets
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+ARGS    ?=
+
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help setup setup-dev demo test e2e hosts long bench lint format proto clean
+
+help: ## this list
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
+
+# ---------------------------------------------------------------- set-up, once
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) on this machine. Install Python 3.11 or newer, or say which one: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); Python 3.11 or newer is needed. Say which one: make PYTHON=/path/to/python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) cannot make virtual environments (no venv or ensurepip). On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@echo "Setting up $(VENV) (first time only) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# setuptools comes from the constraints too, hence no build isolation: the same set-up gives the same versions tomorrow.
+$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing dpgt-node and what it needs (about a minute) ..."
+	@$(PIP) install -qq -c constraints.txt setuptools
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "Installing what tests and lint need ..."
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.core ## the virtual environment with dpgt in it
+setup-dev: $(VENV)/.dev ## the same with what tests and lint need
+
+# ---------------------------------------------------------------- use
+demo: $(VENV)/.core ## five agents train on handwritten digits on this machine
+	@$(BIN)/dpgt demo $(ARGS)
+
+# ---------------------------------------------------------------- tests; tests/conftest.py says what the tiers are
+test: $(VENV)/.dev ## the default suite
+	$(PYTEST) -n $(WORKERS) --dist loadgroup $(ARGS)
+
+e2e: $(VENV)/.dev ## only the tests with real processes
+	$(PYTEST) -m e2e $(ARGS)
+
+hosts: $(VENV)/.dev ## hosts as network namespaces: Linux, root, iproute2
+	@deploy/two-hosts/run.sh --can-run
+	$(PYTEST) -m hosts $(ARGS)
+
+long: $(VENV)/.dev ## tests that take minutes
+	$(PYTEST) -m long -o faulthandler_timeout=3600 $(ARGS)
+
+bench: $(VENV)/.dev ## performance figures; run it on an idle machine
+	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)
+
+# ---------------------------------------------------------------- lint
+lint: $(VENV)/.dev ## style, types, import contracts, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m dpgt_node.wire.generate --check
+
+format: $(VENV)/.dev ## put the sources into their standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(VENV)/.dev ## regenerate dpgt_node/wire/gen from proto/
+	$(BIN)/python -m dpgt_node.wire.generate
+
+clean: ## remove what make made
+	@test ! -e $(VENV)/.created || rm -rf $(VENV)
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find dpgt_node tests -name __pycache__ -prune -exec rm -rf {} +
