@@ -152,7 +152,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """A whole RUN.toml, resolved: names, per-agent tuples and matrices instead of shorthands."""
+    """A whole RUN.toml, resolved: names, per-agent tuples and matrices instead of shorthands.
+
+    ``base`` is the folder of the run file, for relative data paths; it is no part of the run's identity.
+    """
 
     name: str
     algorithm: Algorithm
@@ -164,6 +167,7 @@ class RunConfig:
     privacy: Privacy = Privacy()
     evaluate: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
+    base: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def n(self) -> int:
@@ -200,7 +204,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """A whole NODE.toml.  Addresses are ``HOST:PORT``; relative paths were resolved against the file's folder."""
+    """A whole NODE.toml.  Addresses are ``HOST:PORT``; relative paths were resolved against the file's folder.
+
+    ``shard`` counts from 1, as in agent-1: the i-th part of the partition.  Without ``shard`` and ``data_path`` the
+    agent takes the part of its own row.
+    """
 
     name: str
     run: Path

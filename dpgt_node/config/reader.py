@@ -1,0 +1,260 @@
+"""Reads TOML tables with types, ranges and suggestions, and collects every problem instead of stopping at the first.
+
+After a problem a getter returns a placeholder of the right type: the caller goes on reading, and raises once at the
+end.  ``Section.ok`` tells which keys may take part in a check across keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dpgt_node.errors import ConfigError, Problem
+
+MAX_FILE_BYTES = 64_000_000
+
+Word = TypeVar("Word", bound=str)
+
+
+def read_bytes(path: Path, source: str, key: str = "") -> bytes:
+    """The whole file, at most 64 MB; ConfigError names ``source`` and ``key`` when it cannot be read."""
+    try:
+        if path.is_dir():
+            raise ConfigError.one(source, key, f"{path} is a folder, not a file" if key else "is a folder, not a file")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError.one(source, key, f"{path.name} is larger than {MAX_FILE_BYTES // 1_000_000} MB")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        where = f" {path}" if key else ""
+        raise ConfigError.one(source, key, f"cannot read{where}: {reason}") from error
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 text file; ConfigError names it."""
+    raw = read_bytes(path, str(path))
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError.one(str(path), "", f"is not UTF-8 text (byte {error.start})") from error
+
+
+def parse_toml(text: str, source: str) -> dict[str, object]:
+    """The TOML document; ConfigError gives line and column of a syntax error."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ConfigError.one(source, "", "not valid TOML: nested too deeply") from error
+    except ValueError as error:
+        raise ConfigError.one(source, "", f"not valid TOML: {error}") from error
+
+
+def show(value: object) -> str:
+    """A short, one-line picture of a value for a message."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        text = '"' + value.encode("unicode_escape").decode("ascii")[:60] + '"'
+    elif isinstance(value, int) and abs(value) >= 10**18:
+        text = "an integer beyond 10^18"  # str() of a huge integer can itself fail
+    elif isinstance(value, Mapping):
+        text = "a table"
+    elif isinstance(value, (list, tuple)):
+        text = f"a list of {len(value)}"
+    elif isinstance(value, (int, float)):
+        text = repr(value)
+    else:
+        text = f"a {type(value).__name__}"
+    return text
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``'; did you mean "x"?'``, or nothing when no known word is close."""
+    lowered = {item.lower(): item for item in known}
+    close = difflib.get_close_matches(word[:100].lower(), lowered, n=1, cutoff=0.6)
+    return f'; did you mean "{lowered[close[0]]}"?' if close else ""
+
+
+def bad_number(
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> str | None:
+    """Why ``value`` is not a finite number in the range, or None.  A boolean is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"must be a number, not {show(value)}"
+    try:
+        number = float(value)
+    except OverflowError:
+        return "is too large"
+    if not math.isfinite(number):
+        return f"must be finite, not {number}"
+    if above is not None and not number > above:
+        return f"must be > {above:g}, not {show(value)}"
+    if at_least is not None and not number >= at_least:
+        return f"must be >= {at_least:g}, not {show(value)}"
+    if below is not None and not number < below:
+        return f"must be < {below:g}, not {show(value)}"
+    if at_most is not None and not number <= at_most:
+        return f"must be <= {at_most:g}, not {show(value)}"
+    return None
+
+
+class Section:
+    """One table of a file.  ``prefix`` is its dotted name; problems go to the list shared by the whole file."""
+
+    def __init__(
+        self, values: Mapping[str, object], source: str, prefix: str, problems: list[Problem], *, silent: bool = False
+    ) -> None:
+        self.source = source
+        self.prefix = prefix
+        self._values = values
+        self._problems = problems
+        self._known: dict[str, None] = {}
+        self._failed: set[str] = set()
+        # A section that is missing or of the wrong type was reported once; its keys are not reported again.
+        self._silent = silent
+
+    def _dotted(self, key: str) -> str:
+        return f"{self.prefix}.{key}" if self.prefix else key
+
+    def problem(self, key: str, message: str) -> None:
+        """Record a problem with ``key`` (``""``: the section itself)."""
+        self._failed.add(key.split("[", 1)[0])
+        if not self._silent:
+            self._problems.append(Problem(self.source, self._dotted(key) if key else self.prefix, message))
+
+    def ok(self, *keys: str) -> bool:
+        """Whether none of ``keys`` had a problem so far, so that a check across keys makes sense."""
+        return not self._silent and not self._failed.intersection(keys)
+
+    def has(self, key: str) -> bool:
+        """Whether the file gives ``key``; also makes it a known key."""
+        self._known[key] = None
+        return key in self._values
+
+    def get(self, key: str) -> object:
+        """The raw value, None when absent."""
+        self._known[key] = None
+        return self._values.get(key)
+
+    def _missing(self, key: str, default: object) -> bool:
+        if self.has(key):
+            return False
+        if default is None:
+            self.problem(key, "is missing")
+        return True
+
+    def integer(self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int = 2**53) -> int:
+        """An integer in [at_least, at_most]; required when ``default`` is None."""
+        if self._missing(key, default):
+            return at_least if default is None else default
+        value = self._values[key]
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.problem(key, f"must be an integer, not {show(value)}")
+        elif value < at_least:
+            self.problem(key, f"must be >= {at_least}, not {show(value)}")
+        elif value > at_most:
+            self.problem(key, f"must be <= {at_most}, not {show(value)}")
+        else:
+            return value
+        return at_least
+
+    def number(
+        self,
+        key: str,
+        default: float | None = None,
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        below: float | None = None,
+        at_most: float | None = None,
+    ) -> float:
+        """A finite float in the range (an integer is taken as float); required when ``default`` is None."""
+        if self._missing(key, default):
+            return 1.0 if default is None else default
+        value = self._values[key]
+        why = bad_number(value, above=above, at_least=at_least, below=below, at_most=at_most)
+        if why is not None or not isinstance(value, (int, float)):
+            self.problem(key, why or "must be a number")
+            return 1.0
+        return float(value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A non-empty string without control characters, at most 4,096 characters."""
+        if self._missing(key, default):
+            return default or ""
+        value = self._values[key]
+        if not isinstance(value, str):
+            self.problem(key, f"must be a string, not {show(value)}")
+        elif not value.strip() or not value.isprintable() or len(value) > 4096:
+            self.problem(key, "must be 1 to 4096 printable characters")
+        else:
+            return value
+        return default or ""
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool):
+            return value
+        self.problem(key, f"must be true or false, not {show(value)}")
+        return default
+
+    def choice(
+        self, key: str, choices: tuple[Word, ...], default: Word | None = None, *, planned: Sequence[str] = ()
+    ) -> Word:
+        """One of ``choices``.  A word of ``planned`` is known but refused: it is not in this version."""
+        if self._missing(key, default):
+            return choices[0] if default is None else default
+        value = self._values[key]
+        for word in choices:
+            if value == word:
+                return word
+        self.problem(key, bad_word(value, choices, planned))
+        return choices[0]
+
+    def section(self, key: str, *, required: bool = False) -> Section:
+        """The sub-table ``key``; an empty one when it is absent."""
+        dotted = self._dotted(key)
+        value = self._values.get(key)
+        silent = self._silent
+        self._known[key] = None
+        if key not in self._values:
+            if required:
+                self.problem(key, f"section [{dotted}] is missing")
+                silent = True
+            return Section({}, self.source, dotted, self._problems, silent=silent)
+        if not isinstance(value, Mapping):
+            self.problem(key, f"must be a section [{dotted}], not {show(value)}")
+            return Section({}, self.source, dotted, self._problems, silent=True)
+        return Section(value, self.source, dotted, self._problems, silent=silent)
+
+    def done(self, explain: Mapping[str, str] | None = None) -> None:
+        """Report every key nobody asked for; ``explain`` has better messages for some of them."""
+        for key in self._values:
+            if key not in self._known:
+                fallback = f"unknown key{suggestion(key, self._known)}"
+                self.problem(_printable(key), (explain or {}).get(key, fallback))
+
+
+def _printable(key: str) -> str:
+    return key if key and key.isprintable() and len(key) <= 100 else show(key)
+
+
+def bad_word(value: object, choices: Sequence[str], planned: Sequence[str] = ()) -> str:
+    """Why ``value`` is none of ``choices``."""
+    available = ", ".join(f'"{word}"' for word in choices)
+    if isinstance(value, str) and value in planned:
+        return f"{show(value)} is not in this version (available: {available})"
+    hint = suggestion(value, choices) if isinstance(value, str) else ""
+    return f"must be one of {available}, not {show(value)}{hint}"
