@@ -1,0 +1,184 @@
+"""The words and number formats that the report and the terminal share: labels, warnings, privacy statement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import median
+
+from dpgt_node.config.model import NoiseStream, RunConfig
+from dpgt_node.report.metrics import ACCOUNTANTS, Accountant
+from dpgt_node.report.summary import AgentSummary, Summary
+
+LEMMA5 = "Lemma 5 (paper; conditional)"
+ACCOUNTANT_LABELS: dict[Accountant, str] = {
+    "lemma5": LEMMA5,
+    "corrected": "Lemma 4 corrected (pure)",
+    "tight": "tight (pure)",
+    "amplified": "tight, amplified by sampling (pure)",
+    "zcdp": "zero-concentrated (epsilon, delta)",
+    "gdp": "Gaussian (epsilon, delta)",
+}
+WHY_CONDITIONAL = (
+    "Lemma 5 is the paper's accountant and no guarantee as it stands: from round 1 on, the private points of two "
+    "adjacent data sets differ, so all m sampled gradients differ and not only one; Lemma 4 drops that term, and there "
+    "is a counterexample that satisfies every assumption of the paper."
+)
+STUDY = (
+    "Study metrics: accuracy, loss and consensus error are computed from private states and are outside the guarantee."
+)
+NOISE_OFF = "The noise is off: every epsilon is infinite and nothing is hidden."
+TEST_KEYSTREAM = "Test keystream: the noise can be recomputed by anybody who knows the key; nothing is hidden."
+# Where e^epsilon is beyond 20,000: an observer who sees the transcript may be as good as certain.
+LARGE_EPSILON = 10.0
+
+
+def warnings_for(run: RunConfig, keystream: str | None = None) -> tuple[str, ...]:
+    """What must be said in red about ``run``: test keystream, noise off, study metrics."""
+    found = (
+        (keystream is not None, TEST_KEYSTREAM),
+        (noise_off(run), NOISE_OFF),
+        (run.evaluate.metrics == "study", STUDY),
+    )
+    return tuple(text for applies, text in found if applies)
+
+
+def noise_off(run: RunConfig) -> bool:
+    """Whether the run adds no noise at all."""
+    return run.noise.multiplier == 0
+
+
+def enforcement(summary: Summary) -> str:
+    """How C is known, in one phrase."""
+    privacy = summary.privacy
+    if privacy.enforced:
+        return "enforced: every per-sample gradient is clipped"
+    return "no C: every epsilon is null" if privacy.C is None else "declared, not enforced"
+
+
+def privacy_line(summary: Summary) -> str:
+    """Adjacency, how C is known and the noise law, in one line."""
+    privacy = summary.privacy
+    return f"Privacy: {privacy.adjacency}; {enforcement(summary)}; {privacy.law} noise, mechanism {summary.mechanism}."
+
+
+def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
+    """What the run's epsilons promise and what they do not, one paragraph an item, as plain text."""
+    found = [
+        "Each agent's epsilon is its own: local differential privacy of everything that agent released, all rounds of "
+        "both streams, against an observer of every message and whatever its neighbours do."
+    ]
+    if noise_off(run):
+        found.append(NOISE_OFF)
+    largest = largest_epsilon(summary, "lemma5")
+    if largest is not None:
+        found.append(WHY_CONDITIONAL)
+        if LARGE_EPSILON <= largest < math.inf:
+            found.append(
+                f"An epsilon of {epsilon(largest)} promises next to nothing even where it holds: values up to about 1 "
+                f"are strong, values above {LARGE_EPSILON:g} weak.  It is printed as it is."
+            )
+    elif summary.mechanism not in ("paper", "published-point"):
+        found.append("Lemma 5 does not cover this mechanism, so its epsilon is null.")
+    if summary.privacy.enforced:
+        found.append(
+            "Clipping enforces the bound on every per-sample gradient and biases the gradients: Assumption 2(ii) of "
+            "the paper, hence Theorems 1 to 3, no longer apply literally."
+        )
+    elif summary.privacy.C is not None:
+        found.append("C was declared and is not enforced: should one gradient exceed it, no epsilon here holds.")
+    else:
+        found.append("No bound C is known, so there is no sensitivity and every epsilon is null.")
+    if run.evaluate.metrics == "study":
+        found.append(STUDY + "  They are for study on data that need no protection.")
+    if summary.keystream is not None:
+        found.append(TEST_KEYSTREAM)
+    return tuple(found)
+
+
+def worst_agent(agents: Iterable[AgentSummary]) -> AgentSummary | None:
+    """The agent of lowest test accuracy; without accuracies the one of largest loss; None without either."""
+    agents = tuple(agents)
+    accurate = [agent for agent in agents if agent.accuracy_test is not None]
+    if accurate:
+        return min(accurate, key=lambda agent: agent.accuracy_test or 0.0)
+    lossy = [agent for agent in agents if agent.loss_train is not None]
+    return max(lossy, key=lambda agent: agent.loss_train or 0.0, default=None)
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of the values that are there."""
+    there = [value for value in values if value is not None]
+    return median(there) if there else None
+
+
+def largest_epsilon(summary: Summary, accountant: Accountant) -> float | None:
+    """The largest epsilon of any agent; None when no agent has one."""
+    values = (getattr(agent.epsilon, accountant) for agent in summary.agents)
+    return max((value for value in values if value is not None), default=None)
+
+
+def accountants_with_values(summary: Summary) -> tuple[Accountant, ...]:
+    """Accountants under which some agent has an epsilon; Lemma 5 always, so that its absence shows."""
+    return tuple(a for a in ACCOUNTANTS if a == "lemma5" or largest_epsilon(summary, a) is not None)
+
+
+def noise_scale(stream: NoiseStream | None) -> str:
+    """The scales of one stream: one number, or their range over the agents."""
+    if stream is None:
+        return "none"
+    low, high = min(stream.values), max(stream.values)
+    text = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return text if stream.kind == "constant" else f"exponent {text}"
+
+
+def epsilon(value: float | None) -> str:
+    """``48,210`` · ``12.35`` · ``1.23e+17`` · ``infinite``; a dash where none applies."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "infinite"
+    if value >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """``digits`` significant digits; a dash where there is no value."""
+    if value is None or math.isnan(value):
+        return "–"
+    return "infinite" if math.isinf(value) else f"{value:.{digits}g}"
+
+
+def accuracy(value: float | None) -> str:
+    """A fraction with three decimals, ``0.861``; a dash where there is no value."""
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def percent(value: float | None) -> str:
+    """``86.1 %``, with a no-break space; a dash where there is no value."""
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}\u00a0%"
+
+
+def size(count: int | None) -> str:
+    """Bytes in decimal units, ``2.09 MB``; a dash where there is no value."""
+    if count is None:
+        return "–"
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g}\u00a0{unit}"
+        value /= 1000
+    return f"{value:.3g}\u00a0TB"
+
+
+def duration(seconds: float | None) -> str:
+    """``2.4 s`` · ``3 min 20 s`` · ``2 h 05 min``; a dash where there is no value."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
