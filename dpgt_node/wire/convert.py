@@ -1,0 +1,380 @@
+"""Messages <-> protobuf bytes.  Every decoder validates sizes, ranges and enums and raises only PeerError.
+
+Encoders raise ValueError for a message that the other side would refuse: that is a bug here, not there.
+Free text is cut to its limit instead, because it may quote somebody else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpgt_node.wire import messages as m
+from dpgt_node.wire.fields import (
+    MAX_DIMENSION,
+    MAX_SAMPLES,
+    MAX_TEXT,
+    RUN_ID_BYTES,
+    STATE,
+    address_field,
+    bytes_field,
+    cut,
+    hex_field,
+    json_field,
+    malformed,
+    name_field,
+    no_nan,
+    parse,
+    real_field,
+    require,
+    round_field,
+    shown,
+    text_field,
+)
+from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
+
+_REFUSALS: tuple[m.RefusalKind, ...] = ("policy", "run-hash", "identity", "version", "data", "other")
+_ACTIONS: tuple[m.Action, ...] = ("pause", "resume", "stop")
+
+
+def _enum_name(value: str) -> str:
+    return value.upper().replace("-", "_")
+
+
+def _kind(value: int) -> m.RefusalKind:
+    require(1 <= value <= len(_REFUSALS), f"refusal kind {value} is unknown")
+    return _REFUSALS[value - 1]
+
+
+# --- shared parts -------------------------------------------------------------------------------------------------
+
+
+def _epsilon_pb(epsilon: Mapping[str, float | None]) -> coordinator_pb2.Epsilon:
+    unknown = epsilon.keys() - set(m.ACCOUNTANTS)
+    if unknown:
+        raise ValueError(f"unknown accountants {sorted(unknown)}")
+    return coordinator_pb2.Epsilon(**{name: no_nan(value) for name, value in epsilon.items()})
+
+
+def _epsilon(message: coordinator_pb2.Epsilon) -> dict[str, float | None]:
+    return {name: real_field(message, name, 0.0) for name in m.ACCOUNTANTS}
+
+
+def _metrics_pb(v: m.MetricsReport) -> coordinator_pb2.Metrics:
+    return coordinator_pb2.Metrics(
+        round=v.k,
+        loss_train=no_nan(v.loss_train),
+        accuracy_train=no_nan(v.accuracy_train),
+        accuracy_test=no_nan(v.accuracy_test),
+        grad_norm=no_nan(v.grad_norm),
+        epsilon=_epsilon_pb(v.epsilon),
+    )
+
+
+def _metrics(p: coordinator_pb2.Metrics) -> m.MetricsReport:
+    return m.MetricsReport(
+        k=p.round,
+        loss_train=real_field(p, "loss_train"),
+        accuracy_train=real_field(p, "accuracy_train", 0.0, 1.0),
+        accuracy_test=real_field(p, "accuracy_test", 0.0, 1.0),
+        grad_norm=real_field(p, "grad_norm", 0.0),
+        epsilon=_epsilon(p.epsilon),
+    )
+
+
+# --- agent to coordinator -----------------------------------------------------------------------------------------
+
+
+def encode_agent_message(v: m.AgentMessage) -> bytes:
+    """Bytes of one message of an agent on Join."""
+    pb = coordinator_pb2
+    match v:
+        case m.Done():
+            done = pb.Done(round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent)
+            return pb.AgentMessage(done=done).SerializeToString()
+        case m.Heartbeat():
+            message = pb.AgentMessage(heartbeat=pb.Heartbeat())
+        case m.MetricsReport():
+            message = pb.AgentMessage(metrics=_metrics_pb(v))
+        case m.Register():
+            register = pb.Register(
+                protocol_version=v.protocol_version, package_version=v.package_version, name=v.name,
+                run_sha256=v.run_sha256, run_json=v.run_json, advertise=v.advertise, samples=v.samples,
+                dimension=v.dimension, shape_sha256=v.shape_sha256, last_durable_round=v.last_durable_round,
+                finished=v.finished, run_id=v.run_id, instance=v.instance,
+            )  # fmt: skip
+            message = pb.AgentMessage(register=register)
+        case m.Ready():
+            message = pb.AgentMessage(ready=pb.Ready())
+        case m.FinishedReport():
+            finished = pb.Finished(
+                status=v.status, releases=v.releases, bytes_sent=v.bytes_sent, x_final_sha256=v.x_final_sha256,
+                epsilon=_epsilon_pb(v.epsilon), metrics=_metrics_pb(v.metrics),
+            )  # fmt: skip
+            message = pb.AgentMessage(finished=finished)
+        case m.Refusal():
+            message = pb.AgentMessage(refusal=pb.Refusal(kind=_enum_name(v.kind), reason=cut(v.reason)))
+        case m.Failed():
+            message = pb.AgentMessage(failed=pb.Failed(exit_code=v.exit_code, message=cut(v.message)))
+    return message.SerializeToString()
+
+
+def _done(p: coordinator_pb2.Done) -> m.Done:
+    return m.Done(p.round, round_field(p.durable_through, "durable_through", -1), p.bytes_sent)
+
+
+def _register(p: coordinator_pb2.Register) -> m.Register:
+    samples = p.samples if p.HasField("samples") else None
+    require(p.protocol_version >= 1, "Register without a protocol version")
+    require(samples is None or 1 <= samples <= MAX_SAMPLES, f"samples {samples} is out of range")
+    require(1 <= p.dimension <= MAX_DIMENSION, f"dimension {p.dimension} is out of range")
+    return m.Register(
+        name=name_field(p.name, "name"),
+        run_sha256=hex_field(p.run_sha256, "run_sha256"),
+        run_json=json_field(p.run_json, "run_json"),
+        advertise=address_field(p.advertise, "advertise"),
+        samples=samples,
+        dimension=p.dimension,
+        shape_sha256=hex_field(p.shape_sha256, "shape_sha256"),
+        last_durable_round=round_field(p.last_durable_round, "last_durable_round", -1),
+        finished=p.finished,
+        run_id=bytes_field(p.run_id, "run_id", 0, RUN_ID_BYTES),
+        instance=bytes_field(p.instance, "instance", 16),
+        package_version=text_field(p.package_version, "package_version", 1, 64),
+        protocol_version=p.protocol_version,
+    )
+
+
+def _finished(p: coordinator_pb2.Finished) -> m.FinishedReport:
+    require(p.status in ("finished", "stopped"), f"status {shown(p.status)} is neither finished nor stopped")
+    return m.FinishedReport(
+        status="finished" if p.status == "finished" else "stopped",
+        releases=p.releases,
+        bytes_sent=p.bytes_sent,
+        x_final_sha256=bytes_field(p.x_final_sha256, "x_final_sha256", 32 if p.status == "finished" else 0),
+        epsilon=_epsilon(p.epsilon),
+        metrics=_metrics(p.metrics),
+    )
+
+
+def _failed(p: coordinator_pb2.Failed) -> m.Failed:
+    require(1 <= p.exit_code <= 255, f"exit code {p.exit_code} is out of range")
+    return m.Failed(p.exit_code, text_field(p.message, "message", 1))
+
+
+_AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
+    "done": _done,
+    "metrics": _metrics,
+    "heartbeat": lambda _: m.Heartbeat(),
+    "register": _register,
+    "ready": lambda _: m.Ready(),
+    "finished": _finished,
+    "refusal": lambda p: m.Refusal(_kind(p.kind), text_field(p.reason, "reason", 1)),
+    "failed": _failed,
+}
+
+
+def decode_agent_message(data: bytes) -> m.AgentMessage:
+    """One message of an agent on Join; PeerError if it is malformed, out of range or of an unknown kind."""
+    message = parse(coordinator_pb2.AgentMessage, data, "message of an agent")
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise malformed("message of an agent of unknown kind; is the other side a newer version?")
+    return _AGENT[kind](getattr(message, kind))
+
+
+# --- coordinator to agent -----------------------------------------------------------------------------------------
+
+
+def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
+    """Bytes of one message of the coordinator on Join."""
+    pb = coordinator_pb2
+    match v:
+        case m.GoMessage():
+            return pb.CoordinatorMessage(go=pb.Go(through=v.through)).SerializeToString()
+        case m.AllDurableMessage():
+            message = pb.CoordinatorMessage(all_durable=pb.AllDurable(through=v.through))
+        case m.Heartbeat():
+            message = pb.CoordinatorMessage(heartbeat=pb.Heartbeat())
+        case m.Welcome():
+            welcome = pb.Welcome(
+                run_id=v.run_id, run_sha256=v.run_sha256, run_json=v.run_json, go_through=v.go_through,
+                protocol_version=v.protocol_version, package_version=v.package_version,
+            )  # fmt: skip
+            message = pb.CoordinatorMessage(welcome=welcome)
+        case m.Refused():
+            message = pb.CoordinatorMessage(refused=pb.Refused(kind=_enum_name(v.kind), reason=cut(v.reason)))
+        case m.Start():
+            message = pb.CoordinatorMessage(start=pb.Start(peers=dict(v.peers), go_through=v.go_through))
+        case m.StopMessage():
+            message = pb.CoordinatorMessage(stop=pb.Stop(reason=cut(v.reason), exit_code=v.exit_code))
+        case m.Goodbye():
+            message = pb.CoordinatorMessage(goodbye=pb.Goodbye())
+    return message.SerializeToString()
+
+
+def _welcome(p: coordinator_pb2.Welcome) -> m.Welcome:
+    require(p.protocol_version >= 1, "Welcome without a protocol version")
+    return m.Welcome(
+        run_id=bytes_field(p.run_id, "run_id", RUN_ID_BYTES),
+        run_sha256=hex_field(p.run_sha256, "run_sha256"),
+        run_json=json_field(p.run_json, "run_json"),
+        go_through=round_field(p.go_through, "go_through", -1),
+        package_version=text_field(p.package_version, "package_version", 1, 64),
+        protocol_version=p.protocol_version,
+    )
+
+
+def _start(p: coordinator_pb2.Start) -> m.Start:
+    peers = {
+        name_field(name, "peer"): address_field(address, f"address of {name}") for name, address in p.peers.items()
+    }
+    return m.Start(peers, round_field(p.go_through, "go_through", -1))
+
+
+def _stop(p: coordinator_pb2.Stop) -> m.StopMessage:
+    require(p.exit_code <= 255, f"exit code {p.exit_code} is out of range")
+    return m.StopMessage(text_field(p.reason, "reason", 1), p.exit_code)
+
+
+_COORDINATOR: dict[str, Callable[[Any], m.CoordinatorMessage]] = {
+    "go": lambda p: m.GoMessage(p.through),
+    "all_durable": lambda p: m.AllDurableMessage(round_field(p.through, "through", -1)),
+    "heartbeat": lambda _: m.Heartbeat(),
+    "welcome": _welcome,
+    "refused": lambda p: m.Refused(_kind(p.kind), text_field(p.reason, "reason", 1)),
+    "start": _start,
+    "stop": _stop,
+    "goodbye": lambda _: m.Goodbye(),
+}
+
+
+def decode_coordinator_message(data: bytes) -> m.CoordinatorMessage:
+    """One message of the coordinator on Join; PeerError if it is malformed, out of range or of an unknown kind."""
+    message = parse(coordinator_pb2.CoordinatorMessage, data, "message of the coordinator")
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise malformed("message of the coordinator of unknown kind; is the other side a newer version?")
+    return _COORDINATOR[kind](getattr(message, kind))
+
+
+# --- agent to agent -----------------------------------------------------------------------------------------------
+
+
+def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
+    """Bytes of one reply on Exchange."""
+    pb = agent_pb2
+    match v:
+        case m.Received():
+            message = pb.ExchangeReply(received=pb.Received(round_through=v.round_through))
+        case m.Resume():
+            resume = pb.Resume(receiver=v.receiver, run_id=v.run_id, x_from=v.x_from, y_from=v.y_from)
+            message = pb.ExchangeReply(resume=resume)
+    return message.SerializeToString()
+
+
+def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
+    """One reply on Exchange; PeerError if it is malformed or of an unknown kind."""
+    message = parse(agent_pb2.ExchangeReply, data, "reply of an agent")
+    kind = message.WhichOneof("kind")
+    if kind == "received":
+        return m.Received(message.received.round_through)
+    if kind == "resume":
+        p = message.resume
+        return m.Resume(
+            name_field(p.receiver, "receiver"), bytes_field(p.run_id, "run_id", RUN_ID_BYTES), p.x_from, p.y_from
+        )
+    raise malformed("reply of an agent of unknown kind; is the other side a newer version?")
+
+
+# --- operators ----------------------------------------------------------------------------------------------------
+
+
+def encode_upload_reply(v: m.UploadReply) -> bytes:
+    """Bytes of the answer to Upload."""
+    return coordinator_pb2.UploadReply(vectors=v.vectors).SerializeToString()
+
+
+def decode_upload_reply(data: bytes) -> m.UploadReply:
+    """The answer to Upload; PeerError if it is malformed."""
+    return m.UploadReply(parse(coordinator_pb2.UploadReply, data, "upload reply").vectors)
+
+
+def encode_status_request(_: m.StatusRequest) -> bytes:
+    """Bytes of a status request."""
+    return coordinator_pb2.StatusRequest().SerializeToString()
+
+
+def decode_status_request(data: bytes) -> m.StatusRequest:
+    """A status request; PeerError if it is malformed."""
+    parse(coordinator_pb2.StatusRequest, data, "status request")
+    return m.StatusRequest()
+
+
+def encode_status_reply(v: m.StatusReply) -> bytes:
+    """Bytes of a status reply."""
+    agents = [
+        coordinator_pb2.AgentStatus(
+            name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
+            accuracy_test=no_nan(a.accuracy_test), epsilon_lemma5=no_nan(a.epsilon_lemma5),
+        )
+        for a in v.agents
+    ]  # fmt: skip
+    return coordinator_pb2.StatusReply(
+        state=v.state, round=v.k, iterations=v.K, run_id=v.run_id, name=v.name, rounds_per_second=v.rounds_per_second,
+        agents=agents, consensus_error=no_nan(v.consensus_error), reason=v.reason[:MAX_TEXT],
+    ).SerializeToString()  # fmt: skip
+
+
+def decode_status_reply(data: bytes) -> m.StatusReply:
+    """A status reply; PeerError if it is malformed or out of range."""
+    p = parse(coordinator_pb2.StatusReply, data, "status reply")
+    require(STATE.fullmatch(p.state) is not None, f"state {shown(p.state)} is not a word")
+    require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
+    agents = tuple(
+        m.AgentStatus(
+            name=name_field(a.name, "name"),
+            connected=a.connected,
+            k=round_field(a.round, "round", -1),
+            last_seen_s=real_field(a, "last_seen_s", 0.0),
+            accuracy_test=real_field(a, "accuracy_test", 0.0, 1.0),
+            epsilon_lemma5=real_field(a, "epsilon_lemma5", 0.0),
+        )
+        for a in p.agents
+    )
+    return m.StatusReply(
+        state=p.state,
+        k=round_field(p.round, "round", -1),
+        K=p.iterations,
+        run_id=bytes_field(p.run_id, "run_id", RUN_ID_BYTES),
+        name=text_field(p.name, "name", 0, 256),
+        rounds_per_second=p.rounds_per_second,
+        agents=agents,
+        consensus_error=real_field(p, "consensus_error", 0.0),
+        reason=text_field(p.reason, "reason"),
+    )
+
+
+def encode_control_request(v: m.ControlRequest) -> bytes:
+    """Bytes of a control request."""
+    return coordinator_pb2.ControlRequest(action=_enum_name(v.action), reason=v.reason[:MAX_TEXT]).SerializeToString()
+
+
+def decode_control_request(data: bytes) -> m.ControlRequest:
+    """A control request; PeerError if it is malformed or the action is unknown."""
+    p = parse(coordinator_pb2.ControlRequest, data, "control request")
+    action = int(p.action)
+    require(1 <= action <= len(_ACTIONS), f"action {action} is unknown")
+    return m.ControlRequest(_ACTIONS[action - 1], text_field(p.reason, "reason"))
+
+
+def encode_control_reply(v: m.ControlReply) -> bytes:
+    """Bytes of a control reply."""
+    return coordinator_pb2.ControlReply(ok=v.ok, message=v.message[:MAX_TEXT]).SerializeToString()
+
+
+def decode_control_reply(data: bytes) -> m.ControlReply:
+    """A control reply; PeerError if it is malformed."""
+    p = parse(coordinator_pb2.ControlReply, data, "control reply")
+    return m.ControlReply(p.ok, text_field(p.message, "message"))

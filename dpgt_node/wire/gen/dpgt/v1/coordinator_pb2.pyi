@@ -1,0 +1,316 @@
+from dpgt_node.wire.gen.dpgt.v1 import agent_pb2 as _agent_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RefusalKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REFUSAL_KIND_UNSPECIFIED: _ClassVar[RefusalKind]
+    POLICY: _ClassVar[RefusalKind]
+    RUN_HASH: _ClassVar[RefusalKind]
+    IDENTITY: _ClassVar[RefusalKind]
+    VERSION: _ClassVar[RefusalKind]
+    DATA: _ClassVar[RefusalKind]
+    OTHER: _ClassVar[RefusalKind]
+
+class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACTION_UNSPECIFIED: _ClassVar[Action]
+    PAUSE: _ClassVar[Action]
+    RESUME: _ClassVar[Action]
+    STOP: _ClassVar[Action]
+REFUSAL_KIND_UNSPECIFIED: RefusalKind
+POLICY: RefusalKind
+RUN_HASH: RefusalKind
+IDENTITY: RefusalKind
+VERSION: RefusalKind
+DATA: RefusalKind
+OTHER: RefusalKind
+ACTION_UNSPECIFIED: Action
+PAUSE: Action
+RESUME: Action
+STOP: Action
+
+class AgentMessage(_message.Message):
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat")
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    register: Register
+    ready: Ready
+    done: Done
+    metrics: Metrics
+    finished: Finished
+    refusal: Refusal
+    failed: Failed
+    heartbeat: Heartbeat
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class Register(_message.Message):
+    __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "instance")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    RUN_JSON_FIELD_NUMBER: _ClassVar[int]
+    ADVERTISE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DIMENSION_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    LAST_DURABLE_ROUND_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    package_version: str
+    name: str
+    run_sha256: str
+    run_json: str
+    advertise: str
+    samples: int
+    dimension: int
+    shape_sha256: str
+    last_durable_round: int
+    finished: bool
+    run_id: bytes
+    instance: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., name: _Optional[str] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., advertise: _Optional[str] = ..., samples: _Optional[int] = ..., dimension: _Optional[int] = ..., shape_sha256: _Optional[str] = ..., last_durable_round: _Optional[int] = ..., finished: _Optional[bool] = ..., run_id: _Optional[bytes] = ..., instance: _Optional[bytes] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("round", "durable_through", "bytes_sent")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    durable_through: int
+    bytes_sent: int
+    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ...) -> None: ...
+
+class Metrics(_message.Message):
+    __slots__ = ("round", "loss_train", "accuracy_train", "accuracy_test", "grad_norm", "epsilon")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    LOSS_TRAIN_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_TRAIN_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_TEST_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    loss_train: float
+    accuracy_train: float
+    accuracy_test: float
+    grad_norm: float
+    epsilon: Epsilon
+    def __init__(self, round: _Optional[int] = ..., loss_train: _Optional[float] = ..., accuracy_train: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., grad_norm: _Optional[float] = ..., epsilon: _Optional[_Union[Epsilon, _Mapping]] = ...) -> None: ...
+
+class Epsilon(_message.Message):
+    __slots__ = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+    LEMMA5_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_FIELD_NUMBER: _ClassVar[int]
+    TIGHT_FIELD_NUMBER: _ClassVar[int]
+    AMPLIFIED_FIELD_NUMBER: _ClassVar[int]
+    ZCDP_FIELD_NUMBER: _ClassVar[int]
+    GDP_FIELD_NUMBER: _ClassVar[int]
+    lemma5: float
+    corrected: float
+    tight: float
+    amplified: float
+    zcdp: float
+    gdp: float
+    def __init__(self, lemma5: _Optional[float] = ..., corrected: _Optional[float] = ..., tight: _Optional[float] = ..., amplified: _Optional[float] = ..., zcdp: _Optional[float] = ..., gdp: _Optional[float] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("status", "releases", "bytes_sent", "x_final_sha256", "epsilon", "metrics")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    X_FINAL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    releases: int
+    bytes_sent: int
+    x_final_sha256: bytes
+    epsilon: Epsilon
+    metrics: Metrics
+    def __init__(self, status: _Optional[str] = ..., releases: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., x_final_sha256: _Optional[bytes] = ..., epsilon: _Optional[_Union[Epsilon, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("kind", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: RefusalKind
+    reason: str
+    def __init__(self, kind: _Optional[_Union[RefusalKind, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("exit_code", "message")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    message: str
+    def __init__(self, exit_code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CoordinatorMessage(_message.Message):
+    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    GO_FIELD_NUMBER: _ClassVar[int]
+    ALL_DURABLE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    refused: Refused
+    start: Start
+    go: Go
+    all_durable: AllDurable
+    stop: Stop
+    goodbye: Goodbye
+    heartbeat: Heartbeat
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("run_id", "run_sha256", "run_json", "protocol_version", "package_version", "go_through")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    RUN_JSON_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GO_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    run_id: bytes
+    run_sha256: str
+    run_json: str
+    protocol_version: int
+    package_version: str
+    go_through: int
+    def __init__(self, run_id: _Optional[bytes] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., go_through: _Optional[int] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("kind", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: RefusalKind
+    reason: str
+    def __init__(self, kind: _Optional[_Union[RefusalKind, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("peers", "go_through")
+    class PeersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    GO_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    peers: _containers.ScalarMap[str, str]
+    go_through: int
+    def __init__(self, peers: _Optional[_Mapping[str, str]] = ..., go_through: _Optional[int] = ...) -> None: ...
+
+class Go(_message.Message):
+    __slots__ = ("through",)
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    through: int
+    def __init__(self, through: _Optional[int] = ...) -> None: ...
+
+class AllDurable(_message.Message):
+    __slots__ = ("through",)
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    through: int
+    def __init__(self, through: _Optional[int] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("reason", "exit_code")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    exit_code: int
+    def __init__(self, reason: _Optional[str] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UploadReply(_message.Message):
+    __slots__ = ("vectors",)
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    vectors: int
+    def __init__(self, vectors: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    CONSENSUS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    round: int
+    iterations: int
+    run_id: bytes
+    name: str
+    rounds_per_second: float
+    agents: _containers.RepeatedCompositeFieldContainer[AgentStatus]
+    consensus_error: float
+    reason: str
+    def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AgentStatus(_message.Message):
+    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon_lemma5")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_S_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_TEST_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_LEMMA5_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    connected: bool
+    round: int
+    last_seen_s: float
+    accuracy_test: float
+    epsilon_lemma5: float
+    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon_lemma5: _Optional[float] = ...) -> None: ...
+
+class ControlRequest(_message.Message):
+    __slots__ = ("action", "reason")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    action: Action
+    reason: str
+    def __init__(self, action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ControlReply(_message.Message):
+    __slots__ = ("ok", "message")
+    OK_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ok: bool
+    message: str
+    def __init__(self, ok: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...

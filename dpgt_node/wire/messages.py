@@ -1,0 +1,245 @@
+"""Messages of both services as frozen values.  Units and ranges are those of ``proto/dpgt/v1/*.proto``.
+
+``k`` is a round of Algorithm 1 (the proto field ``round``).  Rounds that may be -1 mean "none yet".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+PROTOCOL_VERSION = 1
+
+RefusalKind = Literal["policy", "run-hash", "identity", "version", "data", "other"]
+Action = Literal["pause", "resume", "stop"]
+ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+
+# --- agent to agent -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """First reply of Exchange: the receiver lacks X from ``x_from`` and Y from ``y_from`` on (0..K+1)."""
+
+    receiver: str
+    run_id: bytes
+    x_from: int
+    y_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Every vector of this edge up to and including ``round_through`` arrived and passed the gate; not yet durable."""
+
+    round_through: int
+
+
+ExchangeReply = Resume | Received
+
+# --- agent to coordinator -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """First message of Join.
+
+    ``samples``: D_i or None without a data set.  ``last_durable_round``: -1..K.  ``run_id``: 16 bytes of the
+    unfinished run in the store, or empty.  ``instance``: 16 random bytes, new with each start of the process.
+    """
+
+    name: str
+    run_sha256: str
+    run_json: str = field(repr=False)
+    advertise: str
+    samples: int | None
+    dimension: int
+    shape_sha256: str
+    last_durable_round: int
+    finished: bool
+    run_id: bytes
+    instance: bytes
+    package_version: str
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Every stream to an out-neighbour is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent."""
+
+    k: int
+    durable_through: int
+    bytes_sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReport:
+    """Metrics of x_{i,k} before round k's release; ``epsilon`` by accountant name, after round k-1.
+
+    None: not applicable.  NaN is sent as None; infinite is allowed.
+    """
+
+    k: int
+    loss_train: float | None = None
+    accuracy_train: float | None = None
+    accuracy_test: float | None = None
+    grad_norm: float | None = None
+    epsilon: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedReport:
+    """The agent's results.  ``x_final_sha256``: 32 bytes of the float64 little-endian x_{i,K+1}; empty if stopped."""
+
+    status: Literal["finished", "stopped"]
+    releases: int
+    bytes_sent: int
+    x_final_sha256: bytes
+    epsilon: Mapping[str, float | None]
+    metrics: MetricsReport
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The agent does not take part."""
+
+    kind: RefusalKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The agent ends with an error in mid-run; ``exit_code`` 1..255."""
+
+    exit_code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life, either way."""
+
+
+AgentMessage = Register | Ready | Done | MetricsReport | FinishedReport | Refusal | Failed | Heartbeat
+
+# --- coordinator to agent -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Registration accepted; ``go_through`` -1..K."""
+
+    run_id: bytes
+    run_sha256: str
+    run_json: str = field(repr=False)
+    go_through: int
+    package_version: str
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The run does not take place for this agent; ``reason`` names who refused and why."""
+
+    kind: RefusalKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Every agent registered; ``peers``: name -> HOST:PORT of every agent of the run."""
+
+    peers: Mapping[str, str]
+    go_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoMessage:
+    """Rounds up to and including ``through`` may be released."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllDurableMessage:
+    """Every agent durably finished all rounds <= ``through`` (-1..K)."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopMessage:
+    """End the run after the current round with ``exit_code`` (0..255)."""
+
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """Everything was received: the agent may exit."""
+
+
+CoordinatorMessage = Welcome | Refused | Start | GoMessage | AllDurableMessage | StopMessage | Goodbye | Heartbeat
+
+# --- operators ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReply:
+    """``vectors``: complete vectors accepted in this call."""
+
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Where does the run stand?"""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen."""
+
+    name: str
+    connected: bool
+    k: int
+    last_seen_s: float | None = None
+    accuracy_test: float | None = None
+    epsilon_lemma5: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReply:
+    """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last round there is."""
+
+    state: str
+    k: int
+    K: int
+    run_id: bytes
+    name: str
+    rounds_per_second: float
+    agents: tuple[AgentStatus, ...]
+    consensus_error: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """Pause, resume or stop the run."""
+
+    action: Action
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReply:
+    """``ok`` False: the action does not apply in this state; ``message`` says why."""
+
+    ok: bool
+    message: str

@@ -1,0 +1,329 @@
+"""Both gRPC services over frozen messages: server handlers, client calls, and the options they were measured with.
+
+Servicers read and write messages through :class:`ServerStream`, clients through :class:`ClientStream`; neither sees
+protobuf or a gRPC exception.  A :class:`PeerError` raised in a servicer becomes that gRPC status at the other side;
+whatever ends a client's call becomes a :class:`PeerError` with the status' name.
+
+Facts of grpc.aio hidden here: a write to a dead server raises InvalidStateError instead of AioRpcError; error details
+above about 1 kB mask the status code.  Not hidden: a client that was killed or cancelled in mid-stream looks like a
+normal end of stream, so ``read() is None`` proves nothing about completeness (``Reassembler.finish``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from dpgt_node.errors import ConfigError, PeerError
+from dpgt_node.wire import convert
+from dpgt_node.wire import messages as m
+from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, is_name, shown
+
+AGENT_SERVICE = "dpgt.v1.Agent"
+COORDINATOR_SERVICE = "dpgt.v1.Coordinator"
+# On a channel without TLS nobody can prove a name; a caller states it here.  Ignored where certificates are used.
+NAME_METADATA = "dpgt-agent"
+_MAX_DETAILS = 900
+
+_KEEPALIVE: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.ping_timeout_ms", 5000),  # notices a stopped process; keepalive alone does not
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_KEEPALIVE,
+    ("grpc.enable_http_proxy", 0),  # lower-case http_proxy would be used even for 127.0.0.1
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_KEEPALIVE,
+    ("grpc.so_reuseport", 0),  # else two servers share one port silently
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+# --- who is calling -----------------------------------------------------------------------------------------------
+
+
+def identity_from_auth_context(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
+    """The ``dpgt:`` URI of the peer's certificate, e.g. ``dpgt:agent:NAME``; None without TLS or without exactly one."""
+    names = [name.decode("utf-8", "replace") for name in auth_context.get("x509_subject_alternative_name", ())]
+    ours = [name for name in names if name.startswith("dpgt:")]
+    return ours[0] if len(ours) == 1 else None
+
+
+class Caller:
+    """The other side of a call, as the server sees it."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        auth: Mapping[str, Iterable[bytes]] = context.auth_context()
+        self.secure = b"ssl" in tuple(auth.get("transport_security_type", ()))
+        self.identity = identity_from_auth_context(auth) if self.secure else None
+
+    @property
+    def address(self) -> str:
+        """Where the call comes from, in gRPC's notation: for log lines, never for decisions."""
+        return str(self._context.peer())
+
+    def agent_name(self) -> str:
+        """The calling agent: proven by its certificate, or, without TLS, as it says.  PeerError if it is no agent."""
+        if self.secure:
+            prefix = "dpgt:agent:"
+            if self.identity is None or not self.identity.startswith(prefix):
+                message = (
+                    f"the certificate of {self.address} is {self.identity or 'without a dpgt identity'}, not an agent's"
+                )
+                raise PeerError(message, grpc_status="PERMISSION_DENIED")
+            return self.identity[len(prefix) :]
+        name = str(dict(self._context.invocation_metadata() or ()).get(NAME_METADATA, ""))
+        if not is_name(name):
+            raise PeerError(
+                f"the caller {self.address} states no agent name: {shown(name)}", grpc_status="UNAUTHENTICATED"
+            )
+        return name
+
+
+# --- server -------------------------------------------------------------------------------------------------------
+
+
+class ServerStream(Caller, Generic[In, Out]):
+    """One call at the server.  One reader and one writer may be active at a time; the call ends when the servicer returns."""
+
+    def __init__(self, context: Any, decode: Callable[[bytes], In], encode: Callable[[Out], bytes]) -> None:
+        super().__init__(context)
+        self._decode = decode
+        self._encode = encode
+
+    async def read(self) -> In | None:
+        """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
+        data = await self._context.read()
+        return None if data is grpc.aio.EOF else self._decode(data)
+
+    async def write(self, message: Out) -> None:
+        """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
+        try:
+            await self._context.write(self._encode(message))
+        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+            raise PeerError(f"{self.address} closed the call", grpc_status="UNAVAILABLE") from error
+
+
+class AgentServicer(Protocol):
+    """What an agent serves."""
+
+    async def exchange(self, stream: ServerStream[bytes, m.ExchangeReply]) -> None:
+        """Frames of one in-neighbour; feed them to a ``Reassembler``.  The first reply is Resume."""
+        ...
+
+
+class CoordinatorServicer(Protocol):
+    """What the coordinator serves."""
+
+    async def join(self, stream: ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
+        """One agent's membership, from Register to Goodbye."""
+        ...
+
+    async def upload(self, stream: ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+        """Frames of study vectors; reads only."""
+        ...
+
+    async def status(self, caller: Caller) -> m.StatusReply:
+        """Where the run stands."""
+        ...
+
+    async def control(self, request: m.ControlRequest, caller: Caller) -> m.ControlReply:
+        """Pause, resume, stop."""
+        ...
+
+
+async def _abort(context: Any, error: PeerError) -> NoReturn:
+    await context.abort(grpc.StatusCode[error.grpc_status], str(error)[:_MAX_DETAILS])
+    raise AssertionError("abort returned")
+
+
+def agent_handler(servicer: AgentServicer) -> grpc.GenericRpcHandler:
+    """For ``server.add_generic_rpc_handlers([...])``."""
+
+    async def exchange(_: object, context: Any) -> None:
+        try:
+            await servicer.exchange(ServerStream(context, _same, convert.encode_exchange_reply))
+        except PeerError as error:
+            await _abort(context, error)
+
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)}
+    return grpc.method_handlers_generic_handler(AGENT_SERVICE, methods)
+
+
+def coordinator_handler(servicer: CoordinatorServicer) -> grpc.GenericRpcHandler:
+    """For ``server.add_generic_rpc_handlers([...])``."""
+
+    async def join(_: object, context: Any) -> None:
+        decode, encode = convert.decode_agent_message, convert.encode_coordinator_message
+        try:
+            await servicer.join(ServerStream(context, decode, encode))
+        except PeerError as error:
+            await _abort(context, error)
+
+    async def upload(_: object, context: Any) -> bytes:
+        try:
+            reply = await servicer.upload(ServerStream(context, _same, convert.encode_upload_reply))
+        except PeerError as error:
+            await _abort(context, error)
+        return convert.encode_upload_reply(reply)
+
+    async def status(data: bytes, context: Any) -> bytes:
+        try:
+            convert.decode_status_request(data)
+            reply = await servicer.status(Caller(context))
+        except PeerError as error:
+            await _abort(context, error)
+        return convert.encode_status_reply(reply)
+
+    async def control(data: bytes, context: Any) -> bytes:
+        try:
+            reply = await servicer.control(convert.decode_control_request(data), Caller(context))
+        except PeerError as error:
+            await _abort(context, error)
+        return convert.encode_control_reply(reply)
+
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Join": grpc.stream_stream_rpc_method_handler(join),
+        "Upload": grpc.stream_unary_rpc_method_handler(upload),
+        "Status": grpc.unary_unary_rpc_method_handler(status),
+        "Control": grpc.unary_unary_rpc_method_handler(control),
+    }
+    return grpc.method_handlers_generic_handler(COORDINATOR_SERVICE, methods)
+
+
+def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None, source: str) -> int:
+    """Open the listening socket HOST:PORT (port 0: any) and return the real port.
+
+    ``credentials`` None: no TLS.  ConfigError naming ``source`` when it cannot be opened: in use, not an address of
+    this machine, not permitted.
+    """
+    message = f"cannot listen on {listen}: the port is in use or the address is not this machine's"
+    try:
+        port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
+    except RuntimeError as error:
+        raise ConfigError.one(source, "listen", message) from error
+    if port == 0:  # some versions of grpcio say it this way
+        raise ConfigError.one(source, "listen", message)
+    return port
+
+
+# --- client -------------------------------------------------------------------------------------------------------
+
+
+async def _call_error(call: Any, what: str) -> PeerError:
+    code: grpc.StatusCode = await call.code()
+    return PeerError(await call.details() or f"{what}: {code.name}", grpc_status=code.name)
+
+
+def _rpc_error(error: grpc.aio.AioRpcError, what: str) -> PeerError:
+    return PeerError(error.details() or f"{what}: {error.code().name}", grpc_status=error.code().name)
+
+
+class ClientStream(Generic[Out, In]):
+    """One call at the client.  Cancelling a pending ``read`` or ``write`` cancels the whole call."""
+
+    def __init__(self, call: Any, encode: Callable[[Out], bytes], decode: Callable[[bytes], In], what: str) -> None:
+        self._call = call
+        self._encode = encode
+        self._decode = decode
+        self._what = what
+
+    async def read(self) -> In | None:
+        """The next message; None when the server ended the call with OK.  PeerError otherwise."""
+        try:
+            data = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise _rpc_error(error, self._what) from error
+        return None if data is grpc.aio.EOF else self._decode(data)
+
+    async def write(self, message: Out) -> None:
+        """Hand ``message`` to gRPC (waits for flow control).  PeerError when the call is over."""
+        try:
+            await self._call.write(self._encode(message))
+        except grpc.aio.AioRpcError as error:
+            raise _rpc_error(error, self._what) from error
+        except asyncio.InvalidStateError as error:
+            raise await _call_error(self._call, self._what) from error
+
+    async def done_writing(self) -> None:
+        """No more messages will follow; harmless when the call is over."""
+        await self._call.done_writing()
+
+    def cancel(self) -> None:
+        """Drop the call; harmless when it is over."""
+        self._call.cancel()
+
+
+def _metadata(name: str) -> grpc.aio.Metadata:
+    return grpc.aio.Metadata((NAME_METADATA, name))
+
+
+def exchange(
+    channel: grpc.aio.Channel, name: str, *, wait_for_ready: bool = False
+) -> ClientStream[bytes, m.ExchangeReply]:
+    """Open Exchange as agent ``name``: frames out, Resume and Received in."""
+    method: Any = channel.stream_stream(f"/{AGENT_SERVICE}/Exchange")
+    call = method(metadata=_metadata(name), wait_for_ready=wait_for_ready)
+    return ClientStream(call, _same, convert.decode_exchange_reply, "Exchange")
+
+
+def join(
+    channel: grpc.aio.Channel, name: str, *, wait_for_ready: bool = False
+) -> ClientStream[m.AgentMessage, m.CoordinatorMessage]:
+    """Open Join as agent ``name``."""
+    method: Any = channel.stream_stream(f"/{COORDINATOR_SERVICE}/Join")
+    call = method(metadata=_metadata(name), wait_for_ready=wait_for_ready)
+    return ClientStream(call, convert.encode_agent_message, convert.decode_coordinator_message, "Join")
+
+
+async def _answer(call: Awaitable[bytes], what: str) -> bytes:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise _rpc_error(error, what) from error
+
+
+async def upload(
+    channel: grpc.aio.Channel, name: str, frames: Iterable[bytes] | AsyncIterable[bytes], *, timeout_s: float
+) -> m.UploadReply:
+    """Send study vectors (frames of ``codec.encode_vectors(..., study=True)``); PeerError when not all were taken."""
+    method: Any = channel.stream_unary(f"/{COORDINATOR_SERVICE}/Upload")
+    call = method(frames, metadata=_metadata(name), timeout=timeout_s)
+    return convert.decode_upload_reply(await _answer(call, "Upload"))
+
+
+async def status(channel: grpc.aio.Channel, *, timeout_s: float, wait_for_ready: bool = False) -> m.StatusReply:
+    """Ask where the run stands; PeerError (UNAVAILABLE, DEADLINE_EXCEEDED, ...) when nobody answers."""
+    method: Any = channel.unary_unary(f"/{COORDINATOR_SERVICE}/Status")
+    data = convert.encode_status_request(m.StatusRequest())
+    call = method(data, timeout=timeout_s, wait_for_ready=wait_for_ready)
+    return convert.decode_status_reply(await _answer(call, "Status"))
+
+
+async def control(channel: grpc.aio.Channel, request: m.ControlRequest, *, timeout_s: float) -> m.ControlReply:
+    """Pause, resume or stop; PeerError when nobody answers or the caller is not allowed to."""
+    method: Any = channel.unary_unary(f"/{COORDINATOR_SERVICE}/Control")
+    call = method(convert.encode_control_request(request), timeout=timeout_s)
+    return convert.decode_control_reply(await _answer(call, "Control"))
