@@ -1,0 +1,26 @@
+"""What every oracle returns or hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Values at one agent's x; None where they do not apply.  PRIVATE: outside the guarantee (privacy.md, section 7).
+
+    ``loss_train``: f_i(x), mean over the agent's own samples.  ``accuracy_*``: fractions in [0, 1], of the agent's own
+    training samples and of the common test set.  ``grad_norm``: ||grad f_i(x)||_2, all samples, unclipped.
+    """
+
+    loss_train: float | None = None
+    accuracy_train: float | None = None
+    accuracy_test: float | None = None
+    grad_norm: float | None = None
+
+
+def shape_hash(*shapes: tuple[str, tuple[int, ...]]) -> str:
+    """SHA-256 (hex) of parameter names and shapes, one ``name:10x64`` line each, in order."""
+    text = "".join(f"{name}:{'x'.join(map(str, shape))}\n" for name, shape in shapes)
+    return hashlib.sha256(text.encode()).hexdigest()

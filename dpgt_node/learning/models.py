@@ -1,0 +1,158 @@
+"""Softmax regression with closed-form per-sample gradients and norms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.learning.clipping import Clip
+from dpgt_node.learning.common import Metrics, shape_hash
+from dpgt_node.learning.datasets import Dataset
+from dpgt_node.privacy.noise import F64, ByteStream
+from dpgt_node.privacy.sampler import uniform_subset
+
+I64 = npt.NDArray[np.int64]
+
+_EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
+
+
+class SoftmaxOracle:
+    """logits = W phi + s b, mean cross-entropy; x = (W row-major (classes x features), then b), float64.
+
+    The per-sample gradient is (p - e_y) times (phi, s), an outer product: its norm is the product of two small norms,
+    so clipping needs no per-sample gradient in memory (privacy.md, section 5).
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        shard: I64 | None,
+        *,
+        bias: float = 1.0,
+        clip: Clip | None = None,
+        init_seed: int | None = None,
+    ) -> None:
+        """``shard``: the agent's rows of the training set, None: all.  ``bias`` s = 0: there is no b."""
+        own = slice(None) if shard is None else shard
+        self._x = np.ascontiguousarray(data.x_train[own])
+        self._y = np.ascontiguousarray(data.y_train[own])
+        self._x_test, self._y_test = data.x_test, data.y_test
+        self._classes, self._features = data.classes, int(data.x_train.shape[1])
+        self._weights = self._classes * self._features
+        self._bias = bias
+        self._clip = clip
+        self._init_seed = init_seed
+        with np.errstate(over="ignore"):  # an infinite norm drops its sample, as privacy.md asks
+            if clip is not None and clip.order == 1:
+                self._norms = np.abs(self._x).sum(axis=1) + abs(bias)
+            else:
+                self._norms = np.sqrt(np.square(self._x).sum(axis=1) + bias * bias)
+        self._offsets = np.arange(len(self._x), dtype=np.int64) * self._classes
+        b = (("b", (self._classes,)),) if bias else ()
+        self._shape_sha256 = shape_hash(("W", (self._classes, self._features)), *b)
+
+    @property
+    def dimension(self) -> int:
+        """classes * features, plus classes with a bias."""
+        return self._weights + (self._classes if self._bias else 0)
+
+    @property
+    def samples(self) -> int:
+        """D."""
+        return len(self._x)
+
+    @property
+    def shape_sha256(self) -> str:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return self._shape_sha256
+
+    def initial(self) -> F64:
+        """Zero; with ``init_seed`` W ~ N(0, 1/features) from ``default_rng(init_seed)``, b = 0: equal for all agents."""
+        x = np.zeros(self.dimension)
+        if self._init_seed is not None:
+            rng = np.random.default_rng(self._init_seed)
+            x[: self._weights] = rng.standard_normal(self._weights) / math.sqrt(self._features)
+        return x
+
+    def draw_batch(self, m: int, stream: ByteStream) -> I64:
+        """A uniformly distributed m-subset of the agent's samples."""
+        return uniform_subset(stream, len(self._x), m)
+
+    def gradient(self, x: F64, batch: I64) -> F64:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        if batch.size == len(self._x):  # distinct indices: all of them
+            return self._mean_gradient(x, self._x, self._y, self._norms, self._clip)
+        phi = self._x.take(batch, axis=0)
+        return self._mean_gradient(x, phi, self._y.take(batch), self._norms.take(batch), self._clip)
+
+    def evaluate(self, x: F64) -> Metrics:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        total = len(self._x)
+        loss, hits, gradient = 0.0, 0, np.zeros(self.dimension)
+        for start in range(0, total, _EVALUATION_ROWS):
+            rows = slice(start, start + _EVALUATION_ROWS)
+            phi, y = self._x[rows], self._y[rows]
+            logits = self._logits(x, phi)
+            hits += int(np.count_nonzero(logits.argmax(axis=1) == y))
+            loss += self._loss_then_errors(logits, y)
+            gradient += self._outer(logits, phi)
+        return Metrics(
+            loss_train=loss / total,
+            accuracy_train=hits / total,
+            accuracy_test=self._accuracy(x, self._x_test, self._y_test),
+            grad_norm=float(np.linalg.norm(gradient)) / total,
+        )
+
+    def _mean_gradient(self, x: F64, phi: F64, y: I64, norms: F64, clip: Clip | None) -> F64:
+        errors = self._logits(x, phi)
+        errors -= errors.max(axis=1, keepdims=True)
+        np.exp(errors, out=errors)
+        errors /= errors.sum(axis=1, keepdims=True)
+        errors.ravel()[self._offsets[: len(y)] + y] -= 1.0  # now p - e_y
+        if clip is not None:
+            # The gradient is the outer product of p - e_y and (phi, s): its norm is the product of their norms.
+            clip.scale(errors, clip.norms(errors) * norms)
+        gradient = self._outer(errors, phi)
+        gradient /= len(y)
+        return gradient
+
+    def _logits(self, x: F64, phi: F64) -> F64:
+        logits: F64 = phi @ x[: self._weights].reshape(self._classes, self._features).T
+        if self._bias:
+            b = x[self._weights :]
+            logits += b if self._bias == 1.0 else self._bias * b
+        return logits
+
+    def _outer(self, errors: F64, phi: F64) -> F64:
+        """sum_j errors_j times (phi_j, s), in the layout of x."""
+        gradient = np.empty(self.dimension)
+        np.matmul(errors.T, phi, out=gradient[: self._weights].reshape(self._classes, self._features))
+        if self._bias:
+            b = gradient[self._weights :]
+            errors.sum(axis=0, out=b)
+            if self._bias != 1.0:
+                b *= self._bias
+        return gradient
+
+    def _loss_then_errors(self, logits: F64, y: I64) -> float:
+        """Summed cross-entropy; turns ``logits`` into p - e_y in place."""
+        flat = np.arange(len(y)) * self._classes + y
+        logits -= logits.max(axis=1, keepdims=True)
+        true = logits.ravel()[flat]
+        np.exp(logits, out=logits)
+        sums = logits.sum(axis=1, keepdims=True)
+        loss = float((np.log(sums[:, 0]) - true).sum())
+        logits /= sums
+        logits.ravel()[flat] -= 1.0
+        return loss
+
+    def _accuracy(self, x: F64, phi: F64, y: I64) -> float | None:
+        if not len(y):
+            return None
+        hits = 0
+        for start in range(0, len(y), _EVALUATION_ROWS):
+            rows = slice(start, start + _EVALUATION_ROWS)
+            hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=1) == y[rows]))
+        return hits / len(y)
