@@ -72,7 +72,7 @@ def _find(text: str, data_root: Path | None) -> Path:
 
 @lru_cache(maxsize=1)
 def _digits() -> Dataset:
-    """1,797 digits (8x8 pixels / 16) in the order of ``default_rng(0).permutation(1797)``; the last 359 are for tests."""
+    """1,797 digits (pixels / 16) in the order of ``default_rng(0).permutation(1797)``; the last 359 are for tests."""
     spec = importlib.util.find_spec("sklearn")  # importing it would cost a second and 100 MB
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not folders:

@@ -69,7 +69,7 @@ class SoftmaxOracle:
         return self._shape_sha256
 
     def initial(self) -> F64:
-        """Zero; with ``init_seed`` W ~ N(0, 1/features) from ``default_rng(init_seed)``, b = 0: equal for all agents."""
+        """Zero; with ``init_seed`` W ~ N(0, 1/features) from ``default_rng(init_seed)``; b = 0.  Equal for all."""
         x = np.zeros(self.dimension)
         if self._init_seed is not None:
             rng = np.random.default_rng(self._init_seed)
