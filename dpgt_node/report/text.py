@@ -96,14 +96,20 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     return tuple(found)
 
 
+def worst_first(agents: Iterable[AgentSummary]) -> list[AgentSummary]:
+    """By test accuracy, lowest first, then by loss, largest first; agents without either last, in their order."""
+
+    def key(agent: AgentSummary) -> tuple[float, float]:
+        accurate, loss = agent.accuracy_test, agent.loss_train
+        return (math.inf if accurate is None else accurate, math.inf if loss is None else -loss)
+
+    return sorted(agents, key=key)
+
+
 def worst_agent(agents: Iterable[AgentSummary]) -> AgentSummary | None:
-    """The agent of lowest test accuracy; without accuracies the one of largest loss; None without either."""
-    agents = tuple(agents)
-    accurate = [agent for agent in agents if agent.accuracy_test is not None]
-    if accurate:
-        return min(accurate, key=lambda agent: agent.accuracy_test or 0.0)
-    lossy = [agent for agent in agents if agent.loss_train is not None]
-    return max(lossy, key=lambda agent: agent.loss_train or 0.0, default=None)
+    """The first of :func:`worst_first`; None when no agent has an accuracy or a loss."""
+    first = next(iter(worst_first(agents)), None)
+    return None if first is None or (first.accuracy_test is None and first.loss_train is None) else first
 
 
 def middle(values: Iterable[float | None]) -> float | None:

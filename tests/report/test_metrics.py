@@ -33,9 +33,7 @@ def test_columns_are_the_contract() -> None:
 def test_file_text_inf_and_empty(tmp_path: Path) -> None:
     write(tmp_path, ROW, replace(ROW, k=10, loss_train=math.nan))
     assert (tmp_path / "metrics.csv").read_text() == (
-        f"{CONTRACT}\n"
-        "agent-1,0,0.125,2.302585092994046,,0.1,,0.0,inf,,,,,\n"
-        "agent-1,10,0.125,,,0.1,,0.0,inf,,,,,\n"
+        f"{CONTRACT}\nagent-1,0,0.125,2.302585092994046,,0.1,,0.0,inf,,,,,\nagent-1,10,0.125,,,0.1,,0.0,inf,,,,,\n"
     )
 
 

@@ -1,0 +1,287 @@
+"""Progress of a run and its final summary on a terminal: one live table, or plain lines when piped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from dpgt_node.config.model import RunConfig
+from dpgt_node.report import text
+from dpgt_node.report.summary import AgentSummary, Summary
+
+EPSILON_HEAD = "epsilon (Lemma 5; conditional)"
+# Above this many agents a table shows the worst, the middle and the best only.
+ROWS_MAX = 12
+WORST_SHOWN = 5
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAgent:
+    """One agent as the coordinator sees it; ``k`` its last finished round (-1: none)."""
+
+    name: str
+    connected: bool
+    k: int
+    accuracy_test: float | None = None
+    epsilon_lemma5: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStatus:
+    """One snapshot of a run: ``k`` the last round that every agent finished (-1: none), of 0..``K``."""
+
+    state: str
+    k: int
+    K: int
+    agents: tuple[LiveAgent, ...]
+    rounds_per_second: float | None = None
+    consensus_error: float | None = None
+
+
+class LiveView:
+    """Shows snapshots: a table redrawn in place in a terminal, else a line every tenth of the rounds or 5 seconds.
+
+    ``keystream``: "test" under the test keystream.  ``clock``: seconds, monotonic.  Use it as a context manager, or
+    call :meth:`close`, so that an interrupted run leaves the terminal as it was.
+    """
+
+    def __init__(
+        self,
+        run: RunConfig,
+        console: Console | None = None,
+        *,
+        keystream: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run = run
+        self._console = console or Console()
+        self._clock = clock
+        self._live: Live | None = None
+        self._last: LiveStatus | None = None
+        self._printed: tuple[str, int] | None = None
+        self._printed_at = -math.inf
+        print_warnings(run, self._console, keystream)
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+
+    def update(self, status: LiveStatus) -> None:
+        """Show ``status``; cheap enough for every round (a terminal is redrawn at most 8 times a second)."""
+        self._last = status
+        if self._live is None:
+            if self._due(status):
+                self._line(status)
+            return
+        if not self._live.is_started:
+            self._live.start()
+        self._live.update(_View(status))
+
+    def close(self) -> None:
+        """Leave the last state on the screen and give the terminal back; may be called twice."""
+        if self._live is not None:
+            self._live.stop()
+        elif self._last is not None and self._printed != (self._last.state, self._last.k):
+            self._line(self._last)
+        self._last = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _due(self, status: LiveStatus) -> bool:
+        if self._printed is None or self._printed[0] != status.state:
+            return True
+        tenth = math.ceil((status.K + 1) / 10)
+        if (status.k + 1) // tenth > (self._printed[1] + 1) // tenth:
+            return True
+        return self._clock() - self._printed_at >= PLAIN_EVERY_S
+
+    def _line(self, status: LiveStatus) -> None:
+        self._printed = (status.state, status.k)
+        self._printed_at = self._clock()
+        self._console.print(Text(plain_line(status)), soft_wrap=True)
+
+
+def plain_line(status: LiveStatus) -> str:
+    """``k 120/200  rounds/s 85.3  worst test accuracy 0.861 (agent-3)  ...``; before round 0, who is here."""
+    if status.k < 0:
+        return f"{status.state}  {_connected(status)}"
+    parts = [] if status.state == "running" else [status.state]
+    parts.append(f"k {status.k}/{status.K}")
+    if status.rounds_per_second is not None:
+        parts.append(f"rounds/s {text.number(status.rounds_per_second)}")
+    worst = _by_accuracy(status.agents)[:1]
+    if worst and worst[0].accuracy_test is not None:
+        parts.append(f"worst test accuracy {text.accuracy(worst[0].accuracy_test)} ({worst[0].name})")
+    if status.consensus_error is not None:
+        parts.append(f"consensus error {text.number(status.consensus_error, 2)}")
+    largest = _largest_epsilon(status.agents)
+    if largest is not None:
+        parts.append(f"epsilon (Lemma 5) {_epsilon(largest)}")
+    missing = [agent.name for agent in status.agents if not agent.connected]
+    if missing and status.k < status.K:
+        parts.append(f"not connected: {_some(missing)}")
+    left = eta_s(status)
+    if left is not None and left > 0:
+        parts.append(f"ETA {text.duration(left)}")
+    return "  ".join(parts)
+
+
+def eta_s(status: LiveStatus) -> float | None:
+    """Seconds until round K is finished at the present speed; None while it is not known."""
+    if not status.rounds_per_second or status.k < 0:
+        return None
+    return max(0, status.K - status.k) / status.rounds_per_second
+
+
+def live_table(status: LiveStatus) -> Group:
+    """One snapshot: how far the run is, a table with an agent a row, the figures of the run as a whole."""
+    table = Table()
+    table.add_column("agent")
+    table.add_column("k", justify="right")
+    table.add_column("test accuracy", justify="right")
+    table.add_column(EPSILON_HEAD, justify="right")
+    worst = next((a for a in _by_accuracy(status.agents)[:1] if a.accuracy_test is not None), None)
+    for label, agent in _shown(status.agents):
+        name = Text(f"{agent.name}  {label}" if label else agent.name)
+        if not agent.connected:
+            name.append("  not connected", style="red")
+        k = str(agent.k) if agent.k >= 0 else "–"
+        style = "bold yellow" if agent is worst and len(status.agents) > 1 else ""
+        table.add_row(name, k, text.accuracy(agent.accuracy_test), _epsilon(agent.epsilon_lemma5), style=style)
+    return Group(_head(status), table, _foot(status))
+
+
+def print_warnings(run: RunConfig, console: Console, keystream: str | None = None) -> None:
+    """What must be said in red before and after a run: test keystream, noise off, study metrics."""
+    for warning in text.warnings_for(run, keystream):
+        console.print(Text(warning, style="bold red"), soft_wrap=True)
+
+
+def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
+    """The result of a run: a table of the agents, the worst one, the privacy line, where the report is."""
+    console = console or Console()
+    head = [f"{summary.name}: {summary.status}", f"{summary.rounds} rounds"]
+    if summary.seconds is not None:
+        head.append(f"{text.duration(summary.seconds)}, {text.number(summary.rounds_per_second)} rounds/s")
+    if summary.consensus_error is not None:
+        head.append(f"consensus error {text.number(summary.consensus_error)}")
+    console.print(Text("  ".join(head), style="bold"), soft_wrap=True)
+    console.print(_summary_table(summary))
+    worst = text.worst_agent(summary.agents)
+    if worst is not None and worst.accuracy_test is not None:
+        console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
+    elif worst is not None:
+        console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
+    console.print(Text(text.privacy_line(summary)), soft_wrap=True)
+    if text.largest_epsilon(summary, "lemma5") is not None:
+        console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
+    print_warnings(run, console, summary.keystream)
+    report = out_dir / "report.html"
+    console.print(Text(f"Report: {report if report.exists() else out_dir}"), soft_wrap=True)
+
+
+class _View:
+    """Renders when the screen is redrawn, not at every update: a fast run makes thousands of updates a second."""
+
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
+
+    def __rich__(self) -> Group:
+        return live_table(self._status)
+
+
+def _summary_table(summary: Summary) -> Table:
+    table = Table()
+    table.add_column("agent")
+    table.add_column("test accuracy", justify="right")
+    table.add_column("training loss", justify="right")
+    table.add_column(EPSILON_HEAD, justify="right")
+    table.add_column("releases", justify="right")
+    table.add_column("sent", justify="right")
+    worst = text.worst_agent(summary.agents)
+    agents: Sequence[AgentSummary] = summary.agents
+    if len(agents) > 2 * ROWS_MAX:
+        agents = text.worst_first(agents)[:ROWS_MAX]
+        table.caption = f"the {ROWS_MAX} worst of {len(summary.agents)} agents; all of them are in summary.json"
+    for agent in agents:
+        table.add_row(
+            Text(agent.name),
+            text.accuracy(agent.accuracy_test),
+            text.number(agent.loss_train, 4),
+            _epsilon(agent.epsilon.lemma5),
+            "–" if agent.releases is None else str(agent.releases),
+            text.size(agent.bytes_sent),
+            style="bold yellow" if agent is worst and len(agents) > 1 else "",
+        )
+    return table
+
+
+def _head(status: LiveStatus) -> RenderableType:
+    if status.k < 0:
+        return Text(f"{status.state}  {_connected(status)}")
+    grid = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=status.K + 1, completed=status.k + 1, width=40)
+    state = Text("" if status.state == "running" else status.state, style="yellow")
+    grid.add_row(Text(f"k {status.k}/{status.K}", style="bold"), bar, state)
+    return grid
+
+
+def _foot(status: LiveStatus) -> Text:
+    parts = [
+        f"rounds/s {text.number(status.rounds_per_second)}",
+        f"consensus error {text.number(status.consensus_error, 2)}",
+        f"ETA {text.duration(eta_s(status))}",
+    ]
+    if len(status.agents) > ROWS_MAX:
+        parts.append(f"{WORST_SHOWN + 2} of {len(status.agents)} agents shown")
+    return Text("  ·  ".join(parts))
+
+
+def _by_accuracy(agents: Sequence[LiveAgent]) -> list[LiveAgent]:
+    """Worst first: lowest test accuracy, then the one furthest behind; without accuracies, as they come."""
+    return sorted(agents, key=lambda a: (math.inf if a.accuracy_test is None else a.accuracy_test, a.k))
+
+
+def _shown(agents: Sequence[LiveAgent]) -> list[tuple[str, LiveAgent]]:
+    """All agents when they are few, else the worst five, the median and the best, each with its label."""
+    if len(agents) <= ROWS_MAX:
+        return [("", agent) for agent in agents]
+    ordered = _by_accuracy(agents)
+    labels = ("worst", "median", "best") if ordered[-1].accuracy_test is not None else ("", "", "")
+    worst = [(labels[0] if i == 0 else "", agent) for i, agent in enumerate(ordered[:WORST_SHOWN])]
+    return [*worst, (labels[1], ordered[(len(ordered) - 1) // 2]), (labels[2], ordered[-1])]
+
+
+def _connected(status: LiveStatus) -> str:
+    missing = [agent.name for agent in status.agents if not agent.connected]
+    here = f"{len(status.agents) - len(missing)}/{len(status.agents)} agents connected"
+    return f"{here}, waiting for {_some(missing)}" if missing else here
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _largest_epsilon(agents: Sequence[LiveAgent]) -> float | None:
+    return max((a.epsilon_lemma5 for a in agents if a.epsilon_lemma5 is not None), default=None)
+
+
+def _epsilon(value: float | None) -> str:
+    """As the brief line of a script likes it: no thousands separators (``48210.3``)."""
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if 10 <= value < 1e9 else text.epsilon(value)
