@@ -42,7 +42,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Whether ``name`` may name an agent: 1 to 63 characters, first a letter or digit, then also ``.``, ``_``, ``-``."""
+    """Whether ``name`` may name an agent: 1 to 63 letters, digits, ``.``, ``_``, ``-``, the first a letter or digit."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -216,7 +216,7 @@ class AgentStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last round there is."""
+    """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last there is."""
 
     state: str
     k: int

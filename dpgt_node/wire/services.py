@@ -64,7 +64,7 @@ def _same(data: bytes) -> bytes:
 
 
 def identity_from_auth_context(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
-    """The ``dpgt:`` URI of the peer's certificate, e.g. ``dpgt:agent:NAME``; None without TLS or without exactly one."""
+    """The ``dpgt:`` URI of the peer's certificate, e.g. ``dpgt:agent:NAME``; None unless there is exactly one."""
     names = [name.decode("utf-8", "replace") for name in auth_context.get("x509_subject_alternative_name", ())]
     ours = [name for name in names if name.startswith("dpgt:")]
     return ours[0] if len(ours) == 1 else None
@@ -106,7 +106,7 @@ class Caller:
 
 
 class ServerStream(Caller, Generic[In, Out]):
-    """One call at the server.  One reader and one writer may be active at a time; the call ends when the servicer returns."""
+    """One call at the server; it ends when the servicer returns.  At most one reader and one writer at a time."""
 
     def __init__(self, context: Any, decode: Callable[[bytes], In], encode: Callable[[Out], bytes]) -> None:
         super().__init__(context)
