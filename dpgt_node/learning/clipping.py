@@ -33,24 +33,25 @@ class Clip:
         """Samples with a larger norm are scaled down to it."""
         return self.bound * (1.0 - 2.0**-22)
 
-    def norms(self, rows: F64) -> F64:
-        """The norm of each row of (m, d), float64 (m,)."""
-        norms: F64 = np.abs(rows).sum(axis=1) if self.order == 1 else np.sqrt(np.square(rows).sum(axis=1))
-        return norms
+    def norms(self, vectors: F64, axis: int) -> F64:
+        """The norms of the vectors that lie along ``axis`` of a matrix, float64 (m,)."""
+        if self.order == 1:
+            return np.asarray(np.add.reduce(np.abs(vectors), axis=axis))
+        return np.asarray(np.sqrt(np.add.reduce(np.square(vectors), axis=axis)))
 
-    def scale(self, rows: F64, norms: F64) -> None:
-        """Scale row j of ``rows`` (m, q) in place by what brings a gradient of norm ``norms[j]`` (m,) to the threshold.
+    def scale(self, columns: F64, norms: F64) -> None:
+        """Scale column j of ``columns`` (q, m) in place by what takes a gradient of norm ``norms[j]`` to the threshold.
 
-        Samples whose norm is not finite become 0.  ``rows`` may be any factor of the gradients.  ``norms`` is spoilt.
+        Samples whose norm is not finite become 0.  ``columns``: any factor of the gradients.  ``norms`` is spoilt.
         """
         threshold = self.threshold
-        largest = norms.max()
+        largest = np.maximum.reduce(norms)
         if largest <= threshold:
             return
         if not np.isfinite(largest):
             bad = ~np.isfinite(norms)
-            rows[bad] = 0.0  # NaN times 0 would stay NaN
+            columns[:, bad] = 0.0  # NaN times 0 would stay NaN
             norms[bad] = 0.0
         np.maximum(norms, threshold, out=norms)
         np.divide(threshold, norms, out=norms)  # exactly 1 for the samples that keep their gradient
-        rows *= norms[:, None]
+        columns *= norms

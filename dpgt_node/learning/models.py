@@ -49,7 +49,7 @@ class SoftmaxOracle:
                 self._norms = np.abs(self._x).sum(axis=1) + abs(bias)
             else:
                 self._norms = np.sqrt(np.square(self._x).sum(axis=1) + bias * bias)
-        self._offsets = np.arange(len(self._x), dtype=np.int64) * self._classes
+        self._columns = np.arange(len(self._x))
         b = (("b", (self._classes,)),) if bias else ()
         self._shape_sha256 = shape_hash(("W", (self._classes, self._features)), *b)
 
@@ -95,7 +95,7 @@ class SoftmaxOracle:
             rows = slice(start, start + _EVALUATION_ROWS)
             phi, y = self._x[rows], self._y[rows]
             logits = self._logits(x, phi)
-            hits += int(np.count_nonzero(logits.argmax(axis=1) == y))
+            hits += int(np.count_nonzero(logits.argmax(axis=0) == y))
             loss += self._loss_then_errors(logits, y)
             gradient += self._outer(logits, phi)
         return Metrics(
@@ -106,47 +106,48 @@ class SoftmaxOracle:
         )
 
     def _mean_gradient(self, x: F64, phi: F64, y: I64, norms: F64, clip: Clip | None) -> F64:
+        # (classes x samples): reductions run over rows that lie next to each other in memory.
         errors = self._logits(x, phi)
-        errors -= errors.max(axis=1, keepdims=True)
+        errors -= np.maximum.reduce(errors, axis=0)
         np.exp(errors, out=errors)
-        errors /= errors.sum(axis=1, keepdims=True)
-        errors.ravel()[self._offsets[: len(y)] + y] -= 1.0  # now p - e_y
+        errors /= np.add.reduce(errors, axis=0)
+        errors[y, self._columns[: len(y)]] -= 1.0  # now p - e_y
         if clip is not None:
             # The gradient is the outer product of p - e_y and (phi, s): its norm is the product of their norms.
-            clip.scale(errors, clip.norms(errors) * norms)
+            clip.scale(errors, clip.norms(errors, axis=0) * norms)
         gradient = self._outer(errors, phi)
         gradient /= len(y)
         return gradient
 
     def _logits(self, x: F64, phi: F64) -> F64:
-        logits: F64 = phi @ x[: self._weights].reshape(self._classes, self._features).T
+        """(classes, m) for features (m, p)."""
+        logits: F64 = x[: self._weights].reshape(self._classes, self._features) @ phi.T
         if self._bias:
-            b = x[self._weights :]
+            b = x[self._weights :, None]
             logits += b if self._bias == 1.0 else self._bias * b
         return logits
 
     def _outer(self, errors: F64, phi: F64) -> F64:
         """sum_j errors_j times (phi_j, s), in the layout of x."""
         gradient = np.empty(self.dimension)
-        np.matmul(errors.T, phi, out=gradient[: self._weights].reshape(self._classes, self._features))
+        np.matmul(errors, phi, out=gradient[: self._weights].reshape(self._classes, self._features))
         if self._bias:
             b = gradient[self._weights :]
-            errors.sum(axis=0, out=b)
+            np.add.reduce(errors, axis=1, out=b)
             if self._bias != 1.0:
                 b *= self._bias
         return gradient
 
     def _loss_then_errors(self, logits: F64, y: I64) -> float:
         """Summed cross-entropy; turns ``logits`` into p - e_y in place."""
-        flat = np.arange(len(y)) * self._classes + y
-        logits -= logits.max(axis=1, keepdims=True)
-        true = logits.ravel()[flat]
+        columns = self._columns[: len(y)]
+        logits -= logits.max(axis=0)
+        true = logits[y, columns]
         np.exp(logits, out=logits)
-        sums = logits.sum(axis=1, keepdims=True)
-        loss = float((np.log(sums[:, 0]) - true).sum())
+        sums = logits.sum(axis=0)
         logits /= sums
-        logits.ravel()[flat] -= 1.0
-        return loss
+        logits[y, columns] -= 1.0
+        return float((np.log(sums) - true).sum())
 
     def _accuracy(self, x: F64, phi: F64, y: I64) -> float | None:
         if not len(y):
@@ -154,5 +155,5 @@ class SoftmaxOracle:
         hits = 0
         for start in range(0, len(y), _EVALUATION_ROWS):
             rows = slice(start, start + _EVALUATION_ROWS)
-            hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=1) == y[rows]))
+            hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=0) == y[rows]))
         return hits / len(y)

@@ -65,8 +65,7 @@ class Quadratic(_Toy):
         """x - b_i, clipped."""
         g = x - self._b
         if self._clip is not None:
-            row = g[None, :]
-            self._clip.scale(row, self._clip.norms(row))
+            self._clip.scale(g[:, None], self._clip.norms(g[None, :], axis=1))
         return g
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
@@ -101,10 +100,10 @@ class PlSine(_Toy):
     def gradient(self, x: F64, batch: I64) -> F64:
         """Mean over xi of 2x + (3 + xi) sin 2x - 2 xi sin x."""
         xi = batch.view(np.float64)
-        rows = (2.0 * x + (3.0 + xi) * np.sin(2.0 * x) - 2.0 * xi * np.sin(x))[:, None]
+        samples: F64 = (2.0 * x + (3.0 + xi) * np.sin(2.0 * x) - 2.0 * xi * np.sin(x))[None, :]
         if self._clip is not None:
-            self._clip.scale(rows, self._clip.norms(rows))
-        return np.asarray(rows.mean(axis=0))
+            self._clip.scale(samples, self._clip.norms(samples, axis=0))
+        return np.asarray(samples.mean(axis=1))
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
         return float(x[0] ** 2 + 3.0 * np.sin(x[0]) ** 2), 2.0 * x + 3.0 * np.sin(2.0 * x)
@@ -139,9 +138,9 @@ class PlLinear(_Toy):
         direction = x / (norm * (1.0 + norm) ** 2) if norm else x
         if self._clip is None:
             return exact + float(xi.mean()) * direction
-        rows = exact + xi[:, None] * direction
-        self._clip.scale(rows, self._clip.norms(rows))
-        return np.asarray(rows.mean(axis=0))
+        samples = exact[:, None] + direction[:, None] * xi
+        self._clip.scale(samples, self._clip.norms(samples, axis=0))
+        return np.asarray(samples.mean(axis=1))
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
         residual = self.A @ x - self.d
