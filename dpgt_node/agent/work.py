@@ -15,7 +15,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.tracking import AgentParams, step_x, step_y
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
+from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.noise import Keystream, Sampler
@@ -54,10 +54,7 @@ def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
 
 
 class AgentWork:
-    """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream.
-
-    Raises ConfigError for a mechanism or a noise law this version does not draw: charged but not drawn would be a lie.
-    """
+    """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
         "_account",
@@ -82,7 +79,8 @@ class AgentWork:
         keystream: Keystream,
         sampler: Sampler,
     ) -> None:
-        _check_supported(run)
+        # Configuration lets nothing else through; a mechanism that is charged but not drawn would be a lie.
+        assert (run.algorithm.mechanism, run.noise.law) == ("paper", "laplace")
         self._params = AgentParams.build(topology, schedule, index)
         self._account = AgentAccount(run, topology, schedule, index, oracle.samples)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
@@ -188,15 +186,3 @@ class AgentWork:
             f"{self._params.name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
             f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
         )
-
-
-def _check_supported(run: RunConfig) -> None:
-    problems = []
-    if run.algorithm.method != "dpgt":
-        problems.append(Problem("run file", "algorithm.method", f"{run.algorithm.method!r} is not available yet"))
-    if run.algorithm.mechanism != "paper":
-        problems.append(Problem("run file", "algorithm.mechanism", f"{run.algorithm.mechanism!r} is not available yet"))
-    if run.noise.law != "laplace":
-        problems.append(Problem("run file", "noise.law", f"{run.noise.law!r} is not available yet"))
-    if problems:
-        raise ConfigError(problems)

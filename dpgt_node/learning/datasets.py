@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.config.model import Data
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.noise import F64
 
@@ -40,13 +39,13 @@ class Dataset:
     classes: int
 
 
-def load_dataset(data: Data, data_root: Path | None = None) -> Dataset:
-    """The whole data set named by the run file.  Raises ConfigError."""
-    if data.dataset == "digits":
+def load_dataset(name: str) -> Dataset:
+    """``digits`` or ``npz:PATH``, whole.  Raises ConfigError."""
+    if name == "digits":
         return _digits()
-    if data.dataset.startswith("npz:"):
-        return load_npz(_find(data.dataset.removeprefix("npz:"), data_root))
-    raise ConfigError.one("run file", "data.dataset", f"{data.dataset!r} is not a data set this version can load")
+    prefix, _, path = name.partition(":")
+    assert prefix == "npz", "configuration lets no other data set through"
+    return load_npz(Path(path).expanduser())
 
 
 def load_npz(path: Path) -> Dataset:
@@ -60,14 +59,6 @@ def load_npz(path: Path) -> Dataset:
     except OSError as error:
         raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror or error}") from error
     return _load_npz(path, stat.st_mtime_ns, stat.st_size)
-
-
-def _find(text: str, data_root: Path | None) -> Path:
-    """An absolute path, or one relative to the working folder, or else to the data folder."""
-    path = Path(text).expanduser()
-    if not path.is_absolute() and not path.exists() and data_root is not None and (data_root / path).exists():
-        return data_root / path
-    return path
 
 
 @lru_cache(maxsize=1)

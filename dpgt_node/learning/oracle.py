@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics
 from dpgt_node.learning.datasets import load_dataset, load_npz
@@ -26,7 +27,6 @@ from dpgt_node.privacy.noise import F64, ByteStream
 __all__ = ["Metrics", "Oracle", "build_oracle", "constants", "sample_counts"]
 
 I64 = npt.NDArray[np.int64]
-_SOURCE = "run file"
 
 
 class Oracle(Protocol):
@@ -74,19 +74,19 @@ class Oracle(Protocol):
 def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Oracle:
     """The oracle of 0-based agent ``shard``.
 
-    ``data_root``: the data folder (DPGT_DATA).  ``data_path``: the agent's own NPZ file; all of its training samples
-    are the agent's, nothing is partitioned.  Raises ConfigError: data that cannot be used, an unknown model, m_K > D.
+    ``data_path``: the agent's own NPZ file; all of its training samples are the agent's, nothing is partitioned.
+    ``data_root``: the data folder (DPGT_DATA), for data sets that live there; none of today's do.  Raises ConfigError:
+    data that cannot be used, m_K > D.
     """
     if run.data.dataset in TOYS:
         if data_path is not None:
             message = f"{run.data.dataset!r} is a formula and has no data file"
             raise ConfigError.one("node file", "data.path", message)
         return build_toy(run, shard)
-    _check_model(run)
     if data_path is not None:
         data, own = load_npz(data_path), None
     else:
-        data = load_dataset(run.data, data_root)
+        data = load_dataset(resolved_dataset(run))
         own = partition(run.data.partition, len(data.x_train), run.n, run.data.seed)[shard]
     oracle = SoftmaxOracle(
         data, own, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
@@ -95,39 +95,25 @@ def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, d
     if not 1 <= m <= D:
         name = run.graph.agents[shard]
         message = f"m_K = {m} samples per gradient, but {name} holds D = {D}: lower m_K (fewer iterations, or samples)"
-        raise ConfigError.one(_SOURCE, "scheme.samples", message)
+        raise ConfigError.one("run file", "scheme.samples", message)
     return oracle
 
 
-def sample_counts(run: RunConfig, *, data_root: Path | None = None) -> tuple[int | None, ...]:
+def sample_counts(run: RunConfig) -> tuple[int | None, ...]:
     """D of every agent as this machine's copy of the data gives it; None for toys.  Raises ConfigError."""
     if run.data.dataset in TOYS:
         return (None,) * run.n
-    total = len(load_dataset(run.data, data_root).x_train)
+    total = len(load_dataset(resolved_dataset(run)).x_train)
     return tuple(len(own) for own in partition(run.data.partition, total, run.n, run.data.seed))
 
 
-def constants(run: RunConfig, *, data_root: Path | None = None) -> tuple[float, float | None] | None:
+def constants(run: RunConfig) -> tuple[float, float | None] | None:
     """(L1, mu) of Assumptions 2(i) and 3, for F = (1/n) sum_i f_i; mu None where it is not known.
 
     Softmax: the Hessian of one sample is (diag(p) - p p') (x) (phi, s)(phi, s)', so L1 = max_j ||(phi_j, s)||^2 / 2,
-    and no mu is known.  None for an unknown model or a data set that holds no constant.
+    and no mu is known.  None for ``zeros``.  Raises ConfigError for data that cannot be used.
     """
     if run.data.dataset in TOYS:
         return toy_constants(run)
-    if run.model.name != "softmax":
-        return None
-    x = load_dataset(run.data, data_root).x_train
+    x = load_dataset(resolved_dataset(run)).x_train
     return 0.5 * float(np.square(x).sum(axis=1).max() + run.model.bias**2), None
-
-
-def _check_model(run: RunConfig) -> None:
-    problems = []
-    if run.model.name != "softmax":
-        problems.append(Problem(_SOURCE, "model.name", f"{run.model.name!r} is not one of: softmax"))
-    if run.data.features != "raw":
-        problems.append(Problem(_SOURCE, "data.features", f"{run.data.features!r} is not one of: raw"))
-    if run.data.normalise != "none":
-        problems.append(Problem(_SOURCE, "data.normalise", f"{run.data.normalise!r} is not one of: none"))
-    if problems:
-        raise ConfigError(problems)

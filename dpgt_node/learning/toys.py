@@ -11,8 +11,7 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.config.model import RunConfig, Scalar
-from dpgt_node.errors import ConfigError
+from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics, shape_hash
 from dpgt_node.privacy.noise import F64, ByteStream
@@ -148,14 +147,14 @@ class PlLinear(_Toy):
 
 
 def build_toy(run: RunConfig, index: int) -> Quadratic | Zeros | PlSine | PlLinear:
-    """The toy of 0-based agent ``index``.  Raises ConfigError for parameters out of range."""
-    clip, name = Clip.from_config(run.privacy), run.data.dataset
+    """The toy of 0-based agent ``index``; its parameters were validated with the configuration."""
+    clip, name, params = Clip.from_config(run.privacy), run.data.dataset, run.data.params
     if name == "quadratic":
-        return Quadratic(_integer(run, "dimension"), index, clip)
+        return Quadratic(int(params["dimension"]), index, clip)
     if name == "zeros":
-        return Zeros(_integer(run, "dimension"))
+        return Zeros(int(params["dimension"]))
     if name == "pl-sine":
-        return PlSine(_number(run, "start", 2.0), clip)
+        return PlSine(float(params.get("start", 2.0)), clip)
     return _pl_linear(run, clip)
 
 
@@ -179,23 +178,7 @@ def toy_constants(run: RunConfig) -> tuple[float, float] | None:
 
 
 def _pl_linear(run: RunConfig, clip: Clip | None) -> PlLinear:
-    dimension = _integer(run, "dimension", 5)
-    rows = _integer(run, "rows", 2 * dimension)
-    if rows < dimension:
-        message = f"A needs full column rank: rows = {rows} must be at least dimension = {dimension}"
-        raise ConfigError.one("run file", "data.rows", message)
-    return PlLinear(dimension, rows, run.n, run.data.seed, _number(run, "start", 0.0), clip)
-
-
-def _integer(run: RunConfig, key: str, default: int | None = None) -> int:
-    value: Scalar | None = run.data.params.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError.one("run file", f"data.{key}", f"must be an integer >= 1 for {run.data.dataset}")
-    return value
-
-
-def _number(run: RunConfig, key: str, default: float) -> float:
-    value = run.data.params.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError.one("run file", f"data.{key}", f"must be a finite number for {run.data.dataset}")
-    return float(value)
+    params = run.data.params
+    dimension = int(params.get("dimension", 5))
+    rows = int(params.get("rows", 2 * dimension))
+    return PlLinear(dimension, rows, run.n, run.data.seed, float(params.get("start", 0.0)), clip)
