@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.privacy.keystream import AesCtrKeystream, CtrStream, TestKeystream
+
+KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+
+
+def by_blocks(key: bytes, counter: bytes, nbytes: int) -> bytes:
+    """AES of counter, counter + 1, ... one block at a time: what CTR mode means."""
+    encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update
+    first = int.from_bytes(counter, "big")
+    blocks = (encrypt(((first + i) % 2**128).to_bytes(16, "big")) for i in range(nbytes // 16 + 1))
+    return b"".join(blocks)[:nbytes]
+
+
+def test_known_answers_of_sp_800_38a():
+    assert CtrStream(KEY, COUNTER).take(64).hex() == (
+        "ec8cdf7398607cb0f2d21675ea9ea1e4362b7c3c6773516318a077d7fc5073ae"
+        "6a2cc3787889374fbeb4c81b17ba6c44e89c399ff0f198c6d40a31db156cabfe"
+    )
+
+
+@given(st.lists(st.integers(0, 100), max_size=20), st.binary(min_size=16, max_size=16))
+def test_pieces_are_one_stream(sizes, counter):
+    stream = CtrStream(KEY, counter)
+    assert b"".join(stream.take(size) for size in sizes) == by_blocks(KEY, counter, sum(sizes))
+
+
+@pytest.mark.parametrize("nbytes", [(1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_000])
+def test_large_pieces(nbytes):
+    stream = CtrStream(KEY, b"\xff" * 16)  # the counter wraps at once
+    assert stream.take(nbytes) + stream.take(7) == by_blocks(KEY, b"\xff" * 16, nbytes + 7)
+
+
+def test_production_never_gives_a_byte_twice():
+    keystream = AesCtrKeystream(KEY, COUNTER)
+    asked = [
+        keystream.stream(3, "X").take(40),
+        keystream.stream(3, "X").take(40),
+        keystream.stream(0, "batch").take(40),
+    ]
+    assert b"".join(asked) == by_blocks(KEY, COUNTER, 120)
+
+
+def test_test_streams_follow_the_documented_encoding():
+    key = hashlib.sha256(bytes.fromhex("00ff") + b"|4|17|batch").digest()[:16]
+    assert TestKeystream("00ff", 4).stream(17, "batch").take(50) == by_blocks(key, bytes(16), 50)
+
+
+def test_test_streams_depend_on_nothing_but_their_labels():
+    one, other = TestKeystream("AB12", 1), TestKeystream("ab12", 1)
+    one.stream(9, "X").take(1000)
+    assert one.stream(2, "Y").take(64) == other.stream(2, "Y").take(64) == one.stream(2, "Y").take(64)
+
+
+def test_test_streams_differ_in_every_label():
+    labels = itertools.product(("00", "0000", "01"), (0, 1, 11), (0, 1, 11, 110), ("batch", "X", "Y"))
+    streams = [TestKeystream(secret, agent).stream(k, purpose).take(16) for secret, agent, k, purpose in labels]
+    assert len(set(streams)) == len(streams) == 108
+
+
+@pytest.mark.parametrize("bad", ["", "0", "xyz0", "0x12"])
+def test_a_secret_that_is_not_hexadecimal_is_the_operators_mistake(bad):
+    with pytest.raises(ConfigError, match="--test-keystream") as caught:
+        TestKeystream(bad, 0)
+    assert caught.value.exit_code is ExitCode.CONFIG
+
+
+@pytest.mark.parametrize(("key", "nonce"), [(KEY[:-1], COUNTER), (KEY, COUNTER + b"0"), (KEY + KEY, COUNTER)])
+def test_only_128_bits(key, nonce):
+    with pytest.raises(ValueError, match="AES-128"):
+        AesCtrKeystream(key, nonce)
+
+
+def test_representations_show_no_key():
+    for thing in (AesCtrKeystream(KEY, COUNTER), CtrStream(KEY, COUNTER), TestKeystream(KEY.hex(), 0)):
+        assert KEY.hex() not in repr(thing) and str(KEY) not in repr(thing)
