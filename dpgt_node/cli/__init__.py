@@ -1,0 +1,120 @@
+"""The ``dpgt`` command: the only reader of argv and of the environment.
+
+Verbs are imported when they are called, so that ``dpgt status`` does not pay for matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+# Before numpy is imported anywhere: five daemons on two cores must not start a BLAS pool each, and one thread gives
+# the daemons and the simulator the same bits.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"
+
+import click  # noqa: E402  # after the environment is set
+
+from dpgt_node import __version__  # noqa: E402
+from dpgt_node.errors import DpgtError, ExitCode  # noqa: E402
+
+VERBS = {
+    "demo": "dpgt_node.cli.demo:demo",
+    "launch": "dpgt_node.cli.launch:launch",
+    "node": "dpgt_node.cli.node:node",
+    "coordinator": "dpgt_node.cli.coordinator:coordinator",
+    "status": "dpgt_node.cli.control:status",
+    "pause": "dpgt_node.cli.control:pause",
+    "resume": "dpgt_node.cli.control:resume",
+    "stop": "dpgt_node.cli.control:stop",
+    "simulate": "dpgt_node.cli.simulate:simulate",
+    "check": "dpgt_node.cli.check:check",
+    "report": "dpgt_node.cli.report:report",
+    "pki": "dpgt_node.cli.pki:pki",
+}
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def _set_level(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.find_root().meta["log_level"] = value
+        logging.getLogger().setLevel(value.upper())
+
+
+def _log_level() -> click.Option:
+    return click.Option(
+        ["--log-level"],
+        type=click.Choice(LEVELS),
+        expose_value=False,
+        callback=_set_level,
+        help="How much is logged on standard error; debug also shows tracebacks.  [default: warning; daemons: info]",
+    )
+
+
+class _Verbs(click.Group):
+    """Verbs by name, imported on use; each understands --log-level."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of a user's first hour."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb."""
+        target = VERBS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if not any(parameter.name == "log_level" for parameter in command.params):
+            command.params.append(_log_level())
+        return command
+
+
+@click.group(cls=_Verbs, params=[_log_level()], context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dpgt")
+def dpgt() -> None:
+    """Differentially private gradient tracking over directed graphs: real agents, one model, no data leaves its host."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; every failure is one line with the cause, without a traceback."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True
+    )
+    verb = next((a for a in arguments if a in VERBS), "")
+    prefix = f"dpgt {verb}".strip()
+    try:
+        result: Any = dpgt.main(args=list(arguments), prog_name="dpgt", standalone_mode=False)
+        return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.UsageError as error:
+        error.show()
+        return int(ExitCode.CONFIG)
+    except (click.Abort, KeyboardInterrupt):
+        print(f"{prefix}: interrupted", file=sys.stderr)
+        return int(ExitCode.STOPPED)
+    except BrokenPipeError:
+        # The reader of a pipe left (`dpgt check ... | head`): not an error, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.DONE)
+    except DpgtError as error:
+        logging.getLogger(__name__).debug("traceback", exc_info=True)
+        for line in str(error).splitlines() or [type(error).__name__]:
+            print(f"{prefix}: {line}", file=sys.stderr)
+        return int(error.exit_code)
+    except Exception as error:  # the outermost frame: whatever is left is a bug and says so
+        logging.getLogger(__name__).debug("traceback", exc_info=True)
+        print(
+            f"{prefix}: this is a bug: {type(error).__name__}: {error} (--log-level debug shows where)", file=sys.stderr
+        )
+        return int(ExitCode.BUG)
+
+
+def main() -> None:
+    """Entry point of the ``dpgt`` script."""
+    sys.exit(run(sys.argv[1:]))

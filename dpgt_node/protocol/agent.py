@@ -31,6 +31,7 @@ import numpy as np
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
+    F64,
     I64,
     Advance,
     Advanced,
@@ -87,7 +88,7 @@ class AgentMachine:
 
     ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W divides k.
     ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).  ``stall_ns``: after how long a round
-    without its inputs is reported.  ``recovered``: what the state directory holds of this run.  ``finished``: x_final.npy is
+    without its inputs is reported.  ``recovered``: what the state directory holds of this run.  ``finished``: x_{i,K+1},
     already durable; the agent only serves its payloads until it is dismissed.
     """
 
@@ -101,7 +102,7 @@ class AgentMachine:
         run_ahead: int = 1,
         stall_ns: int = 60_000_000_000,
         recovered: Recovered | None = None,
-        finished: bool = False,
+        finished: F64 | None = None,
     ) -> None:
         self._params = params
         self._K = last_round
@@ -115,9 +116,9 @@ class AgentMachine:
         self._records: dict[int, RoundRecord] = {r.k: r for r in recovered.records} if recovered else {}
         self._released = max(self._records, default=-1)
         self._durable_through = self._state.k - 1 if self._state else -1
-        if finished:
+        if finished is not None:
             self._released = self._durable_through = last_round
-        start = last_round + 1 if finished else self.k
+        start = self.k if finished is None else last_round + 1
         self._inbox = Inbox(
             {"X": [j for j, _ in params.in_R], "Y": [j for j, _ in params.in_C]}, own=params.index, low=start, width=run_ahead
         )
@@ -141,6 +142,21 @@ class AgentMachine:
     def k(self) -> int:
         """The round the agent is in: 0..K."""
         return self._state.k if self._state else 0
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Out-neighbours other than the agent itself, in the union of both graphs, sorted."""
+        return self._peers
+
+    @property
+    def done_through(self) -> int:
+        """The last round whose inputs were mixed; -1 before the first."""
+        return self._inbox.low - 1
+
+    @property
+    def durable_through(self) -> int:
+        """No payload of a round up to here will be asked for again, even after a crash; -1 for none."""
+        return self._durable_through
 
     @property
     def released_through(self) -> int:
@@ -215,9 +231,9 @@ class AgentMachine:
         self._go_through = max(self._go_through, event.go_through)
         if self._phase is not Phase.WAITING:
             return  # the coordinator repeats Started when an agent rejoined
-        if self._finished:
+        if self._finished is not None:
             self._phase = Phase.SERVING
-            out.append(ReportDone(self._K, self._K))
+            out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]
         elif self._state is None:
             self._phase = Phase.COMPUTING
             out.append(Advance(None, {}, {}, None))

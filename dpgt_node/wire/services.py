@@ -306,7 +306,7 @@ async def _answer(call: Awaitable[bytes], what: str) -> bytes:
 
 
 async def upload(
-    channel: grpc.aio.Channel, name: str, frames: Iterable[bytes] | AsyncIterable[bytes], *, timeout_s: float
+    channel: grpc.aio.Channel, name: str, frames: Iterable[bytes] | AsyncIterable[bytes], *, timeout_s: float | None
 ) -> m.UploadReply:
     """Send study vectors (frames of ``codec.encode_vectors(..., study=True)``); PeerError when not all were taken."""
     method: Any = channel.stream_unary(f"/{COORDINATOR_SERVICE}/Upload")

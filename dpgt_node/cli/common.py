@@ -1,0 +1,75 @@
+"""What several verbs share: options, the data folder, checks before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ConfigError, Problem
+
+T = TypeVar("T")
+
+run_argument = click.argument("run_file", metavar="RUN.toml", type=click.Path(path_type=Path))
+out_option = click.option(
+    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for everything the run writes."
+)
+test_keystream_option = click.option(
+    "--test-keystream", metavar="HEX", help="Derive all noise from HEX: no privacy at all, for tests; study runs only."
+)
+die_with_parent_option = click.option("--die-with-parent", type=int, hidden=True)
+format_option = click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+def daemon_logging(context: click.Context) -> None:
+    """Daemons log at info unless told otherwise."""
+    if "log_level" not in context.find_root().meta:
+        logging.getLogger().setLevel(logging.INFO)
+
+
+def data_root() -> Path | None:
+    """``DPGT_DATA``, None for the default cache folder."""
+    value = os.environ.get("DPGT_DATA")
+    return Path(value) if value else None
+
+
+def check_keystream(run: RunConfig, keystream: str | None) -> None:
+    """The test keystream only where nobody may mistake the run for a private one."""
+    if keystream is None:
+        return
+    if run.evaluate.metrics != "study":
+        raise ConfigError.one(
+            "command line", "--test-keystream", 'is refused unless evaluate.metrics = "study" in the run file'
+        )
+    from dpgt_node.privacy.keystream import TestKeystream
+
+    TestKeystream(keystream, 0)  # raises for bad digits
+
+
+def check_startable(run: RunConfig, source: str, samples: tuple[int | None, ...] | None) -> None:
+    """Hard conditions, all at once: Assumption 1, a_i and b_i in [0, 1), 1 <= m_K <= every known D.
+
+    ``samples``: D of every agent where this machine knows it.  Soft conditions (Lemma 1's bounds and so on) are logged.
+    """
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.schedule import Schedule
+    from dpgt_node.algo.theory import hard_failures, step_warnings
+
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    counts = samples if samples is not None else (None,) * run.n
+    failures = hard_failures(topology, schedule, counts)
+    if failures:
+        raise ConfigError(Problem(source, key, message) for key, message in failures)
+    for line in step_warnings(topology, schedule):
+        logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` in a fresh event loop."""
+    return asyncio.run(main)

@@ -1,0 +1,134 @@
+"""``dpgt status | pause | resume | stop``: control of a running coordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
+
+if TYPE_CHECKING:
+    from dpgt_node.runtime.outdir import Address
+    from dpgt_node.wire.messages import StatusReply
+
+TIMEOUT_S = 5.0
+
+
+def _target(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--insecure", is_flag=True, help="The coordinator has no TLS."),
+        click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem."),
+        click.option("--coordinator", "address", metavar="HOST:PORT", help="Where it listens."),
+        click.option("--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="The run's output folder."),
+    ):
+        function = option(function)
+    return function
+
+
+def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address:
+    from dpgt_node.config import parse_address
+    from dpgt_node.runtime.outdir import ADDRESS_FILE, Address, read_address
+
+    if (run_dir is None) == (address is None):
+        raise ConfigError.one("command line", "--run", "give exactly one of --run DIR and --coordinator HOST:PORT")
+    if run_dir is not None:
+        if tls_folder is not None or insecure:
+            raise ConfigError.one("command line", "--run", "already says how to connect; leave --tls and --insecure out")
+        found = read_address(run_dir)
+        if found is None:
+            raise ConfigError.one("command line", "--run", f"no coordinator ever ran in {run_dir} (no {ADDRESS_FILE})")
+        return found
+    assert address is not None
+    if insecure == (tls_folder is not None):
+        raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
+    parse_address(address)
+    return Address(address, tls_folder, 0)
+
+
+def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
+    from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security
+    from dpgt_node.wire import messages as m
+    from dpgt_node.wire import services
+
+    async def main() -> Any:
+        async with Security.from_folder(target.tls).opener(COORDINATOR_IDENTITY)(target.address) as channel:
+            if action is None:
+                return await services.status(channel, timeout_s=TIMEOUT_S)
+            return await services.control(channel, m.ControlRequest(action), timeout_s=TIMEOUT_S)
+
+    try:
+        return common.run_async(main())
+    except PeerError as error:
+        raise PeerError(f"no answer from the coordinator at {target.address}: {error}") from error
+
+
+def _show(reply: StatusReply) -> str:
+    lines = [
+        f"{reply.name}: {reply.state}, k = {reply.k} of {reply.K}, {reply.rounds_per_second:.1f} rounds/s"
+        + (f" ({reply.reason})" if reply.reason else "")
+    ]
+    for agent in reply.agents:
+        seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
+        state = "connected" if agent.connected else "NOT connected"
+        lines.append(f"  {agent.name}: {state}, k = {agent.k}, {seen}")
+    return "\n".join(lines)
+
+
+@click.command()
+@_target
+@common.format_option
+def status(
+    run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool, format_: str
+) -> ExitCode:
+    """Where a run stands and who is connected."""
+    reply: StatusReply = _call(_resolve(run_dir, address, tls_folder, insecure), None)
+    if format_ == "text":
+        click.echo(_show(reply))
+        return ExitCode.DONE
+    agents = [
+        {
+            "name": agent.name,
+            "connected": agent.connected,
+            "k": agent.k,
+            "last_seen_s": agent.last_seen_s,
+        }
+        for agent in reply.agents
+    ]
+    document = {
+        "name": reply.name,
+        "run_id": reply.run_id.hex(),
+        "state": reply.state,
+        "reason": reply.reason,
+        "k": reply.k,
+        "K": reply.K,
+        "rounds_per_second": reply.rounds_per_second,
+        "agents": agents,
+    }
+    click.echo(json.dumps(document, indent=2, allow_nan=False))
+    return ExitCode.DONE
+
+
+def _control(action: Literal["pause", "resume", "stop"], help_: str) -> click.Command:
+    @click.command(name=action, help=help_)
+    @_target
+    def verb(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> ExitCode:
+        reply = _call(_resolve(run_dir, address, tls_folder, insecure), action)
+        if not reply.ok:
+            error = DpgtError(f"cannot {action}: {reply.message}")
+            error.exit_code = ExitCode.CHECK_FAILED
+            raise error
+        click.echo(reply.message)
+        return ExitCode.DONE
+
+    command: click.Command = verb
+    return command
+
+
+pause = _control("pause", "Keep the barrier shut after the current round.")
+resume = _control("resume", "Open the barrier again.")
+stop = _control("stop", "End the run; every process exits 5.")

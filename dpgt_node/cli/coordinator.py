@@ -1,0 +1,69 @@
+"""``dpgt coordinator``: waits for the n agents, runs the K+1 rounds, writes the results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+
+@click.command()
+@click.option("--config", "run_file", required=True, metavar="RUN.toml", type=click.Path(path_type=Path))
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes any free one (see coordinator.json).")
+@common.out_option
+@click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem.")
+@click.option("--insecure", is_flag=True, help="No TLS: everybody on the network can read, send and control.")
+@common.test_keystream_option
+@common.die_with_parent_option
+@click.pass_context
+def coordinator(
+    context: click.Context,
+    run_file: Path,
+    listen: str,
+    out: Path,
+    tls_folder: Path | None,
+    insecure: bool,
+    test_keystream: str | None,
+    die_with_parent: int | None,
+) -> ExitCode:
+    """Coordinate one run in the foreground; exits 0 when every agent finished."""
+    from dpgt_node.config import load_run, parse_address
+    from dpgt_node.report.html import build_report
+    from dpgt_node.runtime import outdir, process
+
+    common.daemon_logging(context)
+    if die_with_parent is not None:
+        process.die_with_parent(die_with_parent)
+    process.tune_malloc()
+    run = load_run(run_file)
+    if insecure == (tls_folder is not None):
+        raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
+    parse_address(listen)
+    common.check_keystream(run, test_keystream)
+    common.check_startable(run, str(run_file), None)
+    claimed = outdir.prepare(out, run, source="command line")
+
+    from dpgt_node.runtime.serve_coordinator import serve
+
+    async def main() -> ExitCode:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        keystream = "test" if test_keystream is not None else None
+        outcome = await serve(run, claimed, listen, tls_folder, keystream=keystream, stop=stop)
+        if outcome.summary is not None:
+            path = await asyncio.to_thread(build_report, out)
+            logging.getLogger(__name__).info("report: %s", path)
+        if outcome.conclude.exit_code is not ExitCode.DONE:
+            print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)
+        return outcome.conclude.exit_code
+
+    return common.run_async(main())

@@ -1,0 +1,103 @@
+"""``dpgt launch``: one coordinator and n node processes on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.console import Console
+
+from dpgt_node.cli import common
+from dpgt_node.errors import DpgtError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.cli.live import LiveStatus
+    from dpgt_node.config import RunConfig
+    from dpgt_node.wire.messages import StatusReply
+
+
+@click.command()
+@common.run_argument
+@common.out_option
+@click.option("--insecure", is_flag=True, help="No TLS between the processes.")
+@click.option("--no-restart", is_flag=True, help="A killed process ends the run (always so in this version).")
+@click.option(
+    "--durability",
+    type=click.Choice(["process", "power"]),
+    default="process",
+    show_default=True,
+    help="What a release survives before it is sent: the end of its process, or of the machine's power.",
+)
+@common.test_keystream_option
+@click.pass_context
+def launch(
+    context: click.Context,
+    run_file: Path,
+    out: Path,
+    insecure: bool,
+    no_restart: bool,
+    durability: Literal["process", "power"],
+    test_keystream: str | None,
+) -> ExitCode:
+    """Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent."""
+    from dpgt_node.config import load_run, with_overrides
+
+    run = load_run(run_file)
+    if insecure:
+        run = with_overrides(run, channel="plain")
+    return launch_run(context, run, str(run_file), out, durability, test_keystream)
+
+
+def launch_run(
+    context: click.Context,
+    run: RunConfig,
+    source: str,
+    out: Path,
+    durability: Literal["process", "power"] = "process",
+    test_keystream: str | None = None,
+) -> ExitCode:
+    """What launch and demo share: checks, the processes, the live view, the summary."""
+    from dpgt_node.cli.live import LiveView, print_summary, print_warnings
+    from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.report.summary import load_summary
+    from dpgt_node.runtime import launcher, outdir
+
+    console = Console()
+    common.check_keystream(run, test_keystream)
+    common.check_startable(run, source, sample_counts(run))
+    lock = launcher.claim(out)
+    with lock:
+        claimed = outdir.prepare(out, run, source="command line")
+        keystream = "test" if test_keystream is not None else None
+        print_warnings(run, console, keystream)
+        console.print(f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False)
+
+        async def main() -> launcher.Ended:
+            with LiveView(run, console, keystream=keystream) as view:
+                return await launcher.Launcher(
+                    run,
+                    claimed,
+                    durability=durability,
+                    test_keystream=test_keystream,
+                    on_status=lambda status: view.update(live_status(status)),
+                    log_level=str(context.find_root().meta.get("log_level", "info")),
+                ).run()
+
+        ended = common.run_async(main())
+    if ended.exit_code is not ExitCode.DONE:
+        error = DpgtError(ended.reason)
+        error.exit_code = ended.exit_code
+        raise error
+    summary = load_summary(out)
+    assert summary is not None
+    print_summary(run, summary, out, console)
+    return ExitCode.DONE
+
+
+def live_status(status: StatusReply) -> LiveStatus:
+    """The coordinator's status as the live view takes it."""
+    from dpgt_node.cli.live import LiveAgent, LiveStatus
+
+    agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon_lemma5) for a in status.agents)
+    return LiveStatus(status.state, status.k, status.K, agents, status.rounds_per_second, status.consensus_error)

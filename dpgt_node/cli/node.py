@@ -1,0 +1,55 @@
+"""``dpgt node``: one agent daemon in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+
+@click.command()
+@click.option("--config", "config_file", required=True, metavar="NODE.toml", type=click.Path(path_type=Path))
+@common.test_keystream_option
+@common.die_with_parent_option
+@click.pass_context
+def node(
+    context: click.Context, config_file: Path, test_keystream: str | None, die_with_parent: int | None
+) -> ExitCode:
+    """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
+    from dpgt_node.config import check_node_in_run, load_node, load_run
+    from dpgt_node.learning.oracle import build_oracle
+    from dpgt_node.runtime import process
+    from dpgt_node.runtime.channels import Security
+    from dpgt_node.runtime.node import Node, NodeSetup, say_refusal
+
+    common.daemon_logging(context)
+    if die_with_parent is not None:
+        process.die_with_parent(die_with_parent)
+    process.tune_malloc()
+    config = load_node(config_file)
+    run = load_run(config.run)
+    check_node_in_run(config, run)
+    common.check_keystream(run, test_keystream)
+    common.check_startable(run, str(config.run), None)
+    security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
+    index = run.graph.agents.index(config.name)
+    shard = config.shard if config.shard is not None else index
+
+    async def main() -> ExitCode:
+        try:
+            oracle = build_oracle(run, shard, data_root=common.data_root(), data_path=config.data_path)
+        except ConfigError as error:
+            await say_refusal(config.name, config.coordinator, security, config.tls.coordinator_id, str(error))
+            raise
+        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, daemon.interrupt)
+        return await daemon.serve()
+
+    return common.run_async(main())

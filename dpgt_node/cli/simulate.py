@@ -1,0 +1,84 @@
+"""``dpgt simulate``: the same run in one process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.console import Console
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.report.recorder import RunRecorder
+
+
+@click.command()
+@common.run_argument
+@common.out_option
+@click.option("--fast", is_flag=True, help="All agents at once as matrices: other bits, same values to 1e-9 relative.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@common.test_keystream_option
+def simulate(
+    run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], test_keystream: str | None
+) -> ExitCode:
+    """Run RUN.toml in this process with the daemons' own per-agent functions: the same bits, no sockets."""
+    from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, print_summary, print_warnings
+    from dpgt_node.config import load_run
+    from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.report.html import build_report
+    from dpgt_node.runtime import launcher, outdir
+    from dpgt_node.sim.simulate import simulate as simulate_run
+
+    run = load_run(run_file)
+    if device == "cuda":
+        raise ConfigError.one("command line", "--device", "cuda needs the torch oracle, which this version does not have")
+    common.check_keystream(run, test_keystream)
+    common.check_startable(run, str(run_file), sample_counts(run))
+    console = Console()
+    interrupted = False
+
+    def stop(_number: int, _frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    with launcher.claim(out):
+        claimed = outdir.prepare(out, run, source="command line")
+        if claimed.resumed:
+            raise ConfigError.one("command line", "--out", f"{out} holds an unfinished run; a simulation starts afresh")
+        keystream = "test" if test_keystream is not None else None
+        print_warnings(run, console, keystream)
+        with LiveView(run, console, keystream=keystream) as view:
+
+            def progress(k: int, recorder: RunRecorder, seconds: float) -> None:
+                agents = tuple(
+                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.epsilon(name, k - 1)["lemma5"])
+                    for name in run.graph.agents
+                )
+                rate = k / seconds if seconds > 0 else None
+                view.update(LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus))
+
+            previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                conclude, summary = simulate_run(
+                    run,
+                    out,
+                    claimed.run_id,
+                    data_root=common.data_root(),
+                    test_keystream=test_keystream,
+                    on_round=progress,
+                    should_stop=lambda: interrupted,
+                )
+            finally:
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
+        build_report(out)
+    if conclude.exit_code is not ExitCode.DONE:
+        error = DpgtError(conclude.reason)
+        error.exit_code = conclude.exit_code
+        raise error
+    print_summary(run, summary, out, console)
+    return ExitCode.DONE

@@ -1,0 +1,198 @@
+"""Turns what agents report into the outputs of a run: metrics.csv, TensorBoard events, summary.json.
+
+Used by the coordinator daemon and by the simulator, so both write the same files.  Epsilons come from the schedule alone (every
+accountant here needs only public numbers), so nothing about a private state has to travel for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, versions, write_summary
+from dpgt_node.report.tensorboard import TensorBoardWriter
+
+F64 = npt.NDArray[np.float64]
+
+STUDY_DIMENSION_MAX = 1_000_000
+"""Above this dimension consensus_error is known only at the end (interface.md)."""
+
+
+def consensus_error(states: Sequence[F64]) -> float:
+    """sqrt(mean_i ||x_i - mean x||^2) of n vectors of shape (d,); float64, one temporary vector at a time."""
+    mean = np.zeros(states[0].shape)
+    for x in states:
+        mean += x
+    mean /= len(states)
+    return float(np.sqrt(np.mean([float(np.sum((x - mean) ** 2)) for x in states])))
+
+
+@dataclass(slots=True)
+class _Row:
+    """What arrived for one evaluation round so far."""
+
+    metrics: dict[str, Metrics | None] = field(default_factory=dict)
+    wall: dict[str, float] = field(default_factory=dict)
+    states: dict[str, F64] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What one agent reported at its end."""
+
+    releases: int
+    bytes_sent: int
+
+
+class RunRecorder:
+    """Collects a run's reports under ``out_dir``.
+
+    ``samples[i]``: D_i, None for a toy.  ``resumed``: rows of metrics.csv that an earlier start wrote stay.
+    """
+
+    def __init__(
+        self,
+        out_dir: Path,
+        run: RunConfig,
+        topology: Topology,
+        schedule: Schedule,
+        samples: Sequence[int | None],
+        *,
+        dimension: int,
+        keystream: str | None = None,
+    ) -> None:
+        self._out = out_dir
+        self._run = run
+        self._names = run.graph.agents
+        self._study = run.evaluate.metrics == "study"
+        self._wants_states = self._study and dimension <= STUDY_DIMENSION_MAX
+        self._keystream = keystream
+        self._accounts = {
+            name: AgentAccount(run, topology, schedule, i, samples[i]) for i, name in enumerate(self._names)
+        }
+        self._store = MetricsStore(out_dir)
+        self._events = TensorBoardWriter(out_dir)
+        self._rows: dict[int, _Row] = {}
+        self._written: set[int] = set()
+        self._results: dict[str, AgentResult] = {}
+        self._last: dict[str, Metrics] = {}
+        self.consensus: float | None = None
+        self.accuracy: dict[str, float | None] = dict.fromkeys(self._names)
+
+    def epsilon(self, name: str, k: int) -> Mapping[str, float | None]:
+        """Cumulative epsilon by accountant of agent ``name`` after round ``k`` (-1: before the first release)."""
+        return self._accounts[name].epsilon_after(k)
+
+    def evaluated(self, name: str, k: int, metrics: Metrics | None, wall_seconds: float) -> None:
+        """Metrics of x_{i,k} (None in local runs: the row has only its epsilons)."""
+        row = self._row(k)
+        row.metrics[name] = metrics
+        row.wall[name] = wall_seconds
+        if metrics is not None:
+            self._last[name] = metrics
+            self.accuracy[name] = metrics.accuracy_test
+        self._flush(k)
+
+    def state(self, name: str, k: int, x: F64) -> None:
+        """x_{i,k} itself, study runs only; kept until the whole row is here."""
+        if not self._wants_states or k in self._written:
+            return
+        self._row(k).states[name] = x
+        self._flush(k)
+
+    def finished(self, name: str, result: AgentResult) -> None:
+        """An agent's last report."""
+        self._results[name] = result
+
+    def close(
+        self, run_id: str, status: str, rounds: int, seconds: float, finals: Mapping[str, F64] | None
+    ) -> Summary:
+        """Write what is left of metrics.csv and summary.json.
+
+        ``rounds``: rounds that every agent finished (K+1 of a whole run).  ``finals``: x_{i,K+1} by name where this machine
+        may have them (study runs), for the last consensus error.
+        """
+        if finals is not None and len(finals) == len(self._names):
+            self.consensus = consensus_error([finals[name] for name in self._names])
+        for k in sorted(self._rows):
+            self._write(k)
+        self._store.close()
+        self._events.close()
+        summary = Summary(
+            name=self._run.name,
+            run_id=run_id,
+            status=status,
+            method=self._run.algorithm.method,
+            mechanism=self._run.algorithm.mechanism,
+            rounds=rounds,
+            seconds=seconds,
+            rounds_per_second=rounds / seconds if seconds > 0 and rounds > 0 else None,
+            consensus_error=self.consensus if self._study else None,
+            privacy=PrivacySummary.of(self._run),
+            agents=tuple(self._agent_summary(name, rounds) for name in self._names),
+            versions=versions(),
+            keystream=self._keystream,
+        )
+        write_summary(self._out, summary)
+        return summary
+
+    def _agent_summary(self, name: str, rounds: int) -> AgentSummary:
+        last, result = self._last.get(name), self._results.get(name)
+        return AgentSummary(
+            name=name,
+            accuracy_test=last.accuracy_test if last else None,
+            loss_train=last.loss_train if last else None,
+            epsilon=Epsilon.of(self.epsilon(name, rounds - 1)),
+            releases=result.releases if result else None,
+            bytes_sent=result.bytes_sent if result else None,
+        )
+
+    def _row(self, k: int) -> _Row:
+        return self._rows.setdefault(k, _Row())
+
+    def _flush(self, k: int) -> None:
+        row = self._rows[k]
+        n = len(self._names)
+        if len(row.metrics) == n and (not self._wants_states or len(row.states) == n):
+            self._write(k)
+
+    def _write(self, k: int) -> None:
+        row = self._rows.pop(k)
+        self._written.add(k)
+        n = len(self._names)
+        error = consensus_error([row.states[name] for name in self._names]) if len(row.states) == n else None
+        if error is not None:
+            self.consensus = error
+        elif k == self._run.K + 1:
+            error = self.consensus if not self._wants_states else None
+        rows = []
+        for name in self._names:
+            if name not in row.metrics:
+                continue
+            m = row.metrics[name]
+            costs = self.epsilon(name, k - 1)
+            rows.append(
+                MetricsRow(
+                    name,
+                    k,
+                    row.wall[name],
+                    m.loss_train if m else None,
+                    m.accuracy_train if m else None,
+                    m.accuracy_test if m else None,
+                    m.grad_norm if m else None,
+                    error,
+                    *(costs.get(a) for a in ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")),
+                )
+            )
+        self._store.append(rows)
+        self._events.append(rows)

@@ -1,0 +1,443 @@
+"""The coordinator daemon: registration, the round barrier, the run's outputs.  It never sees a released vector."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+import numpy as np
+
+from dpgt_node import __version__
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import RunConfig, canonical_json, run_sha256
+from dpgt_node.errors import ExitCode, PeerError
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.types import AllDurable, Go, Payload, Tick
+from dpgt_node.report.recorder import AgentResult, RunRecorder
+from dpgt_node.report.summary import Summary
+from dpgt_node.runtime import admission
+from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
+from dpgt_node.runtime.outdir import OutDir
+from dpgt_node.report.files import save_npy
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+from dpgt_node.wire.codec import Gate, Reassembler
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0
+RATE_WINDOW_S = 5.0
+
+Stream = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
+
+
+@dataclass(slots=True)
+class _Member:
+    """One registered agent, connected or not."""
+
+    register: m.Register
+    stream: Stream | None = None
+    queue: deque[m.CoordinatorMessage] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    seen_s: float = 0.0
+    finished: m.FinishedReport | None = None
+
+    def send(self, message: m.CoordinatorMessage) -> None:
+        if self.stream is not None:
+            self.queue.append(message)
+            self.wake.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    conclude: co.Conclude
+    summary: Summary | None
+
+
+class Coordinator:
+    """Serves ``run``; ``done`` resolves when the run is over and every output is written."""
+
+    def __init__(self, run: RunConfig, out: OutDir, *, keystream: str | None = None) -> None:
+        self._run = run
+        self._out = out
+        self._keystream = keystream
+        self._json = canonical_json(run)
+        self._sha256 = run_sha256(run)
+        self._topology = Topology.from_config(run.graph)
+        self._schedule = Schedule.from_config(run)
+        self._names = run.graph.agents
+        self._study = run.evaluate.metrics == "study"
+        self._members: dict[str, _Member] = {}
+        self._recorder: RunRecorder | None = None
+        self._round0_s: float | None = None
+        self._progress: deque[tuple[float, int]] = deque()
+        self._conclude: co.Conclude | None = None
+        self._uploads: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat = asyncio.ensure_future(self._heartbeats())
+        runtime = run.runtime
+        self.machine = co.CoordinatorMachine(
+            self._names,
+            run.K,
+            barrier_every=runtime.barrier_every,
+            register_timeout_ns=int(runtime.register_timeout_s * 1e9),
+            liveness_ns=int(runtime.round_timeout_s * 1e9),
+            on_agent_loss=runtime.on_agent_loss,
+            now_ns=time.monotonic_ns(),
+        )
+        self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._arm()
+
+    # --- the machine's interpreter ------------------------------------------------------------------------------
+
+    def feed(self, event: co.CoordinatorEvent) -> None:
+        """Step the machine and carry out what follows."""
+        for effect in self.machine.step(event, time.monotonic_ns()):
+            match effect:
+                case co.Broadcast(Go(through)):
+                    self._broadcast(m.GoMessage(through))
+                case co.Broadcast(AllDurable(through)):
+                    self._broadcast(m.AllDurableMessage(through))
+                case co.BroadcastStart(go_through):
+                    self._begin()
+                    peers = {name: member.register.advertise for name, member in self._members.items()}
+                    self._broadcast(m.Start(peers, go_through))
+                case co.BroadcastStop(reason, code):
+                    log.warning("stopping: %s", reason)
+                    self._broadcast(m.StopMessage(reason[:1000], int(code)))
+                case co.Dismiss():
+                    self._broadcast(m.Goodbye())
+                case co.Warn(message):
+                    log.warning("%s", message)
+                case co.Conclude():
+                    self._end(effect)
+        self._note_progress()
+        self._arm()
+
+    def _broadcast(self, message: m.CoordinatorMessage) -> None:
+        for member in self._members.values():
+            member.send(message)
+
+    def _begin(self) -> None:
+        if self._recorder is not None:
+            return
+        registers = [self._members[name].register for name in self._names]
+        self._round0_s = time.monotonic()
+        self._recorder = RunRecorder(
+            self._out.path,
+            self._run,
+            self._topology,
+            self._schedule,
+            [register.samples for register in registers],
+            dimension=registers[0].dimension,
+            keystream=self._keystream,
+        )
+        log.info("all %d agents registered; rounds 0..%d begin", len(registers), self._run.K)
+
+    def _end(self, conclude: co.Conclude) -> None:
+        self._conclude = conclude
+        summary = None
+        if self._recorder is not None and self._round0_s is not None:
+            seconds = time.monotonic() - self._round0_s
+            finals = None
+            if self._study and conclude.exit_code is ExitCode.DONE:
+                finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
+            summary = self._recorder.close(self._out.run_id.hex(), conclude.status, self.machine.k, seconds, finals)
+        self._beat.cancel()
+        if self._timer:
+            self._timer.cancel()
+        if not self.done.done():
+            self.done.set_result(Outcome(conclude, summary))
+
+    def _arm(self) -> None:
+        deadline = self.machine.next_deadline_ns()
+        loop = asyncio.get_running_loop()
+        if deadline is None or (self._timer is not None and loop.time() < self._timer.when() and not self._stopping()):
+            return
+        if self._timer:
+            self._timer.cancel()
+        self._timer = loop.call_later(max(0.0, (deadline - time.monotonic_ns()) / 1e9), self._tick)
+
+    def _stopping(self) -> bool:
+        return self.machine.phase is co.CoordinatorPhase.STOPPING
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(Tick())
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._broadcast(m.Heartbeat())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until every agent has left, at most ``timeout_s``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while loop.time() < end and any(member.stream is not None for member in self._members.values()):
+            await asyncio.sleep(0.01)
+
+    # --- Join ---------------------------------------------------------------------------------------------------
+
+    async def join(self, stream: Stream) -> None:
+        """One agent's membership."""
+        name = stream.agent_name()
+        first = await stream.read()
+        if isinstance(first, m.Refusal) and name in self._names:
+            self.feed(co.AgentRefused(name, first.reason))
+            return
+        if not isinstance(first, m.Register):
+            raise PeerError("the first message must be Register", grpc_status="INVALID_ARGUMENT")
+        register = first
+        refused = admission.refuse(
+            register,
+            caller=name,
+            names=self._names,
+            run_json=self._json,
+            package_version=__version__,
+            others=[member.register for member in self._members.values() if member.register.name != name],
+            twin=self._twin(register),
+        )
+        if refused is not None:
+            log.warning("refused %s at %s: %s", name, stream.address, refused.reason)
+            await stream.write(m.Refused(refused.kind, refused.reason[:1000]))
+            if refused.ends_run:
+                self.feed(co.AgentRefused(name, refused.reason))
+            return
+        member = self._admit(name, register, stream)
+        writer = asyncio.ensure_future(self._write(member, stream))
+        try:
+            await self._read(name, member, stream)
+        finally:
+            if member.stream is stream:
+                member.stream = None
+                member.queue.clear()
+                self.feed(co.AgentGone(name))
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _twin(self, register: m.Register) -> bool:
+        """Whether another process of the same name is connected right now."""
+        member = self._members.get(register.name)
+        return member is not None and member.stream is not None and member.register.instance != register.instance
+
+    def _admit(self, name: str, register: m.Register, stream: Stream) -> _Member:
+        member = self._members.get(name)
+        if member is None:
+            member = self._members[name] = _Member(register)
+        member.register = register
+        member.stream = stream
+        member.queue.clear()
+        member.seen_s = time.monotonic()
+        ours = register.run_id == self._out.run_id
+        log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
+        member.send(
+            m.Welcome(self._out.run_id, self._sha256, self._json, self.machine.go_through, package_version=__version__)
+        )
+        self.feed(
+            co.AgentJoined(
+                name,
+                register.last_done_round if ours else -1,
+                register.last_durable_round if ours else -1,
+                finished=False,
+            )
+        )
+        return member
+
+    async def _write(self, member: _Member, stream: Stream) -> None:
+        while True:
+            while not member.queue:
+                member.wake.clear()
+                await member.wake.wait()
+            message = member.queue.popleft()
+            await stream.write(message)
+
+    async def _read(self, name: str, member: _Member, stream: Stream) -> None:
+        while (message := await stream.read()) is not None:
+            if member.stream is not stream:
+                return  # superseded by a newer stream of the same process
+            member.seen_s = time.monotonic()
+            match message:
+                case m.Done(k, durable_through):
+                    if k > self.machine.go_through or durable_through > k:
+                        raise PeerError(f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE")
+                    self.feed(co.AgentDone(name, k, durable_through))
+                    self._local_row(name, k + 1)
+                case m.Heartbeat():
+                    self.feed(co.AgentHeard(name))
+                case m.MetricsReport():
+                    self._metrics(name, message)
+                case m.FinishedReport():
+                    await self._finished(name, member, message)
+                case m.Failed(exit_code, reason):
+                    self.feed(co.AgentFailed(name, reason, _exit_code(exit_code)))
+                case m.Refusal(_, reason):
+                    self.feed(co.AgentRefused(name, reason))
+                case _:
+                    raise PeerError(f"{name} sent an unexpected message", grpc_status="INVALID_ARGUMENT")
+
+    # --- metrics and results ------------------------------------------------------------------------------------
+
+    def _wall_s(self) -> float:
+        return 0.0 if self._round0_s is None else time.monotonic() - self._round0_s
+
+    def _metrics(self, name: str, report: m.MetricsReport) -> None:
+        if self._recorder is None or not self._study or report.k > self._run.K + 1:
+            return
+        metrics = Metrics(report.loss_train, report.accuracy_train, report.accuracy_test, report.grad_norm)
+        self._recorder.evaluated(name, report.k, metrics, self._wall_s())
+
+    def _local_row(self, name: str, k: int) -> None:
+        """In local runs metrics stay with the agents: the coordinator's rows hold what the schedule alone says."""
+        if self._study or self._recorder is None:
+            return
+        if k % self._run.evaluate.every == 0 or k == self._run.K + 1:
+            self._recorder.evaluated(name, k, None, self._wall_s())
+
+    async def _finished(self, name: str, member: _Member, report: m.FinishedReport) -> None:
+        assert self._recorder is not None
+        if report.status != "finished":
+            raise PeerError(f"{name} reports a result of an unfinished run", grpc_status="INVALID_ARGUMENT")
+        if self._study:
+            if self._uploads.get(name) != self._run.K + 1:
+                raise PeerError(f"{name} finished without uploading its x_final", grpc_status="FAILED_PRECONDITION")
+            self._metrics(name, report.metrics)
+        self._recorder.finished(name, AgentResult(report.releases, report.bytes_sent))
+        self.feed(co.AgentFinished(name))
+
+    def _final_path(self, name: str) -> Path:
+        return self._out.path / "agents" / name / "x_final.npy"
+
+    async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+        """Private states of a study run, for the consensus error and the copies of x_final."""
+        name = stream.agent_name()
+        member = self._members.get(name)
+        if not self._study or member is None or self._recorder is None:
+            raise PeerError("this run takes no private states", grpc_status="FAILED_PRECONDITION")
+        last = self._run.K + 1
+        gate = Gate(
+            run_id=self._out.run_id,
+            sender=name,
+            streams=frozenset({"X"}),
+            dtype="float64",
+            dimension=member.register.dimension,
+            window=lambda _: (0, last),
+            study=True,
+        )
+        reassembler = Reassembler(gate)
+        count = 0
+        while (frame := await stream.read()) is not None:
+            for payload in reassembler.feed(frame):
+                self._take_state(name, payload)
+                count += 1
+        if (broken := reassembler.finish()) is not None:
+            raise PeerError(f"the upload of {name} broke off: {broken}", grpc_status="DATA_LOSS")
+        return m.UploadReply(count)
+
+    def _take_state(self, name: str, payload: Payload) -> None:
+        assert self._recorder is not None
+        x = payload.array()
+        if payload.k == self._run.K + 1:
+            path = self._final_path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_npy(path, x)
+            self._uploads[name] = payload.k
+        self._recorder.state(name, payload.k, x)
+
+    # --- status and control -------------------------------------------------------------------------------------
+
+    def _note_progress(self) -> None:
+        k = self.machine.k
+        if self._round0_s is None or (self._progress and self._progress[-1][1] == k):
+            return
+        now = time.monotonic()
+        self._progress.append((now, k))
+        while len(self._progress) > 2 and now - self._progress[0][0] > RATE_WINDOW_S:
+            self._progress.popleft()
+
+    def _rate(self) -> float:
+        if len(self._progress) < 2:
+            return 0.0
+        (t0, k0), (t1, k1) = self._progress[0], self._progress[-1]
+        return (k1 - k0) / (t1 - t0) if t1 > t0 else 0.0
+
+    def _state_word(self) -> str:
+        if self._conclude is not None:
+            return self._conclude.status
+        if self.machine.phase is co.CoordinatorPhase.GATHERING:
+            return "waiting"
+        return self.machine.phase.name.lower()
+
+    async def status(self, caller: services.Caller) -> m.StatusReply:
+        """Where the run stands; any enrolled identity may ask."""
+        self._require_identity(caller)
+        recorder, now = self._recorder, time.monotonic()
+        agents = []
+        for name in self._names:
+            member, done = self._members.get(name), self.machine.done(name)
+            agents.append(
+                m.AgentStatus(
+                    name,
+                    connected=self.machine.connected(name),
+                    k=done,
+                    last_seen_s=now - member.seen_s if member else None,
+                    accuracy_test=recorder.accuracy[name] if recorder and self._study else None,
+                    epsilon_lemma5=recorder.epsilon(name, done)["lemma5"] if recorder else None,
+                )
+            )
+        waiting = ", ".join(self.machine.waiting_for()) if self._conclude is None else ""
+        return m.StatusReply(
+            state=self._state_word(),
+            k=self.machine.k - 1,
+            K=self._run.K,
+            run_id=self._out.run_id,
+            name=self._run.name,
+            rounds_per_second=self._rate(),
+            agents=tuple(agents),
+            consensus_error=recorder.consensus if recorder and self._study else None,
+            reason=self._conclude.reason[:1000] if self._conclude else (f"waiting for {waiting}"[:1000] if waiting else ""),
+        )
+
+    async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:
+        """Pause, resume, stop; with TLS only the coordinator's own or an operator's certificate."""
+        if caller.secure and caller.identity not in (COORDINATOR_IDENTITY, OPERATOR_IDENTITY):
+            raise PeerError(f"{caller.identity} may not control a run", grpc_status="PERMISSION_DENIED")
+        log.info("%s asked for by %s", request.action, caller.identity or caller.address)
+        phase = self.machine.phase
+        match request.action:
+            case "pause":
+                if phase is not co.CoordinatorPhase.RUNNING:
+                    return m.ControlReply(phase is co.CoordinatorPhase.PAUSED, f"the run is {self._state_word()}")
+                self.feed(co.PauseRequested())
+                return m.ControlReply(True, f"paused; agents finish round {self.machine.go_through}")
+            case "resume":
+                if phase is not co.CoordinatorPhase.PAUSED:
+                    return m.ControlReply(phase is co.CoordinatorPhase.RUNNING, f"the run is {self._state_word()}")
+                self.feed(co.ResumeRequested())
+                return m.ControlReply(True, "running")
+            case "stop":
+                self.feed(co.StopRun(request.reason or "stopped by the operator"))
+                return m.ControlReply(True, "stopping")
+
+    def _require_identity(self, caller: services.Caller) -> None:
+        if not caller.secure:
+            return
+        agents = {f"dpgt:agent:{name}" for name in self._names}
+        if caller.identity not in agents | {COORDINATOR_IDENTITY, OPERATOR_IDENTITY}:
+            raise PeerError(f"{caller.identity} is not enrolled in this run", grpc_status="PERMISSION_DENIED")
+
+
+def _exit_code(code: int) -> ExitCode:
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.BUG

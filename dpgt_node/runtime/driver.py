@@ -1,0 +1,230 @@
+"""Carries out an agent's effects: the only place where an agent's machine meets threads, disks and sockets.
+
+``feed`` steps the machine and interprets its effects in order.  Work on more than 64 kB, and every commit that waits for a
+disk, runs in a thread and comes back as an event; the rest runs inline, so a small round costs no thread switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.types import (
+    F64,
+    Advance,
+    AdvanceFinal,
+    AgentEffect,
+    AgentEvent,
+    DrawRelease,
+    Evaluate,
+    FinalSaved,
+    Finish,
+    Payload,
+    Persist,
+    Persisted,
+    Prune,
+    ReportDone,
+    ReportStall,
+    Resend,
+    SaveFinal,
+    Send,
+    Stream,
+    Tick,
+)
+from dpgt_node.runtime.store import Store
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+INLINE_BYTES = 64 * 1024
+"""Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
+
+
+class OutLink(Protocol):
+    """The stream to one out-neighbour."""
+
+    def send(self, payloads: tuple[Payload, ...]) -> None:
+        """Queue fresh payloads of one round."""
+        ...
+
+    def resend(self, k: int, streams: tuple[Stream, ...]) -> None:
+        """Queue stored payloads of round ``k``; their bytes are read when their turn comes."""
+        ...
+
+
+class Upward(Protocol):
+    """What the driver tells the coordinator's side."""
+
+    def done(self, k: int, durable_through: int) -> None:
+        """Round ``k`` is done."""
+        ...
+
+    def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
+        """Metrics of x_{i,k}; where they go is the run's ``evaluate.metrics``."""
+        ...
+
+    def stalled(self, effect: ReportStall, waited_s: float) -> None:
+        """Inputs of a round are late."""
+        ...
+
+
+class AgentDriver:
+    """One agent's machine in a daemon.
+
+    ``outcome`` resolves with the machine's ``Finish``, or raises what broke a step (a full disk, a diverged run, a bug).
+    """
+
+    def __init__(
+        self,
+        machine: AgentMachine,
+        work: AgentWork,
+        store: Store,
+        run_id: bytes,
+        links: Mapping[int, OutLink],
+        upward: Upward,
+        *,
+        commit_inline: bool,
+    ) -> None:
+        self.machine = machine
+        self._work = work
+        self._store = store
+        self._run_id = run_id
+        self._links = links
+        self._upward = upward
+        self._inline = work.dimension * 8 <= INLINE_BYTES
+        self._commit_inline = commit_inline and self._inline
+        self._queue: deque[AgentEvent] = deque()
+        self._stepping = False
+        self._loop = asyncio.get_running_loop()
+        # One thread each: the store and the oracle are used by one thread at a time, and a slow evaluation or commit
+        # never holds up the other.
+        self._threads = {name: ThreadPoolExecutor(1, f"dpgt-{name}") for name in ("work", "store", "evaluate")}
+        self._running: set[asyncio.Future[AgentEvent | None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.outcome: asyncio.Future[Finish] = self._loop.create_future()
+        self.moved = asyncio.Event()
+        """Set, and replaced, whenever the inbox window moved."""
+        self.releases = 0
+
+    def feed(self, event: AgentEvent) -> None:
+        """Step the machine and carry out what follows.  Never raises: failures end in ``outcome``."""
+        self._queue.append(event)
+        if self._stepping or self.outcome.done():
+            return
+        self._stepping = True
+        low = self.machine.window()[0]
+        try:
+            while self._queue:
+                for effect in self.machine.step(self._queue.popleft(), time.monotonic_ns()):
+                    self._interpret(effect)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._stepping = False
+        if self.machine.window()[0] != low:
+            moved, self.moved = self.moved, asyncio.Event()
+            moved.set()
+        self._arm()
+
+    async def in_store_thread(self, job: Callable[[], T]) -> T:
+        """Run ``job`` where the store may be used: inline, or in its thread when commits run there."""
+        if self._commit_inline:
+            return job()
+        return await self._loop.run_in_executor(self._threads["store"], job)
+
+    async def close(self) -> None:
+        """Wait for running threads and stop them; nothing new starts."""
+        if self._timer:
+            self._timer.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        for pool in self._threads.values():
+            pool.shutdown(wait=True)
+
+    def _interpret(self, effect: AgentEffect) -> None:
+        match effect:
+            case Send(peer, payloads):
+                self._links[peer].send(payloads)
+            case ReportDone(k, durable_through):
+                self._upward.done(k, durable_through)
+            case Advance():
+                self._do("work", self._inline, lambda: self._work.advance(effect))
+            case DrawRelease():
+                self._do("work", self._inline, lambda: self._work.release(effect))
+            case Persist(record):
+                self._do("store", self._commit_inline, lambda: self._commit(effect))
+            case Evaluate():
+                self._do("evaluate", self._inline, lambda: self._evaluate(effect))
+            case Resend(peer, k, streams):
+                self._links[peer].resend(k, streams)
+            case Prune(through):
+                self._do("store", self._commit_inline, lambda: self._store.prune(self._run_id, through))
+            case AdvanceFinal():
+                self._do("work", self._inline, lambda: self._work.advance_final(effect))
+            case SaveFinal(x):
+                self._do("store", self._commit_inline, lambda: self._save_final(x))
+            case ReportStall():
+                self._upward.stalled(effect, (time.monotonic_ns() - effect.since_ns) / 1e9)
+            case Finish():
+                if not self.outcome.done():
+                    self.outcome.set_result(effect)
+
+    def _commit(self, effect: Persist) -> Persisted:
+        self._store.commit_round(self._run_id, effect.record)
+        self.releases += 2
+        return Persisted(effect.record.k)
+
+    def _save_final(self, x: F64) -> FinalSaved:
+        self._store.finish_run(self._run_id, x)
+        return FinalSaved()
+
+    def _evaluate(self, effect: Evaluate) -> None:
+        metrics = self._work.evaluate(effect)
+        if self._inline:
+            self._upward.evaluated(effect.k, effect.x, metrics)
+        else:
+            self._loop.call_soon_threadsafe(self._upward.evaluated, effect.k, effect.x, metrics)
+
+    def _do(self, thread: str, inline: bool, job: Callable[[], AgentEvent | None]) -> None:
+        if inline:
+            event = job()
+            if event is not None:
+                self._queue.append(event)
+            return
+        future = self._loop.run_in_executor(self._threads[thread], job)
+        self._running.add(future)
+        future.add_done_callback(self._came_back)
+
+    def _came_back(self, future: asyncio.Future[AgentEvent | None]) -> None:
+        self._running.discard(future)
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+        elif (event := future.result()) is not None:
+            self.feed(event)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+        elif not isinstance(error, asyncio.CancelledError):
+            log.error("after the run ended: %s", error)
+
+    def _arm(self) -> None:
+        deadline = self.machine.next_deadline_ns()
+        if deadline is None:
+            return
+        if self._timer is None or self._timer.cancelled() or self._timer.when() < self._loop.time():
+            delay_s = max(0.0, (deadline - time.monotonic_ns()) / 1e9)
+            self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(Tick())

@@ -1,0 +1,142 @@
+"""The sender's side of one edge: a stream to one out-neighbour, reopened for as long as the run lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import grpc.aio
+
+from dpgt_node.errors import PeerError
+from dpgt_node.protocol.types import AgentEvent, Payload, PeerGone, PeerNeeds, Stream
+from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.wire import codec, services
+from dpgt_node.wire.messages import ExchangeReply, Received, Resume
+
+log = logging.getLogger(__name__)
+
+Call = services.ClientStream[bytes, ExchangeReply]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Payloads of round ``k`` that are in the store."""
+
+    k: int
+    streams: tuple[Stream, ...]
+
+
+class Link:
+    """Sends to ``peer`` (0-based index ``index``) what the machine queues, in order.
+
+    ``read(k)`` gives the stored payloads of round k.  The queue is bounded by the barrier: the machine queues one entry a
+    round, and only while the peer is connected.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        peer: str,
+        own_name: str,
+        run_id: bytes,
+        open_channel: Callable[[str], grpc.aio.Channel],
+        feed: Callable[[AgentEvent], None],
+        read: Callable[[int], Awaitable[tuple[Payload, Payload]]],
+    ) -> None:
+        self._index = index
+        self._peer = peer
+        self._own_name = own_name
+        self._run_id = run_id
+        self._open_channel = open_channel
+        self._feed = feed
+        self._read = read
+        self._queue: deque[tuple[Payload, ...] | _Stored] = deque()
+        self._wake = asyncio.Event()
+        self._address: str | None = None
+        self._moved = asyncio.Event()
+        self.bytes_sent = 0
+        self.acknowledged = -1
+
+    def dial(self, address: str) -> None:
+        """Where the peer listens now; a changed address ends the stream to the old one."""
+        if address != self._address:
+            self._address = address
+            self._moved.set()
+
+    def send(self, payloads: tuple[Payload, ...]) -> None:
+        """Queue the payloads of one fresh round."""
+        self._queue.append(payloads)
+        self._wake.set()
+
+    def resend(self, k: int, streams: tuple[Stream, ...]) -> None:
+        """Queue round ``k`` again; its bytes are read from the store when their turn comes."""
+        self._queue.append(_Stored(k, streams))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Keep the stream open until cancelled."""
+        backoff = Backoff()
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            while not self._moved.is_set():
+                try:
+                    await self._once(backoff)
+                except PeerError as error:
+                    backoff.note(log, f"stream to {self._peer} at {self._address}", error)
+                finally:
+                    self._queue.clear()
+                    self._feed(PeerGone(self._index))
+                await backoff.wait()
+
+    async def _once(self, backoff: Backoff) -> None:
+        assert self._address is not None
+        async with self._open_channel(self._address) as channel:
+            call = services.exchange(channel, self._own_name)
+            try:
+                first = await call.read()
+                if not isinstance(first, Resume):
+                    raise PeerError(f"{self._peer} did not say where to go on")
+                if first.run_id != self._run_id or first.receiver != self._peer:
+                    raise PeerError(f"{self._address} answers as {first.receiver!r}, or for another run")
+                backoff.reset()
+                self._feed(PeerNeeds(self._index, first.x_from, first.y_from))
+                await self._pump(call)
+            finally:
+                call.cancel()
+
+    async def _pump(self, call: Call) -> None:
+        """Write and read until the stream ends or the peer's address changes."""
+        tasks = [asyncio.ensure_future(job) for job in (self._read_replies(call), self._write(call), self._moved.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _read_replies(self, call: Call) -> None:
+        while True:
+            reply = await call.read()
+            if not isinstance(reply, Received):
+                raise PeerError(f"{self._peer} ended the stream")
+            self.acknowledged = max(self.acknowledged, reply.round_through)
+
+    async def _write(self, call: Call) -> None:
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            item = self._queue.popleft()
+            if isinstance(item, _Stored):
+                stored = await self._read(item.k)
+                item = tuple(p for p in stored if p.stream in item.streams)
+            for frame in codec.encode_vectors(self._run_id, self._own_name, item):
+                await call.write(frame)
+                self.bytes_sent += len(frame)

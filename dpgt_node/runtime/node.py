@@ -1,0 +1,439 @@
+"""One agent daemon: serves its in-neighbours, dials its out-neighbours, follows the coordinator, and ends with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+import numpy as np
+
+from dpgt_node import __version__
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.config import (
+    NodeConfig,
+    RunConfig,
+    canonical_json,
+    format_address,
+    is_wildcard,
+    parse_address,
+    run_sha256,
+)
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError, RefusedError
+from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.noise import Keystream
+from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.types import (
+    F64,
+    AllDurable,
+    Dismissed,
+    Finish,
+    Go,
+    Payload,
+    ReportStall,
+    Started,
+    StopRequested,
+)
+from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
+from dpgt_node.runtime.channels import Security, agent_identity
+from dpgt_node.runtime.driver import AgentDriver
+from dpgt_node.runtime.inbound import Inbound, Session
+from dpgt_node.runtime.links import Link
+from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.study import StudyUploader
+from dpgt_node.runtime.uplink import Uplink
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_BYTES = 1 << 20
+"""Up to this size of a vector every round is checkpointed; larger ones every ``CHECKPOINT_ROUNDS``."""
+CHECKPOINT_ROUNDS = 10
+FAREWELL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """Everything a daemon is built from, checked.  ``oracle`` was built from this host's own shard."""
+
+    config: NodeConfig
+    run: RunConfig
+    index: int
+    oracle: Oracle
+    security: Security
+    test_keystream: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.config.name
+
+
+class Node:
+    """Runs one agent through one run.  ``serve`` returns the exit code; errors of the operator and of peers are raised."""
+
+    def __init__(self, setup: NodeSetup) -> None:
+        self._setup = setup
+        self._run = setup.run
+        self._topology = Topology.from_config(setup.run.graph)
+        self._schedule = Schedule.from_config(setup.run)
+        self._params = AgentParams.build(self._topology, self._schedule, setup.index)
+        self._study = setup.run.evaluate.metrics == "study"
+        self._store = Store(setup.config.state_dir, setup.config.durability)
+        self._work = AgentWork(
+            setup.run, self._topology, self._schedule, setup.index, setup.oracle, self._keystream(), LaplaceSampler()
+        )
+        self._inbound = Inbound(self._topology, setup.index)
+        self._instance = os.urandom(16)
+        self._sha256 = run_sha256(setup.run)
+        self._json = canonical_json(setup.run)
+        self._run_id: bytes | None = self._store.find_unfinished(self._sha256)
+        self._advertise = ""
+        self._driver: AgentDriver | None = None
+        self._links: dict[int, Link] = {}
+        self._link_tasks: list[asyncio.Task[None]] = []
+        self._uploader: StudyUploader | None = None
+        self._local_metrics: MetricsStore | None = None
+        self._last_metrics: Metrics | None = None
+        self._final_evaluated = asyncio.Event()
+        self._final_x_sha256 = b""
+        self._report: m.FinishedReport | None = None
+        self._report_task: asyncio.Task[None] | None = None
+        self._stop_code = ExitCode.STOPPED
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._interrupted = asyncio.Event()
+        open_coordinator = setup.security.opener(setup.config.tls.coordinator_id)
+        self._open_coordinator = lambda: open_coordinator(setup.config.coordinator)
+        self._uplink = Uplink(
+            self._open_coordinator,
+            setup.config.coordinator,
+            setup.name,
+            self._register,
+            self._received,
+            first_patience_s=setup.run.runtime.register_timeout_s,
+            patience_s=setup.run.runtime.round_timeout_s,
+        )
+
+    def _keystream(self) -> Keystream:
+        if self._setup.test_keystream is not None:
+            return TestKeystream(self._setup.test_keystream, self._setup.index)
+        return AesCtrKeystream(os.urandom(16), os.urandom(16))
+
+    def interrupt(self) -> None:
+        """The operator wants this process to end; its state stays as it is and the run may go on with a restart."""
+        self._interrupted.set()
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def serve(self) -> ExitCode:
+        """Register, take part, write the result."""
+        server = grpc.aio.server(options=services.SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((services.agent_handler(self._inbound),))
+        config = self._setup.config
+        host, _ = parse_address(config.listen)
+        port = services.bind(server, config.listen, self._setup.security.server_credentials(), str(config.name))
+        self._advertise = self._advertised(host, port)
+        await server.start()
+        log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
+        uplink = asyncio.ensure_future(self._uplink.run())
+        outcome = asyncio.ensure_future(self._outcome())
+        interrupted = asyncio.ensure_future(self._interrupted.wait())
+        waiting: list[asyncio.Future[Any]] = [uplink, outcome, interrupted, self._failure]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return await self._conclude(uplink, outcome)
+        finally:
+            tasks: list[asyncio.Future[Any]] = [*waiting, *self._link_tasks]
+            if self._report_task is not None:
+                tasks.append(self._report_task)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._uploader is not None:
+                self._uploader.cancel()
+            if self._driver is not None:
+                await self._driver.close()
+            await server.stop(grace=0)
+            if self._local_metrics is not None:
+                self._local_metrics.close()
+            self._store.close()
+
+    async def _conclude(self, uplink: asyncio.Future[None], outcome: asyncio.Future[Finish]) -> ExitCode:
+        if outcome.done():
+            try:
+                finish = outcome.result()
+            except DpgtError as error:
+                # The others must know why they wait in vain.
+                self._uplink.send(m.Failed(int(error.exit_code), str(error)[:1000] or type(error).__name__))
+                await self._uplink.drain(FAREWELL_S)
+                raise
+            if finish.status == "finished":
+                return ExitCode.DONE
+            log.warning("stopped: %s", finish.reason)
+            return self._stop_code
+        if self._failure.done():
+            self._failure.result()
+        if uplink.done():
+            uplink.result()
+        log.warning("interrupted in round %s", self._driver.machine.k if self._driver else "-")
+        return ExitCode.STOPPED
+
+    async def _outcome(self) -> Finish:
+        while self._driver is None:
+            await asyncio.sleep(0.01)
+        return await self._driver.outcome
+
+    def _advertised(self, host: str, port: int) -> str:
+        if self._setup.config.advertise is not None:
+            advertised_host, advertised_port = parse_address(self._setup.config.advertise)
+            return format_address(advertised_host, advertised_port or port)
+        if is_wildcard(host):
+            raise ConfigError.one(
+                str(self._setup.config.name), "advertise", f"is needed: peers cannot dial the wildcard address {host}"
+            )
+        return format_address(host, port)
+
+    # --- the coordinator's messages -----------------------------------------------------------------------------
+
+    def _register(self) -> m.Register:
+        machine = self._driver.machine if self._driver else None
+        done, durable = self._progress()
+        return m.Register(
+            name=self._setup.name,
+            run_sha256=self._sha256,
+            run_json=self._json,
+            advertise=self._advertise,
+            samples=self._setup.oracle.samples,
+            dimension=self._setup.oracle.dimension,
+            shape_sha256=self._setup.oracle.shape_sha256,
+            last_done_round=done,
+            last_durable_round=durable,
+            finished=machine is not None and machine.done_through == self._run.K,
+            run_id=self._run_id or b"",
+            instance=self._instance,
+            package_version=__version__,
+        )
+
+    def _progress(self) -> tuple[int, int]:
+        """(last mixed round, last round whose payloads are not needed again), from the machine or from the store."""
+        if self._driver is not None:
+            return self._driver.machine.done_through, self._driver.machine.durable_through
+        if self._run_id is None:
+            return -1, -1
+        recovered = self._store.recover(self._run_id)
+        k = recovered.checkpoint.k if recovered else 0
+        return k - 1, k - 1
+
+    def _received(self, message: m.CoordinatorMessage) -> None:
+        try:
+            self._handle(message)
+        except Exception as error:  # becomes the outcome of the process, whatever it is
+            if not self._failure.done():
+                self._failure.set_exception(error)
+
+    def _handle(self, message: m.CoordinatorMessage) -> None:
+        match message:
+            case m.GoMessage(through):
+                self._need_driver().feed(Go(through))
+            case m.AllDurableMessage(through):
+                self._need_driver().feed(AllDurable(through))
+            case m.Welcome():
+                self._welcome(message)
+            case m.Refused(kind, reason):
+                error = RefusedError(f"the coordinator refused {self._setup.name}: {reason}")
+                error.exit_code = ExitCode.CONFIG if kind == "run-hash" else ExitCode.REFUSED
+                raise error
+            case m.Start(peers, go_through):
+                self._start(dict(peers), go_through)
+            case m.StopMessage(reason, exit_code):
+                self._stop_code = ExitCode(exit_code)
+                if self._driver is None:
+                    raise RefusedError(f"the run does not begin: {reason}")
+                self._driver.feed(StopRequested(reason))
+            case m.Goodbye():
+                self._need_driver().feed(Dismissed())
+            case _:
+                raise PeerError("the coordinator sent an unexpected message")
+
+    def _need_driver(self) -> AgentDriver:
+        if self._driver is None:
+            raise PeerError("the coordinator spoke of rounds before Welcome")
+        return self._driver
+
+    def _welcome(self, welcome: m.Welcome) -> None:
+        if welcome.protocol_version != m.PROTOCOL_VERSION or welcome.package_version != __version__:
+            raise RefusedError(f"the coordinator runs dpgt-node {welcome.package_version}, this is {__version__}")
+        if welcome.run_json != self._json:
+            # The owner of the data decides: nothing is released under a run this host has no copy of.
+            raise ConfigError.one(str(self._setup.config.run), "", "the coordinator's run differs from this copy")
+        if self._driver is not None:
+            if welcome.run_id != self._run_id:
+                raise PeerError("the coordinator came back with another run")
+            if self._report is not None:
+                self._uplink.send(self._report)
+            return
+        self._open_session(welcome.run_id)
+
+    def _open_session(self, run_id: bytes) -> None:
+        setup, run = self._setup, self._run
+        self._run_id = run_id
+        self._store.begin_run(run_id, self._sha256, setup.name)
+        recovered = self._store.recover(run_id)
+        finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
+        if recovered is not None:
+            log.info("going on from round %d of run %s", recovered.checkpoint.k, run_id.hex())
+        small = self._work.dimension * 8 <= CHECKPOINT_BYTES
+        machine = AgentMachine(
+            self._params,
+            run.K,
+            evaluate_every=run.evaluate.every,
+            checkpoint_every=1 if small else CHECKPOINT_ROUNDS,
+            run_ahead=run.runtime.barrier_every,
+            stall_ns=int(run.runtime.round_timeout_s * 1e9),
+            recovered=recovered,
+            finished=finished,
+        )
+        for index in machine.peers:
+            name = self._topology.names[index]
+            self._links[index] = Link(
+                index,
+                name,
+                setup.name,
+                run_id,
+                setup.security.opener(agent_identity(name)),
+                lambda event: self._need_driver().feed(event),
+                self._read_payloads,
+            )
+        self._driver = AgentDriver(
+            machine,
+            self._work,
+            self._store,
+            run_id,
+            self._links,
+            self,
+            commit_inline=setup.config.durability == "process",
+        )
+        if self._study:
+            self._uploader = StudyUploader(self._open_coordinator, run_id, setup.name)
+        else:
+            self._local_metrics = MetricsStore(setup.config.state_dir)
+            log.info("metrics stay on this host: %s", self._local_metrics.path)
+        self._inbound.begin(
+            Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K)
+        )
+
+    def _start(self, peers: dict[str, str], go_through: int) -> None:
+        driver = self._need_driver()
+        for index, link in self._links.items():
+            name = self._topology.names[index]
+            if name not in peers:
+                raise PeerError(f"the coordinator gave no address of {name}")
+            link.dial(peers[name])
+        if not self._link_tasks:
+            self._link_tasks = [asyncio.ensure_future(link.run()) for link in self._links.values()]
+            for task in self._link_tasks:
+                task.add_done_callback(self._link_ended)
+        driver.feed(Started(go_through))
+
+    def _link_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _read_payloads(self, k: int) -> tuple[Payload, Payload]:
+        assert self._run_id is not None
+        return await self._need_driver().in_store_thread(lambda: self._store.payloads(self._run_id or b"", k))
+
+    # --- what the driver reports --------------------------------------------------------------------------------
+
+    def done(self, k: int, durable_through: int) -> None:
+        """Round ``k`` is done here."""
+        self._uplink.send(m.Done(k, durable_through, self._bytes_sent()))
+        if k == self._run.K and self._report_task is None:
+            self._report_task = asyncio.ensure_future(self._finish())
+            self._report_task.add_done_callback(self._finish_ended)
+
+    def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
+        """Study runs send metrics to the coordinator, local runs write them beside the state."""
+        last = k == self._run.K + 1
+        if self._study:
+            if self._uploader is not None and (last or self._work.dimension <= STUDY_DIMENSION_MAX):
+                self._uploader.put(k, x)
+            if not last:
+                self._uplink.send(_report(k, metrics, self._work.epsilon_after(k - 1)))
+        elif self._local_metrics is not None:
+            costs = {f"epsilon_{name}": cost for name, cost in self._work.epsilon_after(k - 1).items()}
+            row = MetricsRow(
+                self._setup.name,
+                k,
+                None,
+                metrics.loss_train,
+                metrics.accuracy_train,
+                metrics.accuracy_test,
+                metrics.grad_norm,
+                **costs,
+            )
+            self._local_metrics.append([row])
+        if last:
+            self._last_metrics = metrics
+            self._final_x_sha256 = hashlib.sha256(np.ascontiguousarray(x, dtype="<f8").data).digest()
+            self._final_evaluated.set()
+
+    def stalled(self, effect: ReportStall, waited_s: float) -> None:
+        """Name whom this agent waits for."""
+        names = ", ".join(f"{stream} of {self._topology.names[j]}" for j, stream in effect.missing)
+        log.warning("round %d waits for %s since %.1f s", effect.k, names, waited_s)
+
+    def _bytes_sent(self) -> int:
+        return sum(link.bytes_sent for link in self._links.values())
+
+    async def _finish(self) -> None:
+        K = self._run.K
+        await self._final_evaluated.wait()
+        if self._uploader is not None:
+            await self._uploader.finish()
+        assert self._last_metrics is not None
+        costs = self._work.epsilon_after(K)
+        metrics = self._last_metrics if self._study else Metrics()
+        self._report = m.FinishedReport(
+            "finished",
+            self._store.releases(self._run_id or b""),
+            self._bytes_sent(),
+            self._final_x_sha256,
+            costs,
+            _report(K + 1, metrics, costs),
+        )
+        self._uplink.send(self._report)
+
+    def _finish_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+
+def _report(k: int, metrics: Metrics, costs: dict[str, float | None]) -> m.MetricsReport:
+    return m.MetricsReport(
+        k, metrics.loss_train, metrics.accuracy_train, metrics.accuracy_test, metrics.grad_norm, costs
+    )
+
+
+async def say_refusal(setup_name: str, coordinator: str, security: Security, coordinator_id: str, reason: str) -> None:
+    """Tell the coordinator that this agent cannot take part; silence when it cannot be reached."""
+    with contextlib.suppress(PeerError, asyncio.TimeoutError):
+        async with security.opener(coordinator_id)(coordinator) as channel:
+            call = services.join(channel, setup_name)
+            async with asyncio.timeout(FAREWELL_S):
+                await call.write(m.Refusal("data", reason[:1000]))
+                await call.done_writing()
+                await call.read()
+

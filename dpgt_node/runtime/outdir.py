@@ -1,0 +1,78 @@
+"""The output folder of a run: fresh, or an unfinished run of the same hash that goes on under the same run id."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpgt_node.config import RunConfig, run_sha256, to_toml
+from dpgt_node.errors import ConfigError
+from dpgt_node.report.summary import SUMMARY_FILE, load_summary, write_atomically
+
+IDENTITY_FILE = "run_id.json"
+ADDRESS_FILE = "coordinator.json"
+RUN_FILE = "run.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class OutDir:
+    """``run_id``: 16 random bytes, durable.  ``resumed``: an earlier start began this run."""
+
+    path: Path
+    run_id: bytes
+    resumed: bool
+
+
+def prepare(path: Path, run: RunConfig, *, source: str) -> OutDir:
+    """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else."""
+    digest = run_sha256(run)
+    identity = path / IDENTITY_FILE
+    try:
+        entries = sorted(p.name for p in path.iterdir()) if path.exists() else []
+        if not entries:
+            run_id = os.urandom(16)
+            path.mkdir(parents=True, exist_ok=True)
+            # The id must be durable before anybody registers: a second id would be a second set of releases.
+            write_atomically(identity, json.dumps({"run_id": run_id.hex(), "run_sha256": digest}) + "\n")
+            write_atomically(path / RUN_FILE, to_toml(run, absolute_paths=True))
+            return OutDir(path, run_id, resumed=False)
+        if IDENTITY_FILE not in entries:
+            raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
+        held = json.loads(identity.read_text(encoding="utf-8"))
+        run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
+    if held_digest != digest:
+        message = f"{path} holds another run (sha256 {held_digest[:12]}, this one {digest[:12]}); choose another folder"
+        raise ConfigError.one(source, "--out", message)
+    if SUMMARY_FILE in entries and (summary := load_summary(path)) is not None and summary.status == "finished":
+        raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
+    return OutDir(path, run_id, resumed=True)
+
+
+def write_address(path: Path, address: str, tls: Path | None) -> None:
+    """coordinator.json: where the coordinator listens, for ``--run DIR`` and for launch."""
+    document = {"address": address, "tls": str(tls.resolve()) if tls else None, "pid": os.getpid()}
+    write_atomically(path / ADDRESS_FILE, json.dumps(document) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Contents of coordinator.json."""
+
+    address: str
+    tls: Path | None
+    pid: int
+
+
+def read_address(path: Path) -> Address | None:
+    """coordinator.json under ``path``; None when there is none (yet).  ConfigError when it is malformed."""
+    try:
+        held = json.loads((path / ADDRESS_FILE).read_text(encoding="utf-8"))
+        return Address(str(held["address"]), Path(held["tls"]) if held["tls"] else None, int(held["pid"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError.one(str(path / ADDRESS_FILE), "", f"cannot be read: {error}") from error

@@ -1,0 +1,56 @@
+"""Brings a coordinator up on a socket and takes it down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
+from dpgt_node.protocol.coordinator import StopRun
+from dpgt_node.runtime.channels import Security
+from dpgt_node.runtime.coordinator import Coordinator, Outcome
+from dpgt_node.runtime.outdir import OutDir, write_address
+from dpgt_node.wire import services
+
+log = logging.getLogger(__name__)
+
+FAREWELL_S = 1.0
+"""After the end agents have this long to read Goodbye or Stop before the server closes."""
+
+
+async def serve(
+    run: RunConfig,
+    out: OutDir,
+    listen: str,
+    tls_folder: Path | None,
+    *,
+    keystream: str | None,
+    stop: asyncio.Event,
+) -> Outcome:
+    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
+    security = Security.from_folder(tls_folder)
+    coordinator = Coordinator(run, out, keystream=keystream)
+    server = grpc.aio.server(options=services.SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator),))
+    host, _ = parse_address(listen)
+    port = services.bind(server, listen, security.server_credentials(), "command line")
+    await server.start()
+    reachable = "127.0.0.1" if is_wildcard(host) else host
+    write_address(out.path, format_address(reachable, port), tls_folder)
+    log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, format_address(host, port))
+    asked = asyncio.ensure_future(stop.wait())
+    try:
+        ends: list[asyncio.Future[Any]] = [asked, coordinator.done]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not coordinator.done.done():
+            coordinator.feed(StopRun("the coordinator was told to stop"))
+        outcome = await coordinator.done
+        await coordinator.drain(FAREWELL_S)
+        return outcome
+    finally:
+        asked.cancel()
+        await server.stop(grace=0.2)

@@ -1,0 +1,129 @@
+"""An agent's stream to the coordinator: registration, the barrier's messages, heartbeats, and coming back after a break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import grpc.aio
+
+from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0
+_FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
+"""Statuses that another attempt cannot cure."""
+
+
+class Uplink:
+    """Join, kept open.
+
+    ``register()`` is called for each attempt and says what the agent holds then.  ``received`` gets every message but heartbeats.
+    ``patience_s``: how long the coordinator may be out of reach before :class:`PeerError` (never registered) or
+    :class:`PeerLost` (it was there before).
+    """
+
+    def __init__(
+        self,
+        open_channel: Callable[[], grpc.aio.Channel],
+        address: str,
+        name: str,
+        register: Callable[[], m.Register],
+        received: Callable[[m.CoordinatorMessage], None],
+        *,
+        first_patience_s: float,
+        patience_s: float,
+    ) -> None:
+        self._open_channel = open_channel
+        self._address = address
+        self._name = name
+        self._register = register
+        self._received = received
+        self._first_patience_s = first_patience_s
+        self._patience_s = patience_s
+        self._queue: deque[m.AgentMessage] = deque()
+        self._wake = asyncio.Event()
+        self._welcomed = False
+        self._last_write_s = 0.0
+
+    def send(self, message: m.AgentMessage) -> None:
+        """Queue a message; what is queued when the stream breaks is dropped, because Register says it all again."""
+        self._queue.append(message)
+        self._wake.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until everything queued was handed to gRPC, at most ``timeout_s``."""
+        end = time.monotonic() + timeout_s
+        while self._queue and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def run(self) -> None:
+        """Keep the stream open until cancelled.  Raises PeerError when the coordinator refuses or stays away."""
+        backoff = Backoff()
+        lost_since = time.monotonic()
+        while True:
+            try:
+                await self._once()
+                error = PeerError("the coordinator closed the stream", grpc_status="UNAVAILABLE")
+            except PeerError as failure:
+                error = failure
+            if error.grpc_status in _FINAL:
+                raise error
+            if self._was_connected:
+                lost_since = time.monotonic()
+                backoff.reset()
+            patience_s = self._patience_s if self._welcomed else self._first_patience_s
+            if time.monotonic() - lost_since > patience_s:
+                kind = PeerLost if self._welcomed else PeerError
+                raise kind(f"no coordinator at {self._address} for {patience_s:g} s: {error}")
+            backoff.note(log, f"coordinator at {self._address}", error)
+            await backoff.wait()
+
+    async def _once(self) -> None:
+        self._was_connected = False
+        self._queue.clear()
+        async with self._open_channel() as channel:
+            call = services.join(channel, self._name)
+            jobs = [asyncio.ensure_future(job) for job in (self._read(call), self._write(call), self._beat())]
+            try:
+                await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for job in jobs:
+                    job.cancel()
+                results = await asyncio.gather(*jobs, return_exceptions=True)
+                call.cancel()
+            for result in results:  # the reader's error comes first: it carries the coordinator's reason
+                if isinstance(result, Exception):
+                    raise result
+
+    async def _read(self, call: services.ClientStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
+        while (message := await call.read()) is not None:
+            self._was_connected = True
+            if isinstance(message, m.Welcome):
+                self._welcomed = True
+            if not isinstance(message, m.Heartbeat):
+                self._received(message)
+
+    async def _write(self, call: services.ClientStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
+        await call.write(self._register())
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            message = self._queue[0]
+            await call.write(message)
+            self._queue.popleft()
+            self._last_write_s = time.monotonic()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if time.monotonic() - self._last_write_s >= HEARTBEAT_S:
+                self.send(m.Heartbeat())

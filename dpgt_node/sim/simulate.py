@@ -1,0 +1,128 @@
+"""``simulate``: a run file's whole run in this process, with the outputs of a real one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ExitCode
+from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
+from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.noise import Keystream
+from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.coordinator import Conclude
+from dpgt_node.protocol.types import F64
+from dpgt_node.report.files import save_npy
+from dpgt_node.report.recorder import AgentResult, RunRecorder
+from dpgt_node.report.summary import Summary
+from dpgt_node.sim.world import Observer, SimAgent, World
+
+STALL_NEVER_NS = 1 << 62
+
+
+def build_oracles(run: RunConfig, data_root: Path | None) -> tuple[Oracle, ...]:
+    """One oracle an agent, each with its own shard, as the daemons build them."""
+    return tuple(build_oracle(run, i, data_root=data_root) for i in range(run.n))
+
+
+def keystream_for(test_keystream: str | None, index: int) -> Keystream:
+    """Entropy of the system, or the test keystream."""
+    if test_keystream is not None:
+        return TestKeystream(test_keystream, index)
+    return AesCtrKeystream(os.urandom(16), os.urandom(16))
+
+
+def build_agents(
+    run: RunConfig, topology: Topology, schedule: Schedule, oracles: tuple[Oracle, ...], test_keystream: str | None
+) -> tuple[SimAgent, ...]:
+    """The daemons' machines and per-agent functions, without daemons."""
+    agents = []
+    for i in range(run.n):
+        machine = AgentMachine(
+            AgentParams.build(topology, schedule, i),
+            run.K,
+            evaluate_every=run.evaluate.every,
+            run_ahead=run.runtime.barrier_every,
+            stall_ns=STALL_NEVER_NS,
+        )
+        stream = keystream_for(test_keystream, i)
+        agents.append(SimAgent(machine, AgentWork(run, topology, schedule, i, oracles[i], stream, LaplaceSampler())))
+    return tuple(agents)
+
+
+def simulate(
+    run: RunConfig,
+    out: Path,
+    run_id: bytes,
+    *,
+    data_root: Path | None = None,
+    test_keystream: str | None = None,
+    on_round: Callable[[int, RunRecorder, float], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    order_seed: int | None = None,
+) -> tuple[Conclude, Summary]:
+    """Run ``run`` and write launch's outputs under ``out``.
+
+    ``on_round(k, recorder, seconds)`` after every round that all agents finished.
+    """
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    oracles = build_oracles(run, data_root)
+    agents = build_agents(run, topology, schedule, oracles, test_keystream)
+    names, study = run.graph.agents, run.evaluate.metrics == "study"
+    recorder = RunRecorder(
+        out,
+        run,
+        topology,
+        schedule,
+        [oracle.samples for oracle in oracles],
+        dimension=oracles[0].dimension,
+        keystream="test" if test_keystream is not None else None,
+    )
+    begin = time.monotonic()
+
+    def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
+        recorder.evaluated(names[i], k, metrics if study else None, time.monotonic() - begin)
+        if study:
+            recorder.state(names[i], k, x)
+
+    done = 0
+
+    def round_done(k: int) -> None:
+        nonlocal done
+        done = k
+        if on_round is not None:
+            on_round(k, recorder, time.monotonic() - begin)
+
+    observer = Observer(evaluated=evaluated, round_done=round_done)
+    world = World(
+        names,
+        agents,
+        run.K,
+        barrier_every=run.runtime.barrier_every,
+        observer=observer,
+        should_stop=should_stop,
+        order_seed=order_seed,
+    )
+    conclude = world.run()
+    finals = {}
+    for name, agent in zip(names, agents, strict=True):
+        recorder.finished(name, AgentResult(agent.releases, agent.bytes_sent))
+        if agent.x_final is not None:
+            finals[name] = agent.x_final
+            folder = out / "agents" / name
+            save_npy(folder / "state" / "x_final.npy", agent.x_final)
+            if study:
+                save_npy(folder / "x_final.npy", agent.x_final)
+    complete = conclude.exit_code is ExitCode.DONE
+    summary = recorder.close(
+        run_id.hex(), conclude.status, done, time.monotonic() - begin, finals if study and complete else None
+    )
+    return conclude, summary

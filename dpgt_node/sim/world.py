@@ -1,0 +1,238 @@
+"""A whole run in one process: the daemons' own machines and per-agent functions over an in-memory network.
+
+Every ordered pair of processes has a FIFO channel, as a gRPC stream does.  Which channel moves next is the only freedom a
+real network has here; ``order_seed`` takes it at random, None takes the channels in turn.  Neither may change a bit of
+the result: sums run over sorted sender ids.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.errors import ExitCode
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.types import (
+    F64,
+    Advance,
+    AdvanceFinal,
+    AgentEffect,
+    AgentEvent,
+    AllDurable,
+    Dismissed,
+    DrawRelease,
+    Evaluate,
+    FinalSaved,
+    Finish,
+    Go,
+    PeerNeeds,
+    Persist,
+    Persisted,
+    Prune,
+    ReportDone,
+    ReportStall,
+    Resend,
+    RoundRecord,
+    SaveFinal,
+    Send,
+    Started,
+    StopRequested,
+    VectorReceived,
+)
+
+COORDINATOR = -1
+Channel = tuple[int, int]
+
+
+@dataclass(slots=True)
+class SimAgent:
+    """One agent of the world.  ``records`` is its state directory: what was made durable and not pruned yet."""
+
+    machine: AgentMachine
+    work: AgentWork
+    records: dict[int, RoundRecord] = field(default_factory=dict)
+    releases: int = 0
+    bytes_sent: int = 0
+    x_final: F64 | None = None
+    finish: Finish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Who watches a world: every call is optional, none may change it."""
+
+    evaluated: Callable[[int, int, F64, Metrics], None] | None = None
+    round_done: Callable[[int], None] | None = None
+    persisted: Callable[[int, RoundRecord], None] | None = None
+
+
+class World:
+    """``agents[i]`` is row i.  ``names`` as in the run file.  ``should_stop`` is asked between rounds."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        agents: Sequence[SimAgent],
+        last_round: int,
+        *,
+        barrier_every: int = 1,
+        observer: Observer = Observer(),
+        order_seed: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._names = tuple(names)
+        self._agents = tuple(agents)
+        self._observer = observer
+        self._should_stop = should_stop
+        self._random = None if order_seed is None else random.Random(order_seed)
+        self._channels: dict[Channel, deque[AgentEvent | co.CoordinatorEvent]] = {}
+        self._coordinator = co.CoordinatorMachine(
+            self._names,
+            last_round,
+            barrier_every=barrier_every,
+            register_timeout_ns=1,
+            liveness_ns=1,
+            on_agent_loss="wait",
+            now_ns=0,
+        )
+        self._last_round = last_round
+        self._reported = -1
+        self.conclusion: co.Conclude | None = None
+
+    def run(self) -> co.Conclude:
+        """Drive every machine until the coordinator concludes."""
+        for name in self._names:
+            self._feed_coordinator(co.AgentJoined(name, -1, -1))
+        while self._channels:
+            self._deliver(self._next_channel())
+        assert self.conclusion is not None, "the world went quiet before the run concluded"
+        return self.conclusion
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def _post(self, source: int, target: int, event: AgentEvent | co.CoordinatorEvent) -> None:
+        self._channels.setdefault((source, target), deque()).append(event)
+
+    def _next_channel(self) -> Channel:
+        ready = (channel for channel in self._channels if self._deliverable(channel))
+        if self._random is None:
+            return next(ready)
+        return self._random.choice(list(ready))
+
+    def _deliverable(self, channel: Channel) -> bool:
+        """A vector beyond the receiver's window waits in its stream, as flow control makes it wait on a socket."""
+        event = self._channels[channel][0]
+        if not isinstance(event, VectorReceived):
+            return True
+        return event.payload.k <= self._agents[channel[1]].machine.window()[1]
+
+    def _deliver(self, channel: Channel) -> None:
+        queue = self._channels.pop(channel)
+        event = queue.popleft()
+        if queue:
+            self._channels[channel] = queue  # behind the others: channels take turns
+        target = channel[1]
+        if target == COORDINATOR:
+            self._feed_coordinator(event)  # type: ignore[arg-type]  # channels to -1 hold coordinator events only
+        else:
+            self._feed_agent(target, event)  # type: ignore[arg-type]
+
+    # --- agents -------------------------------------------------------------------------------------------------
+
+    def _feed_agent(self, i: int, event: AgentEvent) -> None:
+        agent = self._agents[i]
+        pending: deque[AgentEvent] = deque([event])
+        while pending:
+            for effect in agent.machine.step(pending.popleft(), 0):
+                pending.extend(self._interpret(i, agent, effect))
+
+    def _interpret(self, i: int, agent: SimAgent, effect: AgentEffect) -> tuple[AgentEvent, ...]:
+        match effect:
+            case Advance():
+                return (agent.work.advance(effect),)
+            case AdvanceFinal():
+                return (agent.work.advance_final(effect),)
+            case DrawRelease():
+                return (agent.work.release(effect),)
+            case Persist(record):
+                assert record.k not in agent.records, "a round is released once"
+                agent.records[record.k] = record
+                agent.releases += 2
+                if self._observer.persisted:
+                    self._observer.persisted(i, record)
+                return (Persisted(record.k),)
+            case Send(peer, payloads):
+                for payload in payloads:
+                    agent.bytes_sent += payload.nbytes
+                    self._post(i, peer, VectorReceived(i, payload))
+            case Resend(peer, k, streams):
+                record = agent.records[k]
+                for payload in (record.x, record.y):
+                    if payload.stream in streams:
+                        agent.bytes_sent += payload.nbytes
+                        self._post(i, peer, VectorReceived(i, payload))
+            case ReportDone(k, durable):
+                self._post(i, COORDINATOR, co.AgentDone(self._names[i], k, durable))
+                if agent.x_final is not None:
+                    self._post(i, COORDINATOR, co.AgentFinished(self._names[i]))
+            case Evaluate(k, x):
+                if self._observer.evaluated:
+                    self._observer.evaluated(i, k, x, agent.work.evaluate(effect))
+            case Prune(through):
+                for k in [k for k in agent.records if k <= through]:
+                    del agent.records[k]
+            case SaveFinal(x):
+                agent.x_final = x
+                return (FinalSaved(),)
+            case Finish():
+                agent.finish = effect
+            case ReportStall():
+                raise AssertionError("time stands still in this world")
+        return ()
+
+    # --- the coordinator ----------------------------------------------------------------------------------------
+
+    def _feed_coordinator(self, event: co.CoordinatorEvent) -> None:
+        for effect in self._coordinator.step(event, 0):
+            match effect:
+                case co.BroadcastStart(go_through):
+                    self._connect()
+                    self._broadcast(Started(go_through))
+                case co.Broadcast(message):
+                    self._broadcast(message)
+                case co.BroadcastStop(reason, _):
+                    self._broadcast(StopRequested(reason))
+                    for name in self._names:
+                        self._post(COORDINATOR, COORDINATOR, co.AgentGone(name))
+                case co.Dismiss():
+                    self._broadcast(Dismissed())
+                case co.Conclude():
+                    self.conclusion = effect
+                case co.Warn():
+                    pass
+        self._report_progress()
+
+    def _broadcast(self, event: Started | Go | AllDurable | StopRequested | Dismissed) -> None:
+        for i in range(len(self._agents)):
+            self._post(COORDINATOR, i, event)
+
+    def _connect(self) -> None:
+        """Every receiver asks its in-neighbours from the first round it lacks."""
+        for i, agent in enumerate(self._agents):
+            for peer in agent.machine.peers:
+                self._post(peer, i, PeerNeeds(peer, *self._agents[peer].machine.needs(i)))
+
+    def _report_progress(self) -> None:
+        k = self._coordinator.k
+        if k == self._reported:
+            return
+        self._reported = k
+        if self._observer.round_done:
+            self._observer.round_done(k)
+        if k <= self._last_round and self.conclusion is None and self._should_stop():
+            self._feed_coordinator(co.StopRun("interrupted", ExitCode.STOPPED))
