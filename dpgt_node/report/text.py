@@ -68,12 +68,12 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
         "Each agent's epsilon is its own: local differential privacy of everything that agent released, all rounds of "
         "both streams, against an observer of every message and whatever its neighbours do."
     ]
+    largest = largest_epsilon(summary, "lemma5")
     if noise_off(run):
         found.append(NOISE_OFF)
-    largest = largest_epsilon(summary, "lemma5")
-    if largest is not None:
+    elif largest is not None:
         found.append(WHY_CONDITIONAL)
-        if LARGE_EPSILON <= largest < math.inf:
+        if largest >= LARGE_EPSILON:
             found.append(
                 f"An epsilon of {epsilon(largest)} promises next to nothing even where it holds: values up to about 1 "
                 f"are strong, values above {LARGE_EPSILON:g} weak.  It is printed as it is."

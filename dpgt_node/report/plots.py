@@ -1,0 +1,249 @@
+"""The report's drawings: curves over k and the two graphs, as SVG for the page (:mod:`dpgt_node.report.svg`).
+
+matplotlib and networkx are imported by the functions that draw, never by a daemon that only writes metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.report import svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+F64 = npt.NDArray[np.float64]
+Points = Mapping[int, float]
+Scale = Literal["linear", "log", "percent"]
+LOG_SPAN_MIN = 30.0
+CIRCLE_MAX = 24
+NAMES_MAX = 12
+NUMBERS_MAX = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """One chart: ``series`` maps an agent's name to its values by k; only finite values are drawn.
+
+    Up to :data:`svg.SERIES_MAX` agents have a colour each, in the order of ``series``; more become their range, their
+    median and the agent ``worst``.  ``worst`` None: nothing is highlighted.
+    """
+
+    key: str
+    title: str
+    scale: Scale
+    series: Mapping[str, Points]
+    worst: str | None = None
+
+    def drawable(self) -> bool:
+        """Whether there is any point to draw."""
+        return any(self._clean(points) for points in self.series.values())
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether the values span enough decades for the log scale that was asked for."""
+        values = [v for points in self.series.values() for v in points.values() if math.isfinite(v) and v > 0]
+        return self.scale == "log" and bool(values) and max(values) > LOG_SPAN_MIN * min(values)
+
+    def _clean(self, points: Points) -> dict[int, float]:
+        return {k: v for k, v in points.items() if math.isfinite(v) and (v > 0 or not self.logarithmic)}
+
+    def draw(self) -> str:
+        """The chart as an ``<svg>`` element."""
+        from matplotlib.figure import Figure
+
+        titles: dict[str, str] = {}
+        with svg.style(self.key):
+            figure = Figure(figsize=(5.6, 2.7), layout="constrained")
+            axes = figure.add_subplot()
+            clean = {name: self._clean(points) for name, points in self.series.items()}
+            clean = {name: points for name, points in clean.items() if points}
+            if len(self.series) <= svg.SERIES_MAX:
+                self._lines(axes, clean, titles)
+            else:
+                self._range(axes, clean, titles)
+            self._finish(axes)
+            return svg.inline(figure, self.key, f"{self.title} over k", titles)
+
+    def _lowest(self) -> float:
+        return min(v for points in self.series.values() for v in self._clean(points).values())
+
+    def _highest(self) -> float:
+        return max(v for points in self.series.values() for v in self._clean(points).values())
+
+    def _lines(self, axes: Axes, clean: Mapping[str, Points], titles: dict[str, str]) -> None:
+        for i, name in enumerate(self.series):
+            if name not in clean:
+                continue
+            points = clean[name]
+            gid = f"{self.key}-{i}"
+            titles[gid] = name
+            colour = svg.INK if len(self.series) == 1 else svg.SERIES[i]
+            heavy = name == self.worst and len(self.series) > 1
+            colour = svg.WORST if heavy else colour
+            (line,) = axes.plot(list(points), list(points.values()), color=colour, gid=gid, marker=_marker(points))
+            line.set(linewidth=2.6 if heavy else 1.5, zorder=4 if heavy else 3)
+
+    def _range(self, axes: Axes, clean: Mapping[str, Points], titles: dict[str, str]) -> None:
+        columns: dict[int, list[float]] = {}
+        for points in clean.values():
+            for k, value in points.items():
+                columns.setdefault(k, []).append(value)
+        ks = sorted(columns)
+        low, middle, high = ([float(f(columns[k])) for k in ks] for f in (np.min, np.median, np.max))
+        axes.fill_between(ks, low, high, color=svg.ACCENT, alpha=0.18, linewidth=0, gid=f"{self.key}-range")
+        axes.plot(ks, middle, color=svg.ACCENT, marker=_marker(ks), gid=f"{self.key}-median")
+        titles |= {f"{self.key}-range": "all agents", f"{self.key}-median": "median"}
+        worst = clean.get(self.worst or "")
+        if worst:
+            gid = f"{self.key}-worst"
+            axes.plot(list(worst), list(worst.values()), color=svg.WORST, gid=gid, marker=_marker(worst))
+            titles[gid] = f"{self.worst} (worst)"
+
+    def _finish(self, axes: Axes) -> None:
+        from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+        axes.set_xlabel("k")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+        axes.margins(x=0.02)
+        if self.logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            return
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        if self.scale == "percent":
+            axes.set_ylim(0, 1.02)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+            return
+        bottom, top = axes.get_ylim()
+        if self._highest() == self._lowest() == 0:
+            top = axes.set_ylim(top=1.0)[1]
+        if bottom < 0.5 * top and self._lowest() >= 0:
+            axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+
+
+def _marker(points: Sized) -> str:
+    """A line through one point is invisible."""
+    return "o" if len(points) == 1 else ""
+
+
+def _plain(value: float, _position: int | None = None) -> str:
+    return f"{value:,g}" if abs(value) < 1e6 else f"{value:.3g}"
+
+
+def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
+    """G_R or G_C as an ``<svg>`` element: an arrow j -> i where i receives from j, roots filled, common roots ringed.
+
+    Both graphs of a run put an agent at the same place.  The roots of C are those of the transposed graph: the agents
+    that everybody's y̆ reaches.
+    """
+    from matplotlib.figure import Figure
+
+    weights = topology.R if which == "R" else topology.C
+    roots = set(topology.roots_R if which == "R" else topology.roots_C)
+    places = _places(topology)
+    n = topology.n
+    key = f"graph{which}"
+    radius = 0.1 if n <= NAMES_MAX else 0.065 if n <= NUMBERS_MAX else 1.7 / n
+    titles: dict[str, str] = {}
+    with svg.style(key):
+        figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+        axes = figure.add_subplot(aspect="equal")
+        axes.axis("off")
+        axes.set(xlim=(-1.55, 1.55), ylim=(-1.32, 1.32))
+        _edges(axes, weights, places, radius)
+        for i, name in enumerate(topology.names):
+            _node(axes, places[i], radius, i in roots, i in topology.common_roots, f"{key}-{i}")
+            titles[f"{key}-{i}"] = name + (", root" if i in roots else "")
+        if n <= NUMBERS_MAX:
+            _labels(axes, topology, places, roots, radius)
+        return svg.inline(figure, key, f"Graph of {which}: {n} agents", titles)
+
+
+def _places(topology: Topology) -> F64:
+    """Where each agent is drawn, shape (n, 2), within the unit circle: a circle for few agents, else by distance."""
+    import networkx as nx
+
+    n = topology.n
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from((i, int(j)) for i, j in np.argwhere((topology.R > 0) | (topology.C > 0)) if i != j)
+    if n <= CIRCLE_MAX:
+        places = nx.circular_layout(graph)
+    elif n <= 150 and nx.is_connected(graph):
+        places = nx.kamada_kawai_layout(graph)
+    else:
+        places = nx.spring_layout(graph, seed=1)
+    xy = np.array([places[i] for i in range(n)], dtype=np.float64).reshape(n, 2)
+    if n <= CIRCLE_MAX:
+        xy = xy[:, ::-1]  # the first agent on top, then clockwise
+    xy -= (xy.max(axis=0) + xy.min(axis=0)) / 2
+    return xy / max(float(np.abs(xy).max()), 1e-9) if n > 1 else np.zeros((1, 2))
+
+
+def _edges(axes: Axes, weights: F64, places: F64, radius: float) -> None:
+    from matplotlib.patches import Circle, FancyArrowPatch
+
+    heaviest = float(weights.max(initial=0.0)) or 1.0
+    few = len(places) <= NUMBERS_MAX
+    for i, j in np.argwhere(weights > 0):
+        width = (0.5 + 0.9 * float(weights[i, j]) / heaviest) * (1.0 if few else 0.6)
+        if i == j:
+            outward = places[i] / max(float(np.hypot(*places[i])), 1e-9)
+            centre = places[i] + outward * 1.75 * radius
+            axes.add_patch(Circle((float(centre[0]), float(centre[1])), 0.95 * radius, fill=False, edgecolor=svg.MUTED,
+                                  linewidth=width, zorder=1))  # fmt: skip
+            continue
+        # Arrows of a pair in both directions bend apart.
+        bend = 0.16 if weights[j, i] > 0 else 0.0
+        start, end = _trimmed(places[j], places[i], 1.35 * radius)
+        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11 if few else 6, linewidth=width,
+                                       connectionstyle=f"arc3,rad={bend}", color=svg.MUTED, shrinkA=0, shrinkB=0,
+                                       zorder=1))  # fmt: skip
+
+
+def _trimmed(start: F64, end: F64, gap: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The segment without ``gap`` at both ends."""
+    along = end - start
+    length = max(float(np.hypot(*along)), 1e-9)
+    along = along / length * min(gap, 0.4 * length)
+    a, b = start + along, end - along
+    return (float(a[0]), float(a[1])), (float(b[0]), float(b[1]))
+
+
+def _node(axes: Axes, place: F64, radius: float, root: bool, common: bool, gid: str) -> None:
+    from matplotlib.patches import Circle
+
+    x, y = float(place[0]), float(place[1])
+    if common:
+        axes.add_patch(Circle((x, y), 1.4 * radius, fill=False, edgecolor=svg.ACCENT, linewidth=1.4, zorder=2))
+    axes.add_patch(Circle((x, y), radius, facecolor=svg.ACCENT if root else svg.SURFACE, gid=gid, zorder=3,
+                          edgecolor=svg.ACCENT if root else svg.MUTED, linewidth=1.3))  # fmt: skip
+
+
+def _labels(axes: Axes, topology: Topology, places: F64, roots: set[int], radius: float) -> None:
+    for i, name in enumerate(topology.names):
+        x, y = float(places[i, 0]), float(places[i, 1])
+        colour = svg.SURFACE if i in roots else svg.INK
+        small = 8.5 if topology.n <= NAMES_MAX else 6.5
+        axes.text(x, y, str(i + 1), ha="center", va="center_baseline", color=colour, fontsize=small, zorder=4)
+        if topology.n <= NAMES_MAX:
+            loop = max(topology.R[i, i], topology.C[i, i]) > 0
+            away = 1 + (2.2 + 1.4 * loop) * radius / max(math.hypot(x, y), 1e-9)
+            label = svg.printable(name if len(name) <= 16 else name[:15] + "…")
+            axes.text(x * away, y * away, label, ha=_side(x), va="center", color=svg.INK, zorder=4)
+
+
+def _side(x: float) -> Literal["left", "center", "right"]:
+    if abs(x) < 0.2:
+        return "center"
+    return "left" if x > 0 else "right"
