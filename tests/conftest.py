@@ -1,0 +1,78 @@
+"""Tiers of tests, and what holds for all of them.
+
+* unmarked: one process, no network beyond loopback.
+* ``e2e``: real daemon processes.  In the default suite, one cluster at a time, because five agents and a coordinator
+  already fill two cores: under ``pytest -n 2 --dist loadgroup`` (make test) all of them share one group, hence one
+  worker, and the other worker goes on with the rest.
+* ``hosts``: network namespaces; root only, so only on request (make hosts).  ``long``, ``bench``: on request.
+
+A test that cannot run on a machine is in a tier that is not asked for there; there is no skip.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+# Before numpy is first imported: the daemons compute with one BLAS thread, and bit-identity is only promised for that.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+PROCESS_TIERS = ("e2e", "hosts")
+PR_SET_CHILD_SUBREAPER = 36
+EXIT_GRACE_S = 10.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.get_closest_marker(tier) for tier in PROCESS_TIERS):
+            item.add_marker(pytest.mark.xdist_group("clusters"))
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test with real processes started is gone when it ends, grandchildren and daemons included."""
+    if not any(request.node.get_closest_marker(tier) for tier in PROCESS_TIERS):
+        yield
+        return
+    with children_reaped() as left:
+        yield
+    assert not left, "processes left behind (now killed):\n" + "\n".join(left)
+
+
+class children_reaped:
+    """Context manager: a list that at the end holds the command lines of new descendants that did not exit.
+
+    Orphans are adopted by this process (child subreaper) while the context is open, so that a grandchild whose parent
+    died first is found too.
+    """
+
+    def __enter__(self) -> list[str]:
+        self._left: list[str] = []
+        _set_subreaper(True)
+        self._before = {p.pid for p in psutil.Process().children(recursive=True)}
+        return self._left
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            new = [p for p in psutil.Process().children(recursive=True) if p.pid not in self._before]
+            _, alive = psutil.wait_procs(new, timeout=EXIT_GRACE_S)
+            for process in alive:
+                try:
+                    self._left.append(f"{process.pid}: {' '.join(process.cmdline()) or process.name()}")
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            psutil.wait_procs(alive, timeout=EXIT_GRACE_S)
+        finally:
+            _set_subreaper(False)
+
+
+def _set_subreaper(on: bool) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
