@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from dpgt_node.agent.work import AgentWork, Diverged
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import Privacy, RunConfig
+from dpgt_node.errors import ExitCode
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.sampler import LaplaceSampler, NoNoise, laplace
+from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, State
+from tests.learning.cases import run
+from tests.oracles import dense
+
+SECRET = "c0ffee"
+ROOTED_R = ((0.0, 0.0, 0.0), (2.0, 0.5, 0.0), (0.3, 1.5, 0.0))  # agent 1 is a root, agent 2 has a self-loop
+ROOTED_C = ((0.2, 1.0, 0.4), (0.0, 0.0, 0.7), (0.0, 0.0, 0.0))
+
+
+class Recording(TestKeystream):
+    def __init__(self, agent: int) -> None:
+        super().__init__(SECRET, agent)
+        self.asked: list[tuple[int, str]] = []
+
+    def stream(self, k, purpose):
+        self.asked.append((k, purpose))
+        return super().stream(k, purpose)
+
+
+def work(config: RunConfig, index: int = 0, keystream=None, sampler=None) -> AgentWork:
+    return AgentWork(
+        config,
+        Topology.from_config(config.graph),
+        Schedule.from_config(config),
+        index,
+        build_oracle(config, index),
+        keystream or TestKeystream(SECRET, index),
+        sampler or LaplaceSampler(),
+    )
+
+
+def state(d: int = 4, k: int = 3, **parts: float) -> State:
+    rng = np.random.default_rng(k)
+    vectors = {name: parts.get(name, 1.0) * rng.standard_normal(d) for name in ("px", "tx", "p", "t", "g")}
+    return State(k, batch=np.empty(0, dtype=np.int64), **vectors)
+
+
+def start(w: AgentWork) -> State:
+    return w.advance(Advance(None, {}, {}, None)).state
+
+
+# --- the whole algorithm -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("dataset", ["digits", "pl-sine", "quadratic"])
+@pytest.mark.parametrize("matrices", [{}, {"R": ROOTED_R, "C": ROOTED_C}], ids=["ring", "rooted"])
+def test_against_the_dense_matrices(dataset, noise, matrices):
+    config = run(dataset, noise=noise, samples=40, dimension=4, K=12, **matrices)
+    agents = [work(config, i) for i in range(3)]
+    states = [start(w) for w in agents]
+    batches, zeta, eta, xs = [[s.batch for s in states]], [], [], [[s.x for s in states]]
+    for k in range(13):
+        releases = [w.release(DrawRelease(s)) for w, s in zip(agents, states, strict=True)]
+        x_in = {i: r.x.array() for i, r in enumerate(releases)}
+        y_in = {i: r.y.array() for i, r in enumerate(releases)}
+        zeta.append([x_in[i] - s.x for i, s in enumerate(states)])
+        eta.append([y_in[i] - s.y for i, s in enumerate(states)])
+        if k == 12:
+            xs.append([w.advance_final(AdvanceFinal(s, x_in)).x for w, s in zip(agents, states, strict=True)])
+            break
+        states = [w.advance(Advance(s, x_in, y_in, None)).state for w, s in zip(agents, states, strict=True)]
+        batches.append([s.batch for s in states])
+        xs.append([s.x for s in states])
+        assert [s.k for s in states] == [k + 1] * 3
+
+    def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
+        # g_{K+1} moves only y_{K+1}, which nobody looks at.
+        return build_oracle(config, i).gradient(x, batches[min(k, 12)][i])
+
+    graph = config.graph
+    expected = dense.algorithm1(graph.R, graph.C, 0.1, 0.01, 0.1, xs[0], gradient, zeta, eta)
+    assert np.linalg.norm(np.array(xs) - expected.x) < 1e-12 * np.linalg.norm(expected.x)
+    assert bool(np.any(zeta)) == bool(np.any(eta)) == bool(noise)
+
+
+def test_round_zero_is_public_x_and_private_y():
+    s = start(work(run("pl-sine", samples=6)))
+    assert s.k == 0 and s.tx.tolist() == [2.0] and not s.px.any() and not s.t.any()
+    assert s.p is s.g and s.batch.shape == (6,)
+    np.testing.assert_array_equal(s.y, s.g)
+
+
+def test_a_replayed_batch_draws_nothing_and_gives_the_same_bits():
+    config = run("digits", samples=30)
+    first, again = work(config), work(config, keystream=Recording(0))
+    s0 = start(first)
+    values = {i: np.full(650, 0.1 * i) for i in range(3)}
+    s1 = first.advance(Advance(s0, values, values, None)).state
+    assert set(s0.batch.tolist()) != set(s1.batch.tolist())
+    r0 = again.advance(Advance(None, {}, {}, s0.batch)).state
+    r1 = again.advance(Advance(r0, values, values, s1.batch)).state
+    assert again._keystream.asked == []
+    for name in ("px", "tx", "p", "t", "g", "batch"):
+        assert getattr(r1, name).tobytes() == getattr(s1, name).tobytes(), name
+
+
+def test_every_draw_has_its_own_stream():
+    w = work(run("digits", samples=30), keystream=Recording(0))
+    s = start(w)
+    w.release(DrawRelease(s))
+    values = {i: np.zeros(650) for i in range(3)}
+    w.advance(Advance(s, values, values, None))
+    assert w._keystream.asked == [(0, "batch"), (0, "X"), (0, "Y"), (1, "batch")]
+
+
+# --- releases ------------------------------------------------------------------------------------------------------
+
+
+def test_noise_goes_on_the_private_parts_and_the_transcript_after_it():
+    config, s = run("zeros", dimension=4, noise=0.25), state()
+    release = work(config).release(DrawRelease(s))
+    keys = TestKeystream(SECRET, 0)
+    zeta, eta = (laplace(keys.stream(3, stream), 4, 0.25) for stream in ("X", "Y"))
+    np.testing.assert_array_equal(release.x.array(), (s.px + zeta) + s.tx)
+    np.testing.assert_array_equal(release.y.array(), (s.p + eta) + s.t)
+    assert (release.k, release.x.k, release.y.k) == (3, 3, 3)
+    assert (release.x.stream, release.y.stream) == ("X", "Y")
+
+
+def test_the_transcript_part_never_meets_the_sampler():
+    seen = []
+
+    class Spy:
+        def perturb(self, private, scale, stream):
+            seen.append((private.copy(), scale))
+            return private.copy()
+
+    s = state(tx=1e16, t=1e16)
+    work(run("zeros", dimension=4, noise=0.25), sampler=Spy()).release(DrawRelease(s))
+    np.testing.assert_array_equal([private for private, _ in seen], [s.px, s.p])
+    assert [scale for _, scale in seen] == [0.25, 0.25]
+
+
+def test_production_draws_differ_each_time_and_between_streams():
+    config, s = run("zeros", dimension=4), state(px=0.0, tx=0.0, p=0.0, t=0.0)
+    w = work(config, keystream=AesCtrKeystream(bytes(16), bytes(16)))
+    drawn = [payload.data for r in (w.release(DrawRelease(s)), w.release(DrawRelease(s))) for payload in (r.x, r.y)]
+    assert len(set(drawn)) == 4
+
+
+def test_without_noise_the_state_itself_is_released():
+    keystream = Recording(0)
+    w = work(run("zeros", dimension=4, noise=0.0, privacy=Privacy(C=1.0)), keystream=keystream)
+    s = state()
+    release = w.release(DrawRelease(s))
+    np.testing.assert_array_equal(release.x.array(), s.x)
+    np.testing.assert_array_equal(release.y.array(), s.y)
+    assert keystream.asked == [] and [row.scale for row in release.rows] == [0.0, 0.0]
+    assert release.rows[1].cost["lemma5"] == math.inf
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float64", "<f8"), ("float32", "<f4")])
+def test_payload_bytes_and_hash(dtype, code):
+    s = state()
+    payload = work(run("zeros", dimension=4, wire_dtype=dtype), sampler=NoNoise()).release(DrawRelease(s)).x
+    assert payload.data == s.x.astype(code).tobytes() and payload.dtype == dtype and payload.dimension == 4
+    assert payload.sha256 == hashlib.sha256(payload.data).digest()
+
+
+@pytest.mark.parametrize(
+    ("d", "asked", "given"),
+    [
+        (99_999, "auto", "float64"),
+        (100_000, "auto", "float32"),
+        (100_000, "float64", "float64"),
+        (2, "float32", "float32"),
+    ],
+)
+def test_wire_dtype(d, asked, given):
+    assert work(run("zeros", dimension=d, wire_dtype=asked)).wire_dtype == given
+
+
+def test_large_payloads_are_read_only_views():
+    d = 300_000
+    w = work(run("zeros", dimension=d), sampler=NoNoise())
+    s = state(d)
+    payload = w.release(DrawRelease(s)).y
+    assert isinstance(payload.data, memoryview) and payload.data.readonly and payload.nbytes == 4 * d
+    assert payload.data.tobytes() == s.y.astype("<f4").tobytes()
+    assert payload.sha256 == hashlib.sha256(payload.data.tobytes()).digest()
+
+
+def test_ledger_rows():
+    config = run("digits", samples=30, privacy=Privacy(clip_l1=2.0), noise=0.5)
+    w = work(config, 1)
+    account = AgentAccount(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479)
+    release = w.release(DrawRelease(state(650, k=4)))
+    for row, payload in zip(release.rows, (release.x, release.y), strict=True):
+        assert (row.k, row.stream, row.sha256) == (4, payload.stream, payload.sha256)
+        assert (row.mechanism, row.law, row.scale) == ("paper", "laplace", 0.5)
+        assert row.sensitivity == account.sensitivity(row.stream, 4)
+        assert row.cost == account.cost_after(4, row.stream)
+    assert w.epsilon_after(4) == release.rows[1].cost
+    assert w.epsilon_after(-1)["lemma5"] == 0.0
+
+
+def test_inputs_are_left_alone():
+    config = run("quadratic", dimension=4)
+    w, s = work(config), state()
+    values = {i: np.full(4, float(i)) for i in range(3)}
+    arrays = [s.px, s.tx, s.p, s.t, s.g, *values.values()]
+    before = [a.tobytes() for a in arrays]
+    w.release(DrawRelease(s))
+    w.advance(Advance(s, values, values, None))
+    w.advance_final(AdvanceFinal(s, values))
+    assert [a.tobytes() for a in arrays] == before
+
+
+# --- divergence ----------------------------------------------------------------------------------------------------
+
+
+def diverge(call) -> Diverged:
+    with warnings.catch_warnings(), pytest.raises(Diverged) as caught:
+        warnings.simplefilter("error")
+        call()
+    assert caught.value.exit_code is ExitCode.CONFIG
+    assert "agent-1" in str(caught.value) and "step sizes" in str(caught.value)
+    return caught.value
+
+
+def test_overflow_of_float32_is_caught_before_anything_leaves():
+    w = work(run("zeros", dimension=4, wire_dtype="float32"))
+    assert "y is no longer finite in round 3" in str(diverge(lambda: w.release(DrawRelease(state(p=1e39)))))
+    assert "x is no longer finite in round 3" in str(diverge(lambda: w.release(DrawRelease(state(tx=1e39)))))
+    work(run("zeros", dimension=4)).release(DrawRelease(state(p=1e39)))
+
+
+@pytest.mark.parametrize("part", ["px", "tx", "p", "t"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_lost_state_is_not_released(part, value):
+    w = work(run("zeros", dimension=4))
+    diverge(lambda: w.release(DrawRelease(state(**{part: value}))))
+
+
+def test_large_but_finite_vectors_pass():
+    """Their sum overflows; they do not."""
+    s = state(px=0.0, tx=0.0, p=0.0)
+    s = State(3, s.px, np.full(4, 1.7e308), s.p, s.t, s.g, s.batch)
+    assert np.isfinite(work(run("zeros", dimension=4)).release(DrawRelease(s)).x.array()).all()
+
+
+def test_x_is_checked_on_the_way():
+    w, s = work(run("quadratic", dimension=4, gamma=1e10)), state(p=1e300)
+    values = {i: np.zeros(4) for i in range(3)}
+    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance(Advance(s, values, values, None))))
+    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance_final(AdvanceFinal(s, values))))
+
+
+def test_the_gradient_is_checked_on_the_way():
+    w = work(run("digits", samples=3))
+    x = np.append(np.full(64, 1e308), np.zeros(586))  # finite weights, infinite logits
+    values = {i: x for i in range(3)}
+    s = State(3, px=0 * x, tx=x, p=0 * x, t=0 * x, g=0 * x, batch=np.arange(3))
+    assert "the gradient is no longer finite in round 4" in str(
+        diverge(lambda: w.advance(Advance(s, values, values, None)))
+    )
+
+
+def test_metrics_hold_no_nan():
+    w = work(run("digits", samples=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metrics = w.evaluate(Evaluate(0, np.full(650, 1e308)))
+    assert metrics.loss_train is None and metrics.grad_norm is None
+    assert w.evaluate(Evaluate(0, np.zeros(650))).loss_train == pytest.approx(math.log(10))
+
+
+def test_digits_with_the_demos_noise_learn():
+    """One agent that listens to itself alone: steps, noise and clipping together."""
+    one = ((1.0,),)
+    config = run("digits", samples=55, noise=0.01, privacy=Privacy(clip_l1=40.0), R=one, C=one, K=150)
+    w = work(config)
+    s = start(w)
+    for _ in range(150):
+        r = w.release(DrawRelease(s))
+        s = w.advance(Advance(s, {0: r.x.array()}, {0: r.y.array()}, None)).state
+    assert w.evaluate(Evaluate(0, s.x)).accuracy_test > 0.8

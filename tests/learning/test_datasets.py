@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.learning import datasets
+from dpgt_node.learning.datasets import load_dataset, load_npz
+from dpgt_node.learning.partition import partition
+from tests.learning.cases import blobs, save
+
+
+def test_digits_as_the_interface_says():
+    bunch, order = load_digits(), np.random.default_rng(0).permutation(1797)
+    data = load_dataset("digits")
+    np.testing.assert_array_equal(np.vstack([data.x_train, data.x_test]), bunch.data[order] / 16)
+    np.testing.assert_array_equal(np.concatenate([data.y_train, data.y_test]), bunch.target[order])
+    assert data.x_train.shape == (1438, 64) and data.x_test.shape == (359, 64) and data.classes == 10
+    assert data.x_train.dtype == np.float64 and data.y_train.dtype == np.int64
+
+
+def test_digits_do_not_import_scikit_learn():
+    code = (
+        "import sys; from dpgt_node.learning.datasets import load_dataset; load_dataset('digits');"
+        "sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_scikit_learn_the_message_says_what_to_do(monkeypatch):
+    datasets._digits.cache_clear()
+    monkeypatch.setattr(datasets.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install scikit-learn"):
+        load_dataset("digits")
+
+
+def test_shared_arrays_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        load_dataset("digits").x_train[0, 0] = 1.0
+
+
+def test_npz_round_trip(tmp_path):
+    data = blobs()
+    loaded = load_dataset(f"npz:{save(tmp_path / 'd.npz', data)}")
+    for name in datasets.ARRAYS:
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(data, name))
+    assert loaded.classes == 3
+
+
+def test_npz_features_are_used_as_they_are_and_classes_are_max_plus_one(tmp_path):
+    data = blobs()
+    x8 = (np.abs(data.x_train) * 50).astype(np.uint8)
+    y = np.where(data.y_train == 2, 7, 0).astype(np.uint8)
+    loaded = load_npz(save(tmp_path / "d.npz", data, x_train=x8, y_train=y))
+    np.testing.assert_array_equal(loaded.x_train, x8.astype(float))
+    assert loaded.classes == 8
+    assert load_npz(save(tmp_path / "e.npz", data, y_test=np.full(10, 9))).classes == 10
+
+
+def test_npz_may_come_without_tests(tmp_path):
+    data = blobs()
+    loaded = load_npz(save(tmp_path / "d.npz", data, x_test=data.x_test[:0], y_test=data.y_test[:0]))
+    assert loaded.x_test.shape == (0, 4) and loaded.classes == 3
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = save(tmp_path / "d.npz", blobs(30))
+    assert len(load_npz(path).x_train) == 30
+    save(path, blobs(31))
+    assert len(load_npz(path).x_train) == 31
+
+
+X, Y = blobs().x_train, blobs().y_train
+NAN_ROW = np.where(np.arange(30)[:, None] == 11, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"x_train": None}, "x_train", "missing; the file holds x_test, y_test, y_train"),
+        ({"x_train": X[:, 0]}, "x_train", r"shape \(30,\)"),
+        ({"x_train": X[None]}, "x_train", r"shape \(1, 30, 4\)"),
+        ({"x_train": X + 0j}, "x_train", "complex128"),
+        ({"x_train": X.astype(str)}, "x_train", "real numbers"),
+        ({"x_train": X > 0}, "x_train", "bool"),
+        ({"x_train": X.astype(object)}, "x_train", "Python objects"),
+        ({"x_train": NAN_ROW}, "x_train", "4 non-finite values, the first in row 11"),
+        ({"x_train": np.full((30, 4), np.longdouble("1e400"))}, "x_train", "non-finite"),
+        ({"x_train": X[:0], "y_train": Y[:0]}, "x_train", "empty"),
+        ({"x_train": X[:, :0]}, "x_train", "empty"),
+        ({"x_test": np.zeros((10, 5))}, "x_test", "5 features, x_train has 4"),
+        ({"x_test": np.full((10, 4), np.inf)}, "x_test", "non-finite"),
+        ({"y_train": Y[:-1]}, "y_train", "29 labels for 30 rows of x_train"),
+        ({"y_test": Y}, "y_test", "30 labels for 10 rows of x_test"),
+        ({"y_train": Y - 1}, "y_train", "negative label: -1"),
+        ({"y_train": Y.astype(float)}, "y_train", "float64; labels must be integers"),
+        ({"y_train": Y[:, None]}, "y_train", r"shape \(30, 1\)"),
+        ({"y_train": Y + 2**16}, "y_train", "the limit is 65535"),
+        ({"y_train": np.full(30, 2**64 - 1, dtype=np.uint64)}, "y_train", "the limit is 65535"),
+    ],
+)
+def test_a_bad_npz_is_named_by_file_and_array(tmp_path, changes, key, message):
+    path = save(tmp_path / "bad.npz", blobs(), **changes)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_npz(path)
+    assert caught.value.exit_code is ExitCode.CONFIG
+    assert [(p.source, p.key) for p in caught.value.problems] == [(str(path), key)]
+
+
+def test_all_problems_of_a_file_at_once(tmp_path):
+    path = save(tmp_path / "bad.npz", blobs(), x_train=NAN_ROW, y_train=Y - 1, y_test=Y)
+    with pytest.raises(ConfigError) as caught:
+        load_npz(path)
+    assert [p.key for p in caught.value.problems] == ["x_train", "y_train", "y_test"]
+
+
+def test_files_that_are_not_archives(tmp_path):
+    whole = save(tmp_path / "whole.npz", blobs()).read_bytes()
+    single = io.BytesIO()
+    np.save(single, X)
+    pickled = io.BytesIO()
+    np.save(pickled, np.array([print], dtype=object), allow_pickle=True)
+    cases = {
+        "empty": b"",
+        "text": b"x_train,y_train\n1,2\n",
+        "single": single.getvalue(),
+        "pickle": b"\x80\x04K\x01.",
+        "npy-objects": pickled.getvalue(),
+        **{f"cut-{share}": whole[: int(len(whole) * share)] for share in (0.02, 0.3, 0.7, 0.999)},
+    }
+    for name, content in cases.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ConfigError) as caught:
+            load_npz(path)
+        assert {p.source for p in caught.value.problems} == {str(path)}, name
+    for name, missing in (("absent", tmp_path / "absent.npz"), ("folder", tmp_path)):
+        with pytest.raises(ConfigError) as caught:
+            load_npz(missing)
+        assert caught.value.problems[0].source == str(missing), name
+
+
+def test_a_member_that_is_torn(tmp_path):
+    path = save(tmp_path / "torn.npz", blobs())
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        start = archive.getinfo("y_test.npy").header_offset
+    content[start + 200] ^= 0xFF  # the CRC of this member no longer fits
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_npz(path)
+    assert [p.key for p in caught.value.problems] == ["y_test"]
+
+
+# --- partitions ----------------------------------------------------------------------------------------------------
+
+
+def test_contiguous_blocks():
+    assert [own.tolist() for own in partition("contiguous", 7, 3, seed=5)] == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+def test_iid_blocks_are_those_of_the_seeded_permutation():
+    order = np.random.default_rng(5).permutation(1438)
+    for own, expected in zip(partition("iid", 1438, 5, seed=5), np.array_split(order, 5), strict=True):
+        np.testing.assert_array_equal(own, expected)
+    assert [len(own) for own in partition("iid", 1438, 5, seed=5)] == [288, 288, 288, 287, 287]
+
+
+@pytest.mark.parametrize("kind", ["iid", "contiguous"])
+def test_every_sample_has_one_owner(kind):
+    blocks = partition(kind, 101, 7, seed=3)
+    assert sorted(np.concatenate(blocks).tolist()) == list(range(101))
+    assert all(own.dtype == np.int64 for own in blocks)
+
+
+@pytest.mark.parametrize(("kind", "samples"), [("iid", 2), ("contiguous", 0)])
+def test_nobody_gets_nothing(kind, samples):
+    with pytest.raises(ConfigError, match="3 agents cannot share"):
+        partition(kind, samples, 3, seed=0)

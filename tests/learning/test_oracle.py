@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpgt_node.config.model import Model, Privacy
+from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
+from tests.learning.cases import blobs, run, save
+
+
+@pytest.fixture
+def npz(tmp_path):
+    return save(tmp_path / "d.npz", blobs(31))
+
+
+def test_shards_cover_the_training_set(npz):
+    config = run(f"npz:{npz}", partition="contiguous")
+    oracles = [build_oracle(config, shard) for shard in range(3)]
+    assert tuple(o.samples for o in oracles) == sample_counts(config) == (11, 10, 10)
+    np.testing.assert_array_equal(np.vstack([o._x for o in oracles]), blobs(31).x_train)
+    shuffled = np.vstack(
+        [build_oracle(replace(config, data=replace(config.data, partition="iid")), i)._x for i in range(3)]
+    )
+    np.testing.assert_array_equal(shuffled, blobs(31).x_train[np.random.default_rng(0).permutation(31)])
+
+
+def test_model_and_privacy_keys_arrive(npz):
+    config = run(f"npz:{npz}", softmax=Model(init_seed=3, bias=0.0), privacy=Privacy(clip_l2=1e-6))
+    o = build_oracle(config, 0)
+    assert o.dimension == 12 and o.initial().any()
+    assert 0 < np.linalg.norm(o.gradient(o.initial(), np.arange(5))) <= 1e-6
+
+
+def test_more_samples_than_the_agent_holds(npz):
+    config = run(f"npz:{npz}", samples=11)
+    assert build_oracle(config, 0).samples == 11
+    with pytest.raises(ConfigError, match=r"m_K = 11 samples per gradient, but agent-2 holds D = 10") as caught:
+        build_oracle(config, 1)
+    assert caught.value.exit_code is ExitCode.CONFIG
+    assert build_oracle(run(f"npz:{npz}", samples="full"), 1).samples == 10
+
+
+def test_an_agents_own_file_is_not_partitioned(npz, tmp_path):
+    own = save(tmp_path / "own.npz", blobs(8, seed=5))
+    o = build_oracle(run(f"npz:{npz}"), 2, data_path=own)
+    assert o.samples == 8
+    np.testing.assert_array_equal(o._x, blobs(8, seed=5).x_train)
+    assert o.shape_sha256 == build_oracle(run(f"npz:{npz}"), 0).shape_sha256
+
+
+def test_a_toy_has_no_file(npz):
+    with pytest.raises(ConfigError, match="has no data file"):
+        build_oracle(run("zeros", dimension=2), 0, data_path=npz)
+
+
+def test_relative_paths_belong_to_the_run_file(npz):
+    config = replace(run("npz:d.npz"), base=npz.parent)
+    assert build_oracle(config, 0).samples == 11 and sample_counts(config) == (11, 10, 10)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        build_oracle(run("npz:d.npz"), 0)
+
+
+def test_counts_of_digits_and_toys():
+    assert sample_counts(run("digits")) == (480, 479, 479)
+    assert sample_counts(run("zeros", dimension=1)) == (None, None, None)
+
+
+def test_the_lipschitz_constant_of_softmax_is_attained(tmp_path):
+    """Two classes at p = (1/2, 1/2): the Hessian's norm is ||(phi, s)||^2 / 2 exactly."""
+    data = blobs(3, features=2, classes=2)
+    config = run(f"npz:{save(tmp_path / 'one.npz', data)}", samples=1, softmax=Model(bias=0.7), partition="contiguous")
+    L1, mu = constants(config)
+    rng, rates = np.random.default_rng(0), []
+    for shard in range(3):
+        o = build_oracle(config, shard)
+        batch = np.array([0])
+        direction = np.append(np.kron([1.0, -1.0], o._x[0]), [0.7, -0.7])
+        pairs = [(np.zeros(6), 1e-6 * direction), *rng.standard_normal((200, 2, 6))]
+        for a, b in pairs:
+            rates.append(np.linalg.norm(o.gradient(a, batch) - o.gradient(b, batch)) / np.linalg.norm(a - b))
+    assert max(rates) <= L1 * (1 + 1e-9)
+    assert max(rates) == pytest.approx(L1, rel=1e-6)
+    assert mu is None
