@@ -1,0 +1,166 @@
+"""The coordinator's machine, driven by hand: barrier, rejoin, pause, stop, liveness."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpgt_node.errors import ExitCode
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.types import AllDurable, Go, Tick
+
+NAMES = ("a", "b", "c")
+
+
+def machine(last_round: int = 5, *, barrier_every: int = 1, on_loss: str = "wait") -> co.CoordinatorMachine:
+    return co.CoordinatorMachine(
+        NAMES,
+        last_round,
+        barrier_every=barrier_every,
+        register_timeout_ns=1000,
+        liveness_ns=100,
+        on_agent_loss=on_loss,  # type: ignore[arg-type]
+        now_ns=0,
+        grace_ns=50,
+    )
+
+
+def running(**options: object) -> co.CoordinatorMachine:
+    m = machine(**options)  # type: ignore[arg-type]
+    for name in NAMES:
+        m.step(co.AgentJoined(name, -1, -1), 0)
+    return m
+
+
+def done(m: co.CoordinatorMachine, k: int, names: tuple[str, ...] = NAMES, durable: int | None = None) -> list[object]:
+    out: list[object] = []
+    for name in names:
+        out += m.step(co.AgentDone(name, k, k - 1 if durable is None else durable), 0)
+    return out
+
+
+def test_the_last_agent_to_register_starts_the_run() -> None:
+    m = machine()
+    assert m.step(co.AgentJoined("a", -1, -1), 0) == ()
+    assert m.step(co.AgentJoined("b", -1, -1), 0) == ()
+    assert m.waiting_for() == ("c",)
+    assert m.step(co.AgentJoined("c", -1, -1), 0) == (co.BroadcastStart(0),)
+
+
+def test_the_barrier_opens_for_all_when_the_slowest_is_done() -> None:
+    m = running()
+    assert done(m, 0, ("a", "b")) == []
+    assert m.waiting_for() == ("c",)
+    assert done(m, 0, ("c",)) == [co.Broadcast(Go(1))]
+    assert done(m, 1) == [co.Broadcast(AllDurable(0)), co.Broadcast(Go(2))]
+
+
+def test_barrier_every_lets_a_block_of_rounds_run() -> None:
+    m = machine(10, barrier_every=4)
+    outs = [m.step(co.AgentJoined(name, -1, -1), 0) for name in NAMES]
+    assert outs[-1] == (co.BroadcastStart(3),)
+    gos = [e for k in range(4) for e in done(m, k) if isinstance(e, co.Broadcast) and isinstance(e.message, Go)]
+    assert gos == [co.Broadcast(Go(7))]
+
+
+def test_a_done_beyond_the_barrier_is_a_broken_invariant() -> None:
+    with pytest.raises(AssertionError, match="past the barrier"):
+        running().step(co.AgentDone("a", 1, -1), 0)
+
+
+def test_the_run_ends_when_every_agent_finished() -> None:
+    m = running(last_round=0)
+    done(m, 0, durable=0)
+    assert m.k == 1
+    m.step(co.AgentFinished("a"), 0)
+    m.step(co.AgentFinished("b"), 0)
+    dismiss, conclude = m.step(co.AgentFinished("c"), 0)
+    assert dismiss == co.Dismiss()
+    assert isinstance(conclude, co.Conclude) and conclude.exit_code is ExitCode.DONE
+
+
+def test_a_rejoining_agent_gets_start_again_and_cannot_move_the_run_back() -> None:
+    m = running()
+    done(m, 0)
+    done(m, 1)
+    warn = m.step(co.AgentGone("b"), 0)
+    assert warn == (co.Warn("b left at round 2"),)
+    out = m.step(co.AgentJoined("b", -1, -1), 0)
+    assert out == (co.BroadcastStart(2), co.Broadcast(AllDurable(0)))
+    assert m.done("b") == 1 and m.go_through == 2
+
+
+def test_a_restarted_coordinator_learns_the_round_from_the_agents() -> None:
+    m = machine()
+    m.step(co.AgentJoined("a", 3, 2), 0)
+    m.step(co.AgentJoined("b", 2, 1), 0)
+    assert m.step(co.AgentJoined("c", 2, 1), 0) == (co.BroadcastStart(3),)
+
+
+def test_pause_keeps_the_barrier_shut_until_resume() -> None:
+    m = running()
+    m.step(co.PauseRequested(), 0)
+    assert [e for e in done(m, 0) if isinstance(e, co.Broadcast) and isinstance(e.message, Go)] == []
+    assert m.step(co.ResumeRequested(), 0) == (co.Broadcast(Go(1)),)
+
+
+def test_a_stop_waits_for_the_agents_to_leave() -> None:
+    m = running()
+    assert m.step(co.StopRun("enough"), 10) == (co.BroadcastStop("enough", ExitCode.STOPPED),)
+    m.step(co.AgentGone("a"), 11)
+    m.step(co.AgentGone("b"), 12)
+    (conclude,) = m.step(co.AgentGone("c"), 13)
+    assert conclude == co.Conclude("stopped", ExitCode.STOPPED, "enough")
+
+
+def test_a_stop_does_not_wait_longer_than_the_grace_period() -> None:
+    m = running()
+    m.step(co.StopRun("enough"), 10)
+    assert m.next_deadline_ns() == 60
+    assert m.step(Tick(), 59) == ()
+    assert m.step(Tick(), 60) == (co.Conclude("stopped", ExitCode.STOPPED, "enough"),)
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "words"),
+    [
+        (co.AgentRefused("b", "policy"), ExitCode.REFUSED, "b refused: policy"),
+        (co.AgentFailed("b", "disk full", ExitCode.CONFIG), ExitCode.CONFIG, "b: disk full"),
+        (co.AgentFailed("b", "budget", ExitCode.BUDGET), ExitCode.BUDGET, "b: budget"),
+    ],
+)
+def test_an_agent_that_cannot_go_on_stops_the_run_by_name(event, code, words) -> None:
+    assert running().step(event, 0) == (co.BroadcastStop(words, code),)
+
+
+def test_registration_is_bounded_and_names_who_is_missing() -> None:
+    m = machine()
+    m.step(co.AgentJoined("b", -1, -1), 0)
+    assert m.next_deadline_ns() == 1000
+    (stop,) = m.step(Tick(), 1000)
+    assert stop == co.BroadcastStop("never registered: a, c", ExitCode.REFUSED)
+
+
+def test_a_silent_agent_is_named_once_and_waited_for() -> None:
+    m = running()
+    m.step(co.AgentHeard("a"), 90)
+    m.step(co.AgentHeard("b"), 90)
+    assert m.next_deadline_ns() == 100
+    (warn,) = m.step(Tick(), 100)
+    assert isinstance(warn, co.Warn) and warn.message.startswith("c gave no sign of life")
+    assert m.step(Tick(), 150) == ()
+    m.step(co.AgentHeard("c"), 160)
+    m.step(co.AgentHeard("a"), 200)
+    m.step(co.AgentHeard("b"), 200)
+    assert cases_warned(m.step(Tick(), 260)) == ["c"], "it is named again after it came back"
+
+
+def cases_warned(effects: tuple[object, ...]) -> list[str]:
+    return [e.message.split()[0] for e in effects if isinstance(e, co.Warn)]
+
+
+def test_on_agent_loss_stop_ends_the_run() -> None:
+    m = running(on_loss="stop")
+    m.step(co.AgentHeard("a"), 90)
+    m.step(co.AgentHeard("b"), 90)
+    (stop,) = m.step(Tick(), 100)
+    assert isinstance(stop, co.BroadcastStop) and stop.exit_code is ExitCode.PEER_LOST and stop.reason.startswith("c ")
