@@ -1,0 +1,284 @@
+"""report.html: structure, offline, escaping, and every shape of run it must survive."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.config import to_toml
+from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.report import html, text
+from dpgt_node.report.html import build_report, render, summary_so_far
+from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.report.summary import Summary, write_summary
+from tests.report.page import Page, reaches_out
+from tests.report.synthetic import digits_run, rows_of, summary_of
+
+
+def page_of(run: RunConfig, rows: list[MetricsRow], summary: Summary | None = None, run_text: str = "") -> Page:
+    return Page(render(run, run_text, rows, summary or summary_of(run, rows)))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Page:
+    run = digits_run()
+    return page_of(run, rows_of(run), run_text=to_toml(run))
+
+
+def folder(tmp_path: Path, run: RunConfig, rows: list[MetricsRow], *, finished: bool = True) -> Path:
+    (tmp_path / "run.toml").write_text(to_toml(run))
+    with MetricsStore(tmp_path) as store:
+        store.append(rows)
+    if finished:
+        write_summary(tmp_path, summary_of(run, rows))
+    return tmp_path
+
+
+def test_structure(demo: Page) -> None:
+    assert demo.source.startswith("<!doctype html>\n")
+    assert demo.of("h2") == ["Curves", "Graphs", "Privacy", "Agents", "Run file"]
+    assert demo.of("h1") == ["digits "] and "done" in demo.of("span")
+    titles = demo.of("h3")
+    assert titles[:5] == ["Test accuracy", "Consensus error", "Epsilon so far", "Training loss", "Gradient norm"]
+    assert demo.tags.count("svg") == 7 and demo.tags.count("tr") == 6
+    assert text.LEMMA5 in demo.words() and text.WHY_CONDITIONAL in demo.words() and text.STUDY in demo.words()
+    assert "C = 80 in L1 (Definition 3)" in demo.words() and "enforced: every per-sample gradient" in demo.words()
+    assert "dpgt_node 0.1.0 · grpcio 1.85.0" in demo.words()
+    assert to_toml(digits_run()).strip() in demo.words()
+
+
+def test_worst_agent_is_highlighted(demo: Page) -> None:
+    (row,) = re.findall(r'<tr class="worst">.*?</tr>', demo.source)
+    assert "agent-5" in row and "worst</span>" in row
+    assert "agent-5 (worst at the end)" in demo.of("li")
+    assert demo.of("b") == ["agent-5"]
+
+
+def test_headline_numbers(demo: Page) -> None:
+    values = re.findall(r'<dd class="value">([^<]*)</dd>', demo.source)
+    assert values == ["87.4\u00a0%", "0.237", "53,995", "83.4"]
+
+
+def test_both_schemes_use_the_same_drawings(demo: Page) -> None:
+    assert "@media (prefers-color-scheme: dark)" in demo.source and "color-scheme: light dark" in demo.source
+    drawn = "".join(re.findall(r"<svg.*?</svg>", demo.source, re.DOTALL))
+    assert not re.search(r"#[0-9a-f]{6}\b", drawn), "a colour of matplotlib's that no scheme can change"
+    used = set(re.findall(r"var\((--\w+)\)", drawn))
+    defined = set(re.findall(r"(--[\w-]+):", demo.source))
+    assert used <= defined and {"--ink", "--muted", "--worst", "--accent", "--sans"} <= used
+
+
+def test_curves_say_whose_they_are(demo: Page) -> None:
+    assert {f"agent-{i}" for i in range(1, 6)} <= set(demo.of("title"))
+    assert "agent-1, root" in demo.of("title")
+
+
+def test_ids_are_unique_and_references_resolve(demo: Page) -> None:
+    ids = [value for _, name, value in demo.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 5
+    references = [value[1:] for _, name, value in demo.attributes if name == "href"]
+    references += [value[5:-1] for _, name, value in demo.attributes if name == "clip-path"]
+    assert references and set(references) == set(ids)
+
+
+def test_opens_offline(demo: Page) -> None:
+    assert reaches_out(demo) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "<script>1</script>",
+        '<img src="a.png">',
+        '<link rel="stylesheet" href="b.css">',
+        '<p style="background: url(c.png)">x</p>',
+        '<a href="https://d.example/">x</a>',
+        '<p onclick="e()">x</p>',
+        "<style>@import 'f.css';</style>",
+    ],
+)
+def test_offline_checker_finds_what_is_planted(demo: Page, planted: str) -> None:
+    assert reaches_out(Page(demo.source.replace("</main>", planted + "</main>"))) != []
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</title></style><img src=x onerror=alert(2)>",
+    '" onmouseover="alert(3)',
+    "$\\frac{a}{b$ &amp; {brace} %s",
+    "a'b\x07\u202e\u00e9]]>--><!--",
+]
+
+
+def hostile_page() -> Page:
+    run = replace(digits_run(names=HOSTILE), name="<h1>run & 'run'</h1>")
+    run = replace(run, data=Data("npz:<b>.npz"), algorithm=replace(run.algorithm, method="<i>"))
+    rows = rows_of(run)
+    summary = summary_of(run, rows)
+    summary = replace(
+        summary,
+        status="<em>",
+        run_id="<u>",
+        mechanism="<s>",
+        versions={"<q>": "<code>"},
+        privacy=replace(summary.privacy, adjacency="<ins>", law="<del>"),
+    )
+    return page_of(run, rows, summary, run_text="[x]\nkey = '</pre><script>alert(4)</script>'\n<sup> = 1")
+
+
+def is_contained(page: Page, like: Page) -> bool:
+    """No tag, attribute name or loaded thing that the harmless page does not have, and every hostile name as text."""
+    kinds = {(tag, name) for tag, name, _ in page.attributes} <= {(tag, name) for tag, name, _ in like.attributes}
+    return (
+        set(page.tags) == set(like.tags)
+        and kinds
+        and not reaches_out(page)
+        and all(name in page.words() for name in HOSTILE)
+    )
+
+
+def test_everything_is_escaped(demo: Page) -> None:
+    page = hostile_page()
+    assert is_contained(page, demo)
+    for literal in ("<h1>run & 'run'</h1>", "npz:<b>.npz", "<i>", "<em>", "<u>", "<s>", "<q> <code>", "<ins>", "<del>"):
+        assert literal in page.words()
+    assert "key = '</pre><script>alert(4)</script>'" in page.words()
+    assert page.tags.count("svg") == 7
+
+
+def test_escaping_checker_notices_a_page_without_escaping(demo: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "escape", lambda value: value)
+    try:
+        contained = is_contained(hostile_page(), demo)
+    except AssertionError:  # tags no longer nest
+        contained = False
+    assert not contained
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
+    run = digits_run()
+    out = folder(tmp_path, run, rows_of(run))
+    path = build_report(out)
+    first = path.read_bytes()
+    assert path == out / "report.html" and build_report(out).read_bytes() == first
+    assert sorted(p.name for p in out.iterdir()) == ["metrics.csv", "report.html", "run.toml", "summary.json"]
+
+
+def test_unfinished_run_with_one_row(tmp_path: Path) -> None:
+    run = digits_run()
+    page = Page(build_report(folder(tmp_path, run, rows_of(run, until=0), finished=False)).read_text())
+    assert "unfinished" in page.of("span") and "0 rounds in 0 s" in page.words()
+    assert "versions: not recorded yet" in page.words() and page.tags.count("svg") == 7
+
+
+def test_run_that_has_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(to_toml(digits_run()))
+    page = Page(build_report(tmp_path).read_text())
+    assert "No rounds yet." in page.words() and page.tags.count("svg") == 2
+
+
+def test_summary_so_far_is_the_last_rows() -> None:
+    run = digits_run()
+    rows = rows_of(run, until=40)
+    so_far = summary_so_far(run, rows[:-1])
+    assert (so_far.status, so_far.rounds, so_far.seconds) == ("unfinished", 30, 0.48)
+    assert so_far.consensus_error == rows[-2].consensus_error
+    assert [agent.accuracy_test for agent in so_far.agents[:4]] == [row.accuracy_test for row in rows[-5:-1]]
+    assert so_far.agents[4].epsilon.lemma5 == rows[-6].epsilon_lemma5 and so_far.agents[4].releases is None
+
+
+def test_toy_without_accuracy_or_C(tmp_path: Path) -> None:
+    run = digits_run(n=3)
+    graph = Graph(run.graph.agents, ((0.5, 0.0, 0.0), (1.5, 0.0, 0.3), (0.0, 1.0, 0.0)),
+                  ((1.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.0, 0.0, 0.2)))  # fmt: skip
+    run = replace(run, graph=graph, data=Data("quadratic", params={"dimension": 10}), privacy=Privacy(),
+                  evaluate=Evaluation(metrics="local"))  # fmt: skip
+    page = Page(build_report(folder(tmp_path, run, rows_of(run, accuracy=False, lemma5=None))).read_text())
+    assert "Test accuracy" not in page.of("h3") and "Training loss" in page.of("h3")
+    assert "Largest training loss" in page.of("dt")
+    assert "no C: every epsilon is null" in page.words() and "No bound C on gradients in L1" in page.words()
+    assert text.STUDY not in page.words() and text.WHY_CONDITIONAL not in page.words()
+    assert "root of both: agent-1" in page.of("li") and "Line width grows with the weight" in page.words()
+
+
+def test_noise_off(tmp_path: Path) -> None:
+    run = digits_run(multiplier=0.0)
+    run = replace(run, noise=Noise(None, None, multiplier=0.0))
+    page = Page(build_report(folder(tmp_path, run, rows_of(run, lemma5=math.inf))).read_text())
+    assert "infinite" in page.of("dd") and "The noise is off: epsilon is infinite." in page.words()
+    assert text.NOISE_OFF in page.of("p") and page.tags.count("svg") == 6
+
+
+def test_local_run_without_any_metric() -> None:
+    run = replace(digits_run(), evaluate=Evaluation(metrics="local"))
+    rows = [MetricsRow(name, k, float(k), epsilon_lemma5=2.0 * k) for k in (0, 10) for name in run.graph.agents]
+    page = page_of(run, rows)
+    assert page.of("h3")[:1] == ["Epsilon so far"] and 'class="worst"' not in page.source
+
+
+def test_declared_C_other_mechanism_and_test_keystream() -> None:
+    run = replace(digits_run(), privacy=Privacy(C=2.0))
+    run = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
+    rows = rows_of(run, lemma5=None)
+    page = page_of(run, rows, replace(summary_of(run, rows), keystream="test"))
+    assert "declared, not enforced" in page.words() and text.TEST_KEYSTREAM in page.of("p")
+    assert "Lemma 5 does not cover this mechanism" in page.words()
+
+
+def test_other_accountants_have_a_curve_and_a_column() -> None:
+    run = digits_run()
+    rows = [replace(row, epsilon_tight=0.5 * row.k) for row in rows_of(run)]
+    summary = summary_of(run, rows)
+    agents = tuple(replace(agent, epsilon=replace(agent.epsilon, tight=100.5)) for agent in summary.agents)
+    page = page_of(run, rows, replace(summary, agents=agents))
+    assert page.of("h3").count("Epsilon so far") == 2 and "tight (pure)" in page.of("span")
+    assert "epsilon, tight (pure)" in page.of("th") and page.of("td").count("100.5") == 5
+
+
+def test_hundred_agents(tmp_path: Path) -> None:
+    run = digits_run(n=100)
+    path = build_report(folder(tmp_path, run, rows_of(run)))
+    page = Page(path.read_text())
+    assert path.stat().st_size < 1_000_000 and reaches_out(page) == []
+    assert "range of all 100 agents" in page.of("li") and "Worst first." in page.words()
+    assert page.tags.count("tr") == 101 and "root of both: all 100 agents" in page.of("li")
+    assert re.findall(r"<tr[^>]*>", page.source)[1] == '<tr class="worst">'
+    assert '<details class="card">' in page.source, "a run file of hundreds of lines starts closed"
+
+
+def test_one_agent() -> None:
+    run = digits_run(names=["only"])
+    page = page_of(run, rows_of(run))
+    assert 'class="worst"' not in page.source and page.of("b") == ["only"]
+
+
+@pytest.mark.parametrize(("name", "content"), [("run.toml", "nonsense ="), ("summary.json", "{")])
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: str) -> None:
+    run = digits_run()
+    out = folder(tmp_path, run, rows_of(run, until=0))
+    (out / name).write_text(content)
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        build_report(out)
+    assert not (out / "report.html").exists()
+
+
+def test_drawing_libraries_are_imported_only_to_draw(tmp_path: Path) -> None:
+    run = digits_run()
+    out = folder(tmp_path, run, rows_of(run, until=20))
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from dpgt_node.report import html, metrics, plots, summary, svg, tensorboard, text\n"
+        "heavy = {'matplotlib', 'networkx', 'tensorboard', 'torch', 'sklearn', 'grpc', 'rich', 'click'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        f"html.build_report(Path({str(out)!r}))\n"
+        "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

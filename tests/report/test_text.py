@@ -1,0 +1,75 @@
+"""Number formats and the words around epsilon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from dpgt_node.config.model import NoiseStream, Privacy
+from dpgt_node.report import text
+from dpgt_node.report.summary import AgentSummary, Epsilon
+from tests.report.synthetic import digits_run, summary_of
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "–"), (math.nan, "–"), (math.inf, "infinite"), (0.0, "0"), (0.31684, "0.3168"), (12.345, "12.35"),
+     (999.9, "999.9"), (48210.3, "48,210"), (3e17, "3e+17")],
+)  # fmt: skip
+def test_epsilon(value: float | None, shown: str) -> None:
+    assert text.epsilon(value) == shown
+
+
+def test_other_formats() -> None:
+    assert [text.accuracy(v) for v in (None, 0.8612)] == ["–", "0.861"]
+    assert [text.percent(v) for v in (None, 0.8612)] == ["–", "86.1\u00a0%"]
+    assert [text.number(v) for v in (None, math.nan, math.inf, 85.31)] == ["–", "–", "infinite", "85.3"]
+    assert [text.size(v) for v in (None, 12, 2_093_616, 10**13)] == ["–", "12\u00a0B", "2.09\u00a0MB", "10\u00a0TB"]
+    times = [text.duration(v) for v in (None, math.inf, 0.94, 2.41, 59.7, 200.0, 7500.0)]
+    assert times == ["–", "–", "0.94 s", "2.4 s", "60 s", "3 min 20 s", "2 h 05 min"]
+    assert text.noise_scale(None) == "none"
+    assert text.noise_scale(NoiseStream("constant", (0.1, 0.1))) == "0.1"
+    assert text.noise_scale(NoiseStream("exponent", (0.1, 0.14))) == "exponent 0.1 to 0.14"
+
+
+def agent(name: str, accuracy: float | None, loss: float | None) -> AgentSummary:
+    return AgentSummary(name, accuracy, loss, Epsilon(), None, None)
+
+
+def test_worst_agent() -> None:
+    found = text.worst_agent([agent("a", 0.9, 5.0), agent("b", 0.8, 1.0), agent("c", None, 9.0)])
+    assert found is not None and found.name == "b"
+    found = text.worst_agent([agent("a", None, 0.5), agent("b", None, 0.7)])
+    assert found is not None and found.name == "b"
+    assert text.worst_agent([agent("a", None, None)]) is None
+    assert text.worst_agent([]) is None
+    assert text.middle([3.0, None, 1.0, 2.0]) == 2.0 and text.middle([None]) is None
+
+
+def test_statement_says_when_the_number_is_large() -> None:
+    run = digits_run()
+    large = text.privacy_statement(run, summary_of(run, (), lemma5=48_210.0))
+    assert any("48,210 promises next to nothing" in paragraph for paragraph in large)
+    small = text.privacy_statement(run, summary_of(run, (), lemma5=0.5))
+    assert not any("next to nothing" in paragraph for paragraph in small) and text.WHY_CONDITIONAL in small
+
+
+def test_statement_says_how_C_is_known() -> None:
+    run = digits_run()
+    enforced = " ".join(text.privacy_statement(run, summary_of(run, (), lemma5=1.0)))
+    assert "Assumption 2(ii)" in enforced and "no longer apply literally" in enforced
+    run = replace(run, privacy=Privacy(C=2.0))
+    summary = summary_of(run, (), lemma5=1.0)
+    assert text.enforcement(summary) == "declared, not enforced"
+    assert "is not enforced" in " ".join(text.privacy_statement(run, summary))
+    run = replace(run, privacy=Privacy())
+    assert text.enforcement(summary_of(run, ())) == "no C: every epsilon is null"
+    assert "every epsilon is null" in " ".join(text.privacy_statement(run, summary_of(run, ())))
+
+
+def test_noise_off_is_said_instead_of_the_condition() -> None:
+    run = digits_run(multiplier=0.0)
+    statement = text.privacy_statement(run, summary_of(run, (), lemma5=math.inf))
+    assert text.NOISE_OFF in statement and text.WHY_CONDITIONAL not in statement
