@@ -1,0 +1,181 @@
+"""What the import contracts cannot see, read from the syntax tree: names inside modules, laziness, builtins.
+
+``findings(module, source)`` lists every breach in one module's source; ``hidden_tests(source)`` in one test's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+PACKAGE = "dpgt_node"
+PURE = ("algo", "privacy", "protocol")
+
+# Below these names nothing is pure.
+IMPURE_MODULES = (
+    *("asyncio", "concurrent", "multiprocessing", "queue", "signal", "subprocess", "threading"),
+    *("grpc", "http", "select", "selectors", "socket", "ssl", "urllib"),
+    *("datetime", "time", "random", "secrets", "uuid", "numpy.random", "scipy.stats"),
+    *("fcntl", "glob", "io", "logging", "mmap", "os", "pathlib", "shutil", "sqlite3", "sys", "tempfile"),
+    "importlib",
+)
+IMPURE_BUILTINS = ("__import__", "breakpoint", "compile", "eval", "exec", "input", "open", "print")
+
+# Who may import a library (and everything below it).
+ONLY_IN = {
+    "click": ("cli",),
+    "rich": ("cli",),
+    "torch": ("learning",),
+    "torchvision": ("learning",),
+    "sklearn": ("learning",),
+    "matplotlib": ("report",),
+    "tensorboard": ("report",),
+    "grpc": ("wire", "runtime"),
+    "grpc_health": ("wire", "runtime"),
+    "grpc_tools": ("wire",),
+    "google": ("wire",),
+    "dpgt_node.wire.gen": ("wire",),
+    "sqlite3": ("runtime",),
+}
+# A node must start without these: only inside functions, even where they are allowed.
+LAZY = ("torch", "torchvision", "sklearn", "tensorboard", "grpc_tools")
+
+OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
+READS_OPERATOR_INPUT = ("cli", "__main__")
+
+SEEDED_GENERATORS = ("default_rng", "Generator", "SeedSequence")
+ESCAPES = ("skip", "skipif", "xfail", "importorskip", "exit")
+
+
+def findings(module: str, source: str) -> list[str]:
+    """Every breach in ``source``, the text of ``module`` (``"dpgt_node.algo.graph"``), as readable lines."""
+    uses = Uses(module, source)
+    package = module.removeprefix(PACKAGE + ".").split(".")[0]
+    return [f"{module}:{line}: {what}" for line, what in sorted({*_rules(package, uses)})]
+
+
+def hidden_tests(source: str) -> list[str]:
+    """Ways in which a test file could turn green without testing, as readable lines."""
+    uses = Uses("tests", source)
+    names = {f"pytest.{a}" for a in ESCAPES} | {f"pytest.mark.{a}" for a in ESCAPES}
+    names |= {"unittest.skip", "unittest.skipIf", "unittest.skipUnless", "unittest.SkipTest"}
+    return [f"line {u.line}: {u.name} hides a test" for u in uses.names if u.name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    line: int
+    name: str
+    lazy: bool = False
+    main_block: bool = False
+
+
+class Uses(ast.NodeVisitor):
+    """Imports and dotted names of one module, with local aliases resolved."""
+
+    def __init__(self, module: str, source: str) -> None:
+        self.imports: list[_Use] = []
+        self.names: list[_Use] = []
+        self._module = module
+        self._aliases: dict[str, str] = {}
+        self._lazy = self._main = False
+        tree = ast.parse(source)
+        for node in ast.walk(tree):  # first all bindings, so that a use before its import in the text resolves too
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self._bind(node)
+        self.visit(tree)
+
+    def _bind(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                self._aliases[alias.asname or alias.name] = f"{self._source(node)}.{alias.name}"
+            elif alias.asname:
+                self._aliases[alias.asname] = alias.name
+            else:
+                top = alias.name.split(".")[0]
+                self._aliases[top] = top
+
+    def _source(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        base = self._module.split(".")[: -node.level]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+    def _add(self, to: list[_Use], node: ast.AST, name: str) -> None:
+        to.append(_Use(getattr(node, "lineno", 0), name, self._lazy, self._main))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(self.imports, node, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            name = f"{self._source(node)}.{alias.name}"
+            self._add(self.imports, node, name)
+            self._add(self.names, node, name)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        name = self._dotted(node)
+        if name is not None:
+            self._add(self.names, node, name)
+        else:
+            self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._add(self.names, node, self._aliases.get(node.id, node.id))
+
+    def _dotted(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Name):
+            return self._aliases.get(node.id, node.id)
+        if isinstance(node, ast.Attribute):
+            head = self._dotted(node.value)
+            return None if head is None else f"{head}.{node.attr}"
+        return None
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        before, self._lazy = self._lazy, True
+        self.generic_visit(node)
+        self._lazy = before
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        test = ast.unparse(node.test)
+        lazy, main = self._lazy, self._main
+        self._lazy = lazy or test.endswith("TYPE_CHECKING")
+        self._main = main or test == "__name__ == '__main__'"
+        for child in node.body:
+            self.visit(child)
+        self._lazy, self._main = lazy, main
+        for child in (node.test, *node.orelse):
+            self.visit(child)
+
+
+def _below(name: str, tops: Iterable[str]) -> str | None:
+    return next((top for top in tops if name == top or name.startswith(top + ".")), None)
+
+
+def _rules(package: str, uses: Uses) -> Iterator[tuple[int, str]]:
+    for use in uses.imports:
+        only = _below(use.name, ONLY_IN)
+        if only and package not in ONLY_IN[only]:
+            yield use.line, f"{only} is imported outside {' and '.join(ONLY_IN[only])}"
+        lazy = _below(use.name, LAZY)
+        if lazy and not use.lazy:
+            yield use.line, f"{lazy} is imported when the module loads, not inside a function"
+        impure = _below(use.name, IMPURE_MODULES)
+        if package in PURE and impure:
+            yield use.line, f"{package} is pure, yet imports {impure}"
+    for use in uses.names:
+        impure = _below(use.name, IMPURE_MODULES)
+        if package in PURE and impure and "." in impure:
+            yield use.line, f"{package} is pure, yet uses {impure}"
+        if package in PURE and use.name in IMPURE_BUILTINS:
+            yield use.line, f"{package} is pure, yet uses {use.name}()"
+        operator = _below(use.name, OPERATOR_INPUT)
+        if operator and package not in READS_OPERATOR_INPUT and not use.main_block:
+            yield use.line, f"{operator} is read outside cli"
+        if use.name.startswith("numpy.random.") and use.name.split(".")[2] not in SEEDED_GENERATORS:
+            yield use.line, f"{use.name} uses numpy's global generator"
