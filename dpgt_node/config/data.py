@@ -12,6 +12,8 @@ from dpgt_node.config.vocabulary import (
     DATASETS,
     FEATURES,
     MAX_DIMENSION,
+    NORMALISE,
+    NORMALISE_PLANNED,
     PARTITIONS,
     PLUG_IN,
     TOYS,
@@ -42,7 +44,7 @@ def read_data(section: Section) -> Data:
     data = Data(
         dataset=dataset,
         features=word_or_plug_in(section, "features", FEATURES, "raw"),
-        normalise=section.choice("normalise", ("none", "l1", "l2"), "none"),
+        normalise=section.choice("normalise", NORMALISE, "none", planned=NORMALISE_PLANNED),
         partition=section.choice("partition", PARTITIONS.built, "iid", planned=PARTITIONS.planned),
         seed=seed,
     )

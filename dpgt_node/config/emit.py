@@ -31,7 +31,7 @@ def document(run: RunConfig) -> dict[str, Any]:
         "scheme": {"kind": s.kind, **scheme},
         "noise": noise,
         "graph": {"agents": list(run.graph.agents), "R": run.graph.R, "C": run.graph.C},
-        "data": {"dataset": data.dataset, "seed": data.seed, **data.params},
+        "data": {"dataset": data.dataset, "seed": data.seed, **dict(sorted(data.params.items()))},
         "privacy": {key: getattr(run.privacy, key) for key in run.privacy.__slots__},
         "evaluate": {"every": e.every, "metrics": e.metrics},
         "runtime": {
@@ -89,7 +89,7 @@ def diff_runs(mine: str, theirs: str) -> list[str]:
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, object]]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and (value or not path):
         return [
             leaf
             for key, item in value.items()

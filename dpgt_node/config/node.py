@@ -52,9 +52,7 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     top.done()
     if problems:
         raise ConfigError(problems)
-    return NodeConfig(
-        name, run, listen, advertise, coordinator, state_dir, tls, shard, data_path, durability, policy
-    )
+    return NodeConfig(name, run, listen, advertise, coordinator, state_dir, tls, shard, data_path, durability, policy)
 
 
 def check_node_in_run(node: NodeConfig, run: RunConfig) -> int:

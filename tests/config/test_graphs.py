@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.config.cases import parse, problems
+
+DEMO_R = [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+DEMO_C = [[0, 0, 1, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+
+
+def build(n, **generator):
+    return np.array(parse({"noise.scale_eta": 1, "graph": {"agents": n, "R": generator, "C": generator}}).graph.R)
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        ({"generator": "ring"}, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]),
+        ({"generator": "ring", "reverse": True}, [[0, 1, 0], [0, 0, 1], [1, 0, 0]]),
+        ({"generator": "ring", "weight": 2, "self_loops": True}, [[2, 0, 2], [2, 2, 0], [0, 2, 2]]),
+        ({"generator": "path"}, [[0, 0, 0], [1, 0, 0], [0, 1, 0]]),
+        ({"generator": "path", "self_loops": 0.5}, [[0.5, 0, 0], [1, 0.5, 0], [0, 1, 0.5]]),
+        ({"generator": "path", "undirected": True}, [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
+        ({"generator": "star"}, [[0, 0, 0], [1, 0, 0], [1, 0, 0]]),
+        ({"generator": "star", "center": 2, "reverse": True}, [[0, 0, 0], [1, 0, 1], [0, 0, 0]]),
+        ({"generator": "complete", "weight": 0.25}, [[0, 0.25, 0.25], [0.25, 0, 0.25], [0.25, 0.25, 0]]),
+        ({"generator": "random", "p": 0.0}, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
+        ({"generator": "random", "p": 1}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
+        ({"generator": "ring-chord"}, [[0, 0, 1], [1, 0, 0], [1, 1, 0]]),
+    ],
+)
+def test_generators(generator, expected):
+    assert build(3, **generator).tolist() == expected
+
+
+def test_the_demo_graphs_are_rings_with_a_chord():
+    assert build(5, generator="ring-chord").tolist() == DEMO_R
+    assert build(5, generator="ring-chord", chord=[3, 1]).tolist() == DEMO_C
+
+
+@pytest.mark.parametrize("kind", ["ring", "path", "star", "complete"])
+def test_one_agent_has_no_neighbour(kind):
+    assert build(1, generator=kind).tolist() == [[0]]
+
+
+def test_random_follows_its_seed_and_probability():
+    first = build(40, generator="random", p=0.3, seed=1)
+    assert (first == build(40, generator="random", p=0.3, seed=1)).all()
+    assert (first != build(40, generator="random", p=0.3, seed=2)).any()
+    assert np.trace(first) == 0
+    assert 0.25 < first.sum() / (40 * 39) < 0.35
+
+
+@pytest.mark.parametrize(
+    ("generator", "key", "words"),
+    [
+        ({}, "graph.R.generator", "is missing"),
+        ({"generator": "rign"}, "graph.R.generator", 'did you mean "ring"?'),
+        ({"generator": "ring", "p": 0.5}, "graph.R.p", "unknown key"),
+        ({"generator": "ring", "weight": 0}, "graph.R.weight", "must be > 0"),
+        ({"generator": "ring", "self_loops": -1}, "graph.R.self_loops", "must be >= 0"),
+        ({"generator": "ring", "reverse": 1}, "graph.R.reverse", "must be true or false"),
+        ({"generator": "star", "center": 4}, "graph.R.center", "must be <= 3"),
+        ({"generator": "random"}, "graph.R.p", "is missing"),
+        ({"generator": "random", "p": 1.5}, "graph.R.p", "must be <= 1"),
+        ({"generator": "random", "p": 0.5, "seed": -1}, "graph.R.seed", "must be >= 0"),
+        ({"generator": "ring-chord", "chord": [1, 1]}, "graph.R.chord", "two different agent numbers from 1 to 3"),
+        ({"generator": "ring-chord", "chord": [0, 1]}, "graph.R.chord", "two different"),
+        ({"generator": "ring-chord", "chord": [1.0, 2]}, "graph.R.chord", "two different"),
+        ({"generator": "ring-chord", "chord": 3}, "graph.R.chord", "two different"),
+    ],
+)
+def test_bad_generators(generator, key, words):
+    ((found, message),) = problems({"graph.R": generator})
+    assert found == key
+    assert words in message
+
+
+def test_the_default_chord_needs_three_agents():
+    ring = {"generator": "ring-chord"}
+    found = problems({"graph": {"agents": 2, "R": ring, "C": ring}, "noise.scale_eta": 1})
+    assert [key for key, _ in found] == ["graph.R.chord", "graph.C.chord"]
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+MATRIX = [[0.0, 0.0, 0.5], [1.0, 0.25, 0.0], [0.0, 1e-3, 0.0]]
+
+
+def write_csv(path):
+    rows = "\n".join(", ".join(map(repr, row)) for row in MATRIX)
+    path.write_text(f"# R of the test\n\n{rows}\n")
+
+
+def write_npy(path):
+    np.save(path, np.array(MATRIX))
+
+
+def write_graphml(path):
+    graph = nx.DiGraph()
+    graph.add_nodes_from(["agent-3", "agent-1", "agent-2"])
+    for i, row in enumerate(MATRIX):
+        for j, weight in enumerate(row):
+            if weight:
+                graph.add_edge(f"agent-{j + 1}", f"agent-{i + 1}", weight=weight)
+    nx.write_graphml(graph, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("r.csv", write_csv), ("r.npy", write_npy), ("sub/r.graphml", write_graphml)]
+)
+def test_matrix_files_relative_to_the_run_file(tmp_path, name, write):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    write(tmp_path / name)
+    graph = parse({"graph.R": name}, tmp_path).graph
+    assert np.array(graph.R).tolist() == MATRIX
+
+
+def test_graphml_without_weights_and_directions(tmp_path):
+    nx.write_graphml(nx.path_graph(["agent-1", "agent-2", "agent-3"]), tmp_path / "r.graphml")
+    assert parse({"graph.R": "r.graphml"}, tmp_path).graph.R == ((0, 1, 0), (1, 0, 1), (0, 1, 0))
+
+
+def test_integer_arrays(tmp_path):
+    np.save(tmp_path / "r.npy", np.eye(3, dtype=np.int32))
+    assert parse({"graph.R": "r.npy"}, tmp_path).graph.R == ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+
+
+def graph_ml(edges="", extra=""):
+    nodes = "".join(f'<node id="agent-{i}"/>' for i in (1, 2, 3))
+    key = '<key id="w" for="edge" attr.name="weight" attr.type="double"/>'
+    graph = f'{key}<graph edgedefault="directed">{nodes}{edges}</graph>'
+    return f'{extra}<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{graph}</graphml>'
+
+
+def edge(source, target, weight="1"):
+    return f'<edge source="{source}" target="{target}"><data key="w">{weight}</data></edge>'
+
+
+class Evil:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('pickle was run')",))
+
+
+BAD_FILES = [
+    ("absent.csv", None, "No such file"),
+    ("r.txt", "0", ".csv, .npy or .graphml"),
+    ("r.csv", "0,0,1\n1,x,0\n0,1,0", "line 2: could not convert"),
+    ("r.csv", "0,1\n1,0", "has 2 rows for 3 agents"),
+    ("r.csv", "", "has 0 rows for 3 agents"),
+    ("r.csv", b"\xff\xfe", "decode"),
+    ("r.npy", "not an array", "r.npy"),
+    ("r.npy", b"", "r.npy"),
+    ("r.npy", np.zeros(9), "2-dimensional array of real numbers"),
+    ("r.npy", np.zeros((3, 3), complex), "2-dimensional array of real numbers"),
+    ("r.npy", np.full((3, 3), Evil(), dtype=object), "allow_pickle"),
+    ("r.graphml", "<graphml", "not a GraphML file"),
+    ("r.graphml", "<html/>", "not a GraphML file"),
+    ("r.graphml", graph_ml('<node id="mallory"/>'), 'node "mallory" is not an agent'),
+    ("r.graphml", graph_ml(edge("agent-1", "agent-2") * 2), "parallel edges"),
+    ("r.graphml", graph_ml(extra='<!DOCTYPE g [<!ENTITY a "b">]>'), "entities"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), BAD_FILES)
+def test_bad_matrix_files(tmp_path, name, content, words):
+    if isinstance(content, str):
+        content = content.encode()
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    elif content is not None:
+        np.save(tmp_path / name, content, allow_pickle=True)
+    ((key, message),) = problems({"graph.R": name}, tmp_path)
+    assert key == "graph.R"
+    assert words in message
+    assert "\n" not in message
+
+
+def test_bad_weights_in_files_are_named(tmp_path):
+    (tmp_path / "r.csv").write_text("0,0,nan\n-1,0,0\n0,inf,0")
+    (tmp_path / "c.graphml").write_text(graph_ml(edge("agent-1", "agent-2", "-2")))
+    found = problems({"graph.R": "r.csv", "graph.C": "c.graphml"}, tmp_path)
+    assert [key for key, _ in found] == ["graph.R[0][2]", "graph.R[1][0]", "graph.R[2][1]", "graph.C[1][0]"]
+
+
+def test_a_folder_is_no_matrix(tmp_path):
+    (tmp_path / "r.csv").mkdir()
+    ((_, message),) = problems({"graph.R": "r.csv"}, tmp_path)
+    assert "is a folder" in message

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.config import Evaluation, Model, NoiseStream, Privacy, Runtime, load_run, parse_run, with_overrides
+from dpgt_node.config.reader import MAX_FILE_BYTES
+from dpgt_node.errors import ConfigError
+from tests.config.cases import DELETE, S1, parse, problems
+
+
+def test_defaults_are_the_documented_ones():
+    run = parse({})
+    assert (run.algorithm.method, run.algorithm.mechanism) == ("dpgt", "paper")
+    assert (run.noise.law, run.noise.multiplier, run.scheme.samples) == ("laplace", 1.0, None)
+    assert (run.model, run.privacy) == (Model("softmax", None, 1.0, "batch"), Privacy(None, None, None, 1e-5))
+    assert run.evaluate == Evaluation(10, "local")
+    assert run.runtime == Runtime("auto", 60.0, 300.0, "wait", 1, "mtls")
+    assert (run.data.features, run.data.normalise, run.data.partition, run.data.seed) == ("raw", "none", "iid", 0)
+    assert parse({"name": DELETE}).name == "run"
+
+
+def test_shorthands_are_resolved():
+    run = parse({"algorithm.iterations": 0})
+    assert (run.n, run.K) == (3, 0)
+    assert run.graph.agents == ("agent-1", "agent-2", "agent-3")
+    assert run.graph.R == ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    assert run.noise.zeta == NoiseStream("constant", (0.1, 0.1, 0.1))
+    assert run.noise.eta == NoiseStream("constant", (0.1, 0.2, 0.3))
+
+
+def test_integers_are_taken_as_floats():
+    run = parse({"scheme.alpha": 1, "runtime.round_timeout": 5, "noise.multiplier": 2})
+    for value in (run.scheme.alpha, run.runtime.round_timeout_s, run.noise.multiplier, run.graph.R[0][2]):
+        assert type(value) is float
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheme": S1},
+        {"scheme": S1, "noise": {"p_zeta": [-0.1, 0.0, 0.1], "p_eta": 0.2}},
+        {"noise": {"p_zeta": 0.99, "scale_eta": 1}},
+        {"noise": {"multiplier": 0.0}},
+        {"noise": {"multiplier": 0.0, "scale_zeta": 0.0}},
+        {"noise.multiplier": 0},
+        {"scheme.samples": "full"},
+        {"scheme.samples": 55},
+        {"scheme.samples": 1, "scheme.p_m": 10.0, "algorithm.iterations": 10**9},
+        {"graph.agents": ["a", "B-2", "c.d_e"]},
+        {"data.dataset": "npz:folder/some data.npz"},
+        {"data": {"dataset": "quadratic", "dimension": 100}},
+        {"data": {"dataset": "zeros", "dimension": 11_175_370, "seed": 7}},
+        {"data": {"dataset": "pl-sine", "start": -1}},
+        {"data.partition": "contiguous"},
+        {"privacy.clip_l1": 40},
+        {"privacy.clip_l2": 1.5},
+        {"privacy.C": 1e-3, "privacy.delta": 0.5},
+        {"model": {"name": "softmax", "init_seed": 0, "bias": 0}},
+        {"evaluate": {"every": 1, "metrics": "study"}},
+        {"graph": {"agents": 1, "R": [[0]], "C": [[0]]}, "noise.scale_eta": 1},
+    ],
+)
+def test_accepted(changes):
+    assert problems(changes) == []
+
+
+def test_parameters_of_the_toys_get_their_defaults():
+    assert parse({"data": {"dataset": "pl-sine"}}).data.params == {"start": 2.0}
+    linear = parse({"data": {"dataset": "pl-linear", "dimension": 3}}).data.params
+    assert linear == {"dimension": 3, "rows": 6, "start": 0.0}
+    assert parse({"data": {"dataset": "pl-linear"}}).data.params == {"dimension": 5, "rows": 10, "start": 0.0}
+
+
+def test_overrides():
+    run = parse({})
+    changed = with_overrides(run, iterations=3, seed=9, metrics="study", channel="plain")
+    assert (changed.K, changed.data.seed, changed.model.init_seed) == (3, 9, 9)
+    assert (changed.evaluate.metrics, changed.runtime.channel) == ("study", "plain")
+    assert with_overrides(run) == run
+    toy = with_overrides(parse({"data": {"dataset": "pl-linear"}}), seed=4)
+    assert (toy.data.seed, toy.model) == (4, Model())
+
+
+@pytest.mark.parametrize(("override", "key"), [({"iterations": -1}, "iterations"), ({"seed": -1}, "seed")])
+def test_bad_overrides_name_the_command_line(override, key):
+    with pytest.raises(ConfigError) as caught:
+        with_overrides(parse({}), **override)
+    assert [(p.source, p.key) for p in caught.value.problems] == [("command line", key)]
+
+
+def test_overridden_iterations_are_checked_against_the_schedule():
+    with pytest.raises(ConfigError, match="m_K larger than"):
+        with_overrides(parse({"scheme.p_m": 1.1}), iterations=100_000)
+
+
+# --- reading the file ---------------------------------------------------------------------------------------------
+
+
+def read_error(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_run(path)
+    (problem,) = caught.value.problems
+    assert problem.source == str(path)
+    return problem.message
+
+
+def test_missing_file(tmp_path):
+    assert "No such file" in read_error(tmp_path / "absent.toml")
+
+
+def test_a_folder(tmp_path):
+    assert read_error(tmp_path) == "is a folder, not a file"
+
+
+def test_not_utf8(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_bytes(b'name = "caf\xe9"\n')
+    assert read_error(path) == "is not UTF-8 text (byte 11)"
+
+
+def test_syntax_error_names_the_line(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('name = "x"\n[graph\n')
+    assert "line 2" in read_error(path)
+
+
+def test_too_large_a_file(tmp_path):
+    path = tmp_path / "run.toml"
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    assert "larger than 64 MB" in read_error(path)
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 100_000, "x = " + "9" * 5000, "a = 1\na = 2"])
+def test_hostile_toml(text):
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        parse_run(text, "run.toml", Path())
