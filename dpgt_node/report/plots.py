@@ -6,7 +6,7 @@ matplotlib and networkx are imported by the functions that draw, never by a daem
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -44,16 +44,24 @@ class Curves:
 
     def drawable(self) -> bool:
         """Whether there is any point to draw."""
-        return any(self._clean(points) for points in self.series.values())
+        return bool(self._clean())
 
     @property
     def logarithmic(self) -> bool:
         """Whether the values span enough decades for the log scale that was asked for."""
+        if self.scale != "log":
+            return False
         values = [v for points in self.series.values() for v in points.values() if math.isfinite(v) and v > 0]
-        return self.scale == "log" and bool(values) and max(values) > LOG_SPAN_MIN * min(values)
+        return bool(values) and max(values) > LOG_SPAN_MIN * min(values)
 
-    def _clean(self, points: Points) -> dict[int, float]:
-        return {k: v for k, v in points.items() if math.isfinite(v) and (v > 0 or not self.logarithmic)}
+    def _clean(self) -> dict[str, dict[int, float]]:
+        """The points that can be drawn, of the agents that have any."""
+        above = 0.0 if self.logarithmic else -math.inf
+        finite = {
+            name: {k: v for k, v in points.items() if math.isfinite(v) and v > above}
+            for name, points in self.series.items()
+        }
+        return {name: points for name, points in finite.items() if points}
 
     def draw(self) -> str:
         """The chart as an ``<svg>`` element."""
@@ -63,20 +71,13 @@ class Curves:
         with svg.style(self.key):
             figure = Figure(figsize=(5.6, 2.7), layout="constrained")
             axes = figure.add_subplot()
-            clean = {name: self._clean(points) for name, points in self.series.items()}
-            clean = {name: points for name, points in clean.items() if points}
+            clean = self._clean()
             if len(self.series) <= svg.SERIES_MAX:
                 self._lines(axes, clean, titles)
             else:
                 self._range(axes, clean, titles)
-            self._finish(axes)
+            self._finish(axes, [v for points in clean.values() for v in points.values()])
             return svg.inline(figure, self.key, f"{self.title} over k", titles)
-
-    def _lowest(self) -> float:
-        return min(v for points in self.series.values() for v in self._clean(points).values())
-
-    def _highest(self) -> float:
-        return max(v for points in self.series.values() for v in self._clean(points).values())
 
     def _lines(self, axes: Axes, clean: Mapping[str, Points], titles: dict[str, str]) -> None:
         for i, name in enumerate(self.series):
@@ -107,7 +108,7 @@ class Curves:
             axes.plot(list(worst), list(worst.values()), color=svg.WORST, gid=gid, marker=_marker(worst))
             titles[gid] = f"{self.worst} (worst)"
 
-    def _finish(self, axes: Axes) -> None:
+    def _finish(self, axes: Axes, values: Sequence[float]) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
         axes.set_xlabel("k")
@@ -124,9 +125,9 @@ class Curves:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
             return
         bottom, top = axes.get_ylim()
-        if self._highest() == self._lowest() == 0:
+        if min(values) == max(values) == 0:
             top = axes.set_ylim(top=1.0)[1]
-        if bottom < 0.5 * top and self._lowest() >= 0:
+        if bottom < 0.5 * top and min(values) >= 0:
             axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(_plain))
 
@@ -156,8 +157,8 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
     radius = 0.1 if n <= NAMES_MAX else 0.065 if n <= NUMBERS_MAX else 1.7 / n
     titles: dict[str, str] = {}
     with svg.style(key):
-        figure = Figure(figsize=(4.2, 3.6), layout="constrained")
-        axes = figure.add_subplot(aspect="equal")
+        figure = Figure(figsize=(4.2, 3.6))
+        axes = figure.add_axes((0, 0, 1, 1), aspect="equal")
         axes.axis("off")
         axes.set(xlim=(-1.55, 1.55), ylim=(-1.32, 1.32))
         _edges(axes, weights, places, radius)
