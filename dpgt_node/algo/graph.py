@@ -160,8 +160,28 @@ def components(M: F64) -> list[tuple[tuple[int, ...], bool]]:
 
 
 def roots(M: F64) -> tuple[int, ...]:
-    """Agents from which every other is reachable, sorted."""
-    return tuple(int(j) for j in np.flatnonzero(reachability(M).all(axis=0)))
+    """Agents from which every other is reachable, sorted.  O(n^2): every node of a large run asks."""
+    seen = np.zeros(len(M), dtype=bool)
+    last = 0
+    for start in range(len(M)):
+        if not seen[start]:
+            seen, last = reached_from(M, start, seen), start
+    # Whatever a root could be, ``last`` is one: an earlier root would have left nothing unseen.
+    if not reached_from(M, last).all():
+        return ()
+    return tuple(int(j) for j in np.flatnonzero(reached_from(M.T, last)))
+
+
+def reached_from(M: F64, start: int, seen: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.bool_]:
+    """Mask (n,) of ``seen`` and of everyone that hears from ``start`` over edges j -> i (M[i][j] > 0)."""
+    found = np.zeros(len(M), dtype=bool) if seen is None else seen.copy()
+    found[start] = True
+    frontier = np.array([start])
+    while frontier.size:
+        hears = (M[:, frontier] > 0.0).any(axis=1) & ~found
+        found |= hears
+        frontier = np.flatnonzero(hears)
+    return found
 
 
 def unreached(M: F64) -> tuple[int, ...]:

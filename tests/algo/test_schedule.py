@@ -52,19 +52,3 @@ def test_no_noise_is_scale_zero() -> None:
     assert Schedule.from_config(off).sigma("X", 0, 0) == 0.0
     bare = replace(off, noise=model.Noise(None, None, multiplier=0.0))
     assert Schedule.from_config(bare).sigma("Y", 4, 9) == 0.0 and not Schedule.from_config(bare).noisy
-
-
-@pytest.mark.parametrize(
-    ("config", "key"),
-    [
-        (run(PAPER_S2, K=10**6, p_zeta=0.9999, p_eta=0.9999), "scheme.p_m"),
-        (run(S2, K=5000, p_zeta=0.5), "noise.p_zeta"),
-        (run(S2, K=5000, p_zeta=0.9999, p_eta=2.0), "noise.p_eta"),
-        (run(PAPER_S1, p_eta=1e6), "noise.p_eta"),
-        (with_scheme(run(PAPER_S1), p_alpha=1e6), "scheme.p_alpha"),
-    ],
-)
-def test_powers_outside_float64_are_the_operators_problem(config: model.RunConfig, key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Schedule.from_config(config)
-    assert [p.key for p in caught.value.problems] == [key]

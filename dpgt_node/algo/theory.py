@@ -1,0 +1,132 @@
+"""Everything ``dpgt check`` says about a run before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from dpgt_node.algo.checks import Check, json_number
+from dpgt_node.algo.conditions import hard_rows, lemma1_rows, objective_rows, scheme_rows, step_rows
+from dpgt_node.algo.facts import Facts, gather
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.rates import Rates, predict
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.spectrum import laplacian_eigenvalues, spectral_step_bound, weight_step_bound
+from dpgt_node.config import model
+
+Json = dict[str, object]
+Epsilons = Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckReport:
+    """Graph facts, steps, judged conditions, predicted rates; ``epsilon`` per accountant and agent, as handed in."""
+
+    facts: Facts
+    checks: tuple[Check, ...]
+    rates: Rates
+    epsilon: Epsilons
+
+    @property
+    def failed_hard(self) -> tuple[Check, ...]:
+        """Hard conditions that do not hold: exit 1 in ``check``, exit 2 where a run would start."""
+        return tuple(row for row in self.checks if row.hard and row.passed is False)
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """Failing rows that do not stop a run."""
+        return tuple(row for row in self.checks if not row.hard and row.passed is False)
+
+    def to_json(self) -> Json:
+        """The object of ``check --format json``: no NaN, infinity as "inf", unknown as None, names not indices."""
+        f, t = self.facts, self.facts.topology
+        return {
+            "graph": {
+                "agents": list(t.names),
+                "roots_R": [t.names[i] for i in t.roots_R],
+                "roots_C": [t.names[i] for i in t.roots_C],
+                "common_roots": [t.names[i] for i in t.common_roots],
+                "breakers": {key: list(names) for key, names in t.breakers().items()},
+                "r": [float(v) for v in t.r],
+                "c": [float(v) for v in t.c],
+                "eigenvalues_L1": [[w.real, w.imag] for w in f.eigenvalues_L1],
+                "eigenvalues_L2": [[w.real, w.imag] for w in f.eigenvalues_L2],
+                "v1": None if f.v1 is None else [float(v) for v in f.v1],
+                "v2": None if f.v2 is None else [float(v) for v in f.v2],
+                "r1": f.r1,
+                "r2": f.r2,
+            },
+            "steps": {
+                "alpha": f.schedule.alpha,
+                "beta": f.schedule.beta,
+                "gamma": f.schedule.gamma,
+                "m": self._m(),
+                "D": list(f.D),
+                "alpha_max": json_number(f.alpha_max),
+                "beta_max": json_number(f.beta_max),
+            },
+            "checks": [
+                {
+                    "name": row.name,
+                    "passed": row.passed,
+                    "lhs": json_number(row.lhs),
+                    "relation": row.relation,
+                    "rhs": json_number(row.rhs),
+                    "note": row.note,
+                    "hard": row.hard,
+                }
+                for row in self.checks
+            ],
+            "epsilon": {name: [json_number(v) for v in values] for name, values in self.epsilon.items()},
+            "rates": asdict(self.rates),
+        }
+
+    def _m(self) -> int | str | None:
+        """m_K; "full" when it differs between agents, None when it is D and no D is known."""
+        if self.facts.schedule.m is not None:
+            return self.facts.schedule.m
+        sizes = set(self.facts.D)
+        return sizes.pop() if len(sizes) == 1 else "full"
+
+
+def check_run(
+    run: model.RunConfig,
+    topology: Topology,
+    schedule: Schedule,
+    *,
+    D: Sequence[int | None],
+    L1: float | None = None,
+    mu: float | None = None,
+    epsilon: Epsilons | None = None,
+) -> CheckReport:
+    """Judge a run.
+
+    ``D``: samples of every agent, None where this machine cannot know.  ``L1``, ``mu``: constants of Assumptions 2(i)
+    and 3, None where unknown.  ``epsilon``: per accountant, per agent, from ``privacy.accountant`` (a layer above).
+    """
+    facts = gather(run, topology, schedule, tuple(D), L1, mu)
+    rows = [*hard_rows(topology, schedule, facts.D), *lemma1_rows(facts), *objective_rows(facts), *scheme_rows(facts)]
+    return CheckReport(facts=facts, checks=tuple(rows), rates=predict(facts), epsilon=epsilon or {})
+
+
+def hard_failures(topology: Topology, schedule: Schedule, D: Sequence[int | None]) -> tuple[tuple[str, str], ...]:
+    """(key of the run file, message) of every hard condition that does not hold; empty when the run may start."""
+    keys = {
+        "Assumption 1: roots of R": "graph.R",
+        "Assumption 1: roots of C'": "graph.C",
+        "Assumption 1: common roots": "graph",
+        "a_i = alpha r_i in [0, 1)": "scheme.alpha" if schedule.kind == "S2" else "scheme.a1",
+        "b_i = beta c_i in [0, 1)": "scheme.beta" if schedule.kind == "S2" else "scheme.a2",
+        "m_K >= 1": "scheme",
+        "m_K <= D": "scheme",
+    }
+    return tuple((keys[row.name], row.statement) for row in hard_rows(topology, schedule, D) if row.passed is False)
+
+
+def step_warnings(topology: Topology, schedule: Schedule) -> tuple[str, ...]:
+    """Bounds of Lemma 1 that the steps exceed, one line each."""
+    bounds = [
+        (weight_step_bound(weights), spectral_step_bound(laplacian_eigenvalues(M)))
+        for weights, M in ((topology.r, topology.R), (topology.c, topology.C.T))
+    ]
+    return tuple(row.statement for row in step_rows(schedule, bounds[0], bounds[1]) if row.passed is False)

@@ -1,0 +1,151 @@
+"""``dpgt check``: everything the theory says about a run file before anything starts."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpgt_node.cli.common import format_option, run_argument
+from dpgt_node.config import RunConfig, load_run, resolved_dataset
+from dpgt_node.errors import ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.algo.checks import Check
+    from dpgt_node.algo.theory import CheckReport
+
+_WIDTH = 160
+_MARK = {True: "ok", False: "FAILS", None: "?"}
+
+
+@click.command()
+@run_argument
+@format_option
+def check(run_file: Path, format_: str) -> ExitCode:
+    """Check the assumptions, step bounds and theorem conditions of RUN.toml; predict rates and epsilon.
+
+    Exits 1 when a condition fails without which a run is refused; all others are warnings.
+    """
+    report = examine(load_run(run_file))
+    if format_ == "json":
+        click.echo(json.dumps(report.to_json(), allow_nan=False, indent=2))
+    else:
+        click.echo(render(report))
+    return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
+
+
+def examine(run: RunConfig) -> CheckReport:
+    """Gather what this machine knows of the data and the objective, and judge ``run``."""
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.schedule import Schedule
+    from dpgt_node.algo.theory import check_run
+    from dpgt_node.privacy.accountant import epsilon_table
+
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    D: tuple[int | None, ...] = (None,) * run.n
+    known: tuple[float, float | None] | None = None
+    if _data_is_here(run):
+        from dpgt_node.learning.oracle import constants, sample_counts
+
+        D, known = sample_counts(run), constants(run)
+    L1, mu = known if known is not None else (None, None)
+    epsilon = epsilon_table(run, topology, schedule, D)
+    return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=epsilon)
+
+
+def render(report: CheckReport) -> str:
+    """The report as text: graph, steps, one line a condition, rates, epsilon per agent."""
+    f, t = report.facts, report.facts.topology
+    s, rates = f.schedule, report.rates
+
+    def names(agents: Sequence[int]) -> str:
+        return ", ".join(t.names[i] for i in agents) or "none"
+
+    lines = [
+        f"{f.run.name}: {f.n} agents, K = {s.K}, scheme {s.kind}",
+        "",
+        "Graph",
+        f"  roots of R         {names(t.roots_R)}",
+        f"  roots of C'        {names(t.roots_C)}",
+        f"  common roots       {names(t.common_roots)}",
+        f"  eigenvalues of L1  {_complex(f.eigenvalues_L1)}",
+        f"  eigenvalues of L2  {_complex(f.eigenvalues_L2)}",
+        f"  r1, r2             {_number(f.r1)}, {_number(f.r2)}",
+        "",
+        *_table(
+            ("agent", "r_i", "c_i", "a_i", "b_i", "v1", "v2", "D", "epsilon, Lemma 5 (paper; conditional)"),
+            [
+                (
+                    t.names[i],
+                    _number(float(t.r[i])),
+                    _number(float(t.c[i])),
+                    _number(float(s.alpha * t.r[i])),
+                    _number(float(s.beta * t.c[i])),
+                    _number(None if f.v1 is None else float(f.v1[i])),
+                    _number(None if f.v2 is None else float(f.v2[i])),
+                    _number(f.D[i]),
+                    _number(report.epsilon.get("lemma5", [None] * f.n)[i]),
+                )
+                for i in range(f.n)
+            ],
+        ),
+        "Steps",
+        f"  alpha {_number(s.alpha)} (Lemma 1: below {_number(f.alpha_max)})   beta {_number(s.beta)} (below "
+        f"{_number(f.beta_max)})   gamma {_number(s.gamma)}   m_K {s.m if s.m is not None else 'full'}",
+        "",
+        *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
+        f"Predicted rate (Theorem {rates.theorem}, if its assumptions hold)",
+    ]
+    if rates.theorem == 2:
+        lines.append(f"  E|grad F|^2 = O((K+1)^-{_number(rates.exponent)}), theta = {_number(rates.theta)}")
+    else:
+        lines.append(
+            f"  E|grad F|^2 = O(q^K), q = {_number(rates.factor)} = max(rho(A_K) = {_number(rates.rho_A_K)}, 1/p_m = "
+            f"{_number(rates.inverse_p_m)}, max p^2 = {_number(rates.max_p_squared)})"
+        )
+    lines.append(f"  oracle complexity, sum of m_k over k = 0..K: {rates.oracle_complexity or '-'}")
+    lines += [f"  {rates.note}"] if rates.note else []
+    hard, soft = report.failed_hard, report.warnings
+    lines += ["", f"{len(soft)} of the paper's conditions fail (warnings)." if soft else "No warning."]
+    lines += [f"Refused: {row.statement}" for row in hard]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _data_is_here(run: RunConfig) -> bool:
+    """An NPZ file may live on the agents' hosts only; then D is unknown here, not wrong."""
+    prefix, _, path = resolved_dataset(run).partition(":")
+    return prefix != "npz" or Path(path).exists()
+
+
+def _row(row: Check) -> tuple[str, ...]:
+    mark = _MARK[row.passed] if not row.hard or row.passed is not False else "REFUSED"
+    return mark, row.name, _number(row.lhs), row.relation, _number(row.rhs), row.note
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.6g}" if abs(value) < 1e4 else f"{value:,.1f}"
+
+
+def _complex(values: Sequence[complex]) -> str:
+    shown = [f"{w.real:.4g}" + (f"{w.imag:+.4g}i" if w.imag else "") for w in values[:12]]
+    return ", ".join(shown) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in head:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out = io.StringIO()
+    Console(file=out, width=_WIDTH).print(table)
+    return out.getvalue().splitlines()

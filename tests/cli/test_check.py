@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.config import demo_toml
+
+DEMO_R = "R = [[0,0,0,0,1],[1,0,0,0,0],[1,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0]]"
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(demo_toml())
+    return path
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_the_demo_passes_every_hard_condition(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", str(demo), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
+    assert fits["passed"] is True and fits["lhs"] == 55 and fits["rhs"] == 287
+    assert len(document["epsilon"]["lemma5"]) == 5 and all(value > 0 for value in document["epsilon"]["lemma5"])
+    assert document["epsilon"]["tight"] == [None] * 5
+
+
+def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(["check", str(demo), "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert cli.run(["check", str(demo)]) == 0
+    text = capsys.readouterr().out
+    for row in document["checks"]:
+        assert row["name"].split(" sqrt")[0].split("/(")[0] in text
+    assert "Lemma 5 (paper; conditional)" in text and "agent-5" in text and "oracle complexity" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (DEMO_R, DEMO_R.replace("[0,0,0,0,1],[1,", "[0,0,0,0,0],[0,"), "agent-2"),
+        ("alpha = 0.1", "alpha = 0.5", "agent-3"),
+        ("samples = 55", "samples = 288", "agent-4"),
+    ],
+    ids=["assumption-1", "a_i", "m_K"],
+)
+def test_hard_conditions_exit_1_and_name_the_agent(
+    demo: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, named: str
+) -> None:
+    assert cli.run(["check", str(changed(demo, old, new))]) == 1
+    refused = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Refused: ")]
+    assert refused and named in " ".join(refused)
+
+
+def test_a_file_that_cannot_be_validated_is_2(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", str(changed(demo, "alpha = 0.1", "alfa = 0.1"))]) == 2
+    assert cli.run(["check", str(demo.with_name("absent.toml"))]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "alfa" in captured.err
+
+
+def test_data_that_is_not_on_this_machine_leaves_D_open(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(demo, 'dataset = "digits"', 'dataset = "npz:/nowhere/shard.npz"')
+    assert cli.run(["check", str(demo), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
+    assert fits["passed"] is None and "agent-1" in fits["note"]
