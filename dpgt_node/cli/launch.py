@@ -58,7 +58,7 @@ def launch_run(
     test_keystream: str | None = None,
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary."""
-    from dpgt_node.cli.live import LiveView, print_summary, print_warnings
+    from dpgt_node.cli.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.summary import load_summary
     from dpgt_node.runtime import launcher, outdir
@@ -70,7 +70,6 @@ def launch_run(
     with lock:
         claimed = outdir.prepare(out, run, source="command line")
         keystream = "test" if test_keystream is not None else None
-        print_warnings(run, console, keystream)
         console.print(f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False)
 
         async def main() -> launcher.Ended:

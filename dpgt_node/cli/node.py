@@ -38,7 +38,7 @@ def node(
     common.check_startable(run, str(config.run), None)
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     index = run.graph.agents.index(config.name)
-    shard = config.shard if config.shard is not None else index
+    shard = config.shard - 1 if config.shard is not None else index
 
     async def main() -> ExitCode:
         try:

@@ -26,7 +26,7 @@ def simulate(
     run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], test_keystream: str | None
 ) -> ExitCode:
     """Run RUN.toml in this process with the daemons' own per-agent functions: the same bits, no sockets."""
-    from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, print_summary, print_warnings
+    from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, print_summary
     from dpgt_node.config import load_run
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report
@@ -50,7 +50,6 @@ def simulate(
         if claimed.resumed:
             raise ConfigError.one("command line", "--out", f"{out} holds an unfinished run; a simulation starts afresh")
         keystream = "test" if test_keystream is not None else None
-        print_warnings(run, console, keystream)
         with LiveView(run, console, keystream=keystream) as view:
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:

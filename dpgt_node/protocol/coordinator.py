@@ -201,7 +201,8 @@ class CoordinatorMachine:
 
     ``agents``: names in row order.  ``last_round`` K.  ``liveness_ns``: without a sign of life for this long an agent counts as
     lost; then ``on_agent_loss`` decides.  ``register_timeout_ns`` bounds the wait for the last agent, ``grace_ns`` the wait for
-    agents to leave after Stop.  ``wait_forever``-style silence is never silent: every wait names who is missing.
+    agents to leave after Stop.  ``announce_every``: AllDurable comes once in so many rounds (small payloads are cheaper to keep for
+    a while than to announce).  No wait is silent: each names who is missing.
     """
 
     def __init__(
@@ -215,6 +216,7 @@ class CoordinatorMachine:
         on_agent_loss: Literal["wait", "stop"],
         now_ns: int,
         grace_ns: int = 10_000_000_000,
+        announce_every: int = 1,
     ) -> None:
         self._agents = {name: _Agent() for name in agents}
         self._K = last_round
@@ -222,6 +224,7 @@ class CoordinatorMachine:
         self._liveness_ns = liveness_ns
         self._on_loss = on_agent_loss
         self._grace_ns = grace_ns
+        self.announce_every = announce_every
         self._register_deadline_ns = now_ns + register_timeout_ns
         self._stop_deadline_ns = 0
         self._stop: tuple[str, ExitCode] | None = None
@@ -349,7 +352,7 @@ class CoordinatorMachine:
 
     def _open(self, out: list[CoordinatorEffect]) -> None:
         durable = self.all_durable_through
-        if durable > self._announced:
+        if durable >= self._announced + self.announce_every:
             self._announced = durable
             out.append(Broadcast(AllDurable(durable)))
         if self.phase is not CoordinatorPhase.RUNNING:

@@ -24,6 +24,7 @@ from dpgt_node.report.recorder import AgentResult, RunRecorder
 from dpgt_node.report.summary import Summary
 from dpgt_node.runtime import admission
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
+from dpgt_node.runtime.driver import CHECKPOINT_BYTES
 from dpgt_node.runtime.outdir import OutDir
 from dpgt_node.report.files import save_npy
 from dpgt_node.wire import messages as m
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
 RATE_WINDOW_S = 5.0
+ANNOUNCE_ROUNDS = 64
+"""Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost more."""
 
 Stream = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
 
@@ -132,6 +135,8 @@ class Coordinator:
             return
         registers = [self._members[name].register for name in self._names]
         self._round0_s = time.monotonic()
+        if registers[0].dimension * 8 <= CHECKPOINT_BYTES:
+            self.machine.announce_every = ANNOUNCE_ROUNDS
         self._recorder = RunRecorder(
             self._out.path,
             self._run,

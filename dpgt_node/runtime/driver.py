@@ -47,6 +47,9 @@ T = TypeVar("T")
 INLINE_BYTES = 64 * 1024
 """Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
 
+CHECKPOINT_BYTES = 1 << 20
+"""Up to this size of a float64 vector every round is checkpointed; larger ones once in a few rounds."""
+
 
 class OutLink(Protocol):
     """The stream to one out-neighbour."""

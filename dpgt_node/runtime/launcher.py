@@ -21,7 +21,7 @@ from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.report.summary import write_atomically
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.outdir import ADDRESS_FILE, RUN_FILE, OutDir, read_address
-from dpgt_node.runtime.tls import CertificateAuthority, write_folder
+from dpgt_node.runtime.tls import CertificateAuthority
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 
@@ -129,8 +129,7 @@ class Launcher:
         for name in self._run.graph.agents:
             folders[agent_identity(name)] = self._tls / "agents" / name
         for identity, folder in folders.items():
-            cert, key = authority.issue(identity, [LOOPBACK, "localhost"])
-            write_folder(folder, authority.certificate_pem, cert, key)
+            authority.write_folder(folder, identity, [LOOPBACK])
 
     def _node(self, i: int, name: str, folder: Path, address: str) -> NodeConfig:
         tls = NodeTls(insecure=True)
@@ -146,7 +145,7 @@ class Launcher:
             coordinator=address,
             state_dir=(folder / "state").resolve(),
             tls=tls,
-            shard=i,
+            shard=i + 1,
             durability=self._durability,
         )
 
@@ -239,9 +238,12 @@ class Launcher:
             number = signal.Signals(-code).name
             return Ended(ExitCode.PEER_LOST, f"{child.name} was lost: killed by {number} (log: {child.log_path})")
         try:
-            return Ended(ExitCode(code), line or f"{child.name} exited {code} (log: {child.log_path})")
+            return Ended(ExitCode(code), self._said(child, line) or f"{child.name} exited {code} (log: {child.log_path})")
         except ValueError:
             return Ended(ExitCode.BUG, f"{child.name} exited {code} (log: {child.log_path})")
+
+    def _said(self, child: _Child, line: str) -> str:
+        return f"{child.name}: {line}" if line and child is not self._coordinator else line
 
     # --- end ----------------------------------------------------------------------------------------------------
 
@@ -279,7 +281,9 @@ def _last_line(path: Path) -> str:
             lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    return lines[-1] if lines else ""
+    last = lines[-1] if lines else ""
+    _, said, cause = last.partition(": ")
+    return cause if said and last.startswith("dpgt ") else last
 
 
 def claim(out: Path) -> IO[bytes]:

@@ -47,7 +47,7 @@ from dpgt_node.protocol.types import (
 from dpgt_node.report.metrics import MetricsRow, MetricsStore
 from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
 from dpgt_node.runtime.channels import Security, agent_identity
-from dpgt_node.runtime.driver import AgentDriver
+from dpgt_node.runtime.driver import CHECKPOINT_BYTES, AgentDriver
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.links import Link
 from dpgt_node.runtime.store import Store
@@ -58,8 +58,6 @@ from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_BYTES = 1 << 20
-"""Up to this size of a vector every round is checkpointed; larger ones every ``CHECKPOINT_ROUNDS``."""
 CHECKPOINT_ROUNDS = 10
 FAREWELL_S = 2.0
 
