@@ -57,7 +57,7 @@ def _sampling_rows(names: tuple[str, ...], m: int | None, D: Sequence[int | None
         least = compare("m_K >= 1", None if m is None else float(m), ">=", 1.0, hard=True)
         fits = compare("m_K <= D", None if m is None else float(m), "<=", None, hard=True)
     if missing:
-        unknown = f"D is not known here: {listed(missing)}"
+        unknown = f"no D known here (data of another host, or no samples at all): {listed(missing)}"
         fits = _unless_failed(fits).noted(unknown)
         if m is None:
             least = _unless_failed(least).noted(unknown)
