@@ -26,6 +26,7 @@ LOG_SPAN_MIN = 30.0
 CIRCLE_MAX = 24
 NAMES_MAX = 12
 NUMBERS_MAX = 40
+LABEL_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +158,12 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
     radius = 0.1 if n <= NAMES_MAX else 0.065 if n <= NUMBERS_MAX else 1.7 / n
     titles: dict[str, str] = {}
     with svg.style(key):
-        figure = Figure(figsize=(4.2, 3.6))
+        # Room for the longest name beside the outermost agents, at the same size for every run.
+        half = 1.25 + (0.062 * min(max(map(len, topology.names)), LABEL_MAX) if n <= NAMES_MAX else 0.0)
+        figure = Figure(figsize=(2 * half * 1.3, 2 * 1.32 * 1.3))
         axes = figure.add_axes((0, 0, 1, 1), aspect="equal")
         axes.axis("off")
-        axes.set(xlim=(-1.55, 1.55), ylim=(-1.32, 1.32))
+        axes.set(xlim=(-half, half), ylim=(-1.32, 1.32))
         _edges(axes, weights, places, radius)
         for i, name in enumerate(topology.names):
             _node(axes, places[i], radius, i in roots, i in topology.common_roots, f"{key}-{i}")
@@ -240,7 +243,7 @@ def _labels(axes: Axes, topology: Topology, places: F64, roots: set[int], radius
         if topology.n <= NAMES_MAX:
             loop = max(topology.R[i, i], topology.C[i, i]) > 0
             away = 1 + (2.2 + 1.4 * loop) * radius / max(math.hypot(x, y), 1e-9)
-            label = svg.printable(name if len(name) <= 16 else name[:15] + "…")
+            label = svg.printable(name if len(name) <= LABEL_MAX else name[: LABEL_MAX - 1] + "…")
             axes.text(x * away, y * away, label, ha=_side(x), va="center", color=svg.INK, zorder=4)
 
 

@@ -67,8 +67,8 @@ figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap
   margin-bottom: 6px; }
 figcaption span { color: var(--muted); font-size: 13px; }
 figure .none { color: var(--muted); margin: 28px 0; text-align: center; max-width: none; }
-.plot { display: block; width: 100%; height: auto; stroke-linejoin: round; stroke-linecap: butt; }
-.graphR, .graphC { max-width: 400px; margin: 0 auto; }
+.plot { display: block; overflow: visible; width: 100%; height: auto; stroke-linejoin: round; stroke-linecap: butt; }
+.graphR, .graphC { max-width: 420px; margin: 0 auto; }
 .privacy { display: grid; grid-template-columns: minmax(260px, 2fr) 3fr; gap: 26px; padding: 20px 22px 12px;
   margin-top: 12px; }
 .facts { margin: 0; font-size: 14px; }
