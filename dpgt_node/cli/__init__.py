@@ -16,6 +16,7 @@ from typing import Any
 # the daemons and the simulator the same bits.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every orderly goodbye of a peer is a line of its C++ core
 
 import click  # noqa: E402  # after the environment is set
 

@@ -7,15 +7,12 @@ import logging
 import os
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from dpgt_node.algo.checks import Check
 
 T = TypeVar("T")
 
@@ -55,31 +52,24 @@ def check_keystream(run: RunConfig, keystream: str | None) -> None:
     TestKeystream(keystream, 0)  # raises for bad digits
 
 
-def check_startable(run: RunConfig, source: str, samples: tuple[int | None, ...] | None) -> None:
+def check_startable(
+    run: RunConfig, source: str, samples: tuple[int | None, ...] | None = None, *, warn: bool = True
+) -> None:
     """Hard conditions, all at once: Assumption 1, a_i and b_i in [0, 1), 1 <= m_K <= every known D.
 
-    ``samples``: D of every agent where this machine knows it.  Step sizes beyond Lemma 1's bounds are a warning.
+    ``samples``: D of every agent where this machine knows it.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
     """
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
-    from dpgt_node.algo.theory import check_run
+    from dpgt_node.algo.theory import hard_failures, step_warnings
 
-    report = check_run(
-        run,
-        Topology.from_config(run.graph),
-        Schedule.from_config(run),
-        D=samples if samples is not None else (None,) * run.n,
-    )
-    if report.failed_hard:
-        raise ConfigError(Problem(source, "", _failure(row)) for row in report.failed_hard)
-    for row in report.warnings:
-        if row.name.startswith("Lemma 1"):
-            logging.getLogger("dpgt_node.check").warning("%s: %s", source, _failure(row))
-
-
-def _failure(row: Check) -> str:
-    sides = "" if row.lhs is None or row.rhs is None else f" does not hold ({row.lhs:.6g} {row.relation} {row.rhs:.6g})"
-    return f"{row.name}{sides}{': ' + row.note if row.note else ''}"
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    failures = hard_failures(topology, schedule, samples if samples is not None else (None,) * run.n)
+    if failures:
+        raise ConfigError(Problem(source, key, message) for key, message in failures)
+    if warn:
+        for line in step_warnings(topology, schedule):
+            logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:

@@ -47,7 +47,7 @@ def coordinator(
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
     parse_address(listen)
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, str(run_file), None)
+    common.check_startable(run, str(run_file), warn=False)
     claimed = outdir.prepare(out, run, source="command line")
 
     from dpgt_node.runtime.serve_coordinator import serve

@@ -35,7 +35,7 @@ def node(
     run = load_run(config.run)
     check_node_in_run(config, run)
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, str(config.run), None)
+    common.check_startable(run, str(config.run), warn=False)
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index

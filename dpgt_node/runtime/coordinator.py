@@ -222,6 +222,8 @@ class Coordinator:
         writer = asyncio.ensure_future(self._write(member, stream))
         try:
             await self._read(name, member, stream)
+        except asyncio.CancelledError:
+            return  # the server stops, or the agent's connection broke: the call is over either way
         finally:
             if member.stream is stream:
                 member.stream = None

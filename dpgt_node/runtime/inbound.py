@@ -65,9 +65,16 @@ class Inbound:
             await asyncio.wait([earlier])
         try:
             await self._receive(sender, session, stream)
+        except asyncio.CancelledError:
+            return  # replaced by a newer stream, or the server stops: the call is over either way
         finally:
             if self._calls.get(sender) is task:
                 del self._calls[sender]
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until every in-neighbour closed its stream, at most ``timeout_s``."""
+        if self._calls:
+            await asyncio.wait(self._calls.values(), timeout=timeout_s)
 
     def _sender(self, stream: services.ServerStream[bytes, ExchangeReply]) -> int:
         name = stream.agent_name()

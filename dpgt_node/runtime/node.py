@@ -163,6 +163,7 @@ class Node:
                 self._uploader.cancel()
             if self._driver is not None:
                 await self._driver.close()
+            await self._inbound.drained(FAREWELL_S)
             await server.stop(grace=0)
             if self._local_metrics is not None:
                 self._local_metrics.close()
