@@ -88,7 +88,7 @@ def render(run: RunConfig, run_text: str, rows: Sequence[MetricsRow], summary: S
 
 
 def _header(run: RunConfig, summary: Summary) -> str:
-    state = "done" if summary.status == "done" else ""
+    state = "finished" if summary.status == "finished" else ""
     setting = f"{summary.method}, mechanism {summary.mechanism}, scheme {run.scheme.kind}"
     lead = f"{run.n} agents, {run.model.name} on {run.data.dataset} · {setting} · K = {run.K}"
     if run.data.dataset in ("quadratic", "zeros", "pl-sine", "pl-linear"):

@@ -8,16 +8,16 @@ CSS = """
   --mono: ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consolas, "DejaVu Sans Mono", monospace;
   --page: #f6f5f1; --surface: #fffefb; --ink: #1d1f24; --muted: #63676f; --line: #e3e0d8;
   --accent: #1f5fbf; --worst: #c2351b; --worst-wash: #fbeae4; --warn: #b3261e; --warn-wash: #fcecea; --good: #23744a;
-  --s1: #1f5fbf; --s2: #b98400; --s3: #1a8a6a; --s4: #a3399b; --s5: #7454c6; --s6: #4d7c0f; --s7: #0e8aa8;
-    --s8: #7a5a48;
+  --s1: #1f5fbf; --s2: #b98400; --s3: #1a8a6a; --s4: #a3399b; --s5: #8a5a3c; --s6: #4d7c0f; --s7: #0e8aa8;
+    --s8: #7454c6;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14161a; --surface: #1c1f25; --ink: #e8e6e1; --muted: #9ba1ab; --line: #31353d;
     --accent: #7fb0ff; --worst: #ff8a6b; --worst-wash: #37231e; --warn: #ff9a90; --warn-wash: #3a2122;
       --good: #7fd0a4;
-    --s1: #7fb0ff; --s2: #f2c14e; --s3: #5fd0ab; --s4: #ee93dd; --s5: #b7a1ff; --s6: #a8cc5c; --s7: #62cbe6;
-      --s8: #c9a993;
+    --s1: #7fb0ff; --s2: #f2c14e; --s3: #5fd0ab; --s4: #ee93dd; --s5: #cfa588; --s6: #a8cc5c; --s7: #62cbe6;
+      --s8: #b7a1ff;
   }
 }
 * { box-sizing: border-box; }
@@ -35,7 +35,7 @@ p { margin: 0 0 .8em; max-width: 72ch; }
 .badge { display: inline-block; font-size: 12px; font-weight: 600; padding: 1px 10px; border-radius: 99px;
   vertical-align: middle;
   border: 1px solid currentColor; color: var(--warn); font-family: var(--sans); letter-spacing: 0; }
-.badge.done { color: var(--good); }
+.badge.finished { color: var(--good); }
 .id { font-family: var(--mono); font-size: 12.5px; overflow-wrap: anywhere; }
 .warning { border-left: 4px solid var(--warn); background: var(--warn-wash); color: var(--warn); font-weight: 500;
   padding: 9px 14px; border-radius: 0 8px 8px 0; margin: 0 0 8px; max-width: none; }

@@ -77,7 +77,7 @@ class PrivacySummary:
 class Summary:
     """All of ``summary.json``.
 
-    ``status``: "done", "stopped", "budget", "peer-lost", "failed", or "unfinished" (no summary was written).
+    ``status``: "finished", "stopped", "budget", "lost", "refused", "failed"; "unfinished" while there is no summary.
     ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
     keystream, else None (and then left out of the file).
     """

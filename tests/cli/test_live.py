@@ -170,7 +170,7 @@ def test_summary(tmp_path: Path) -> None:
     shown = printed(out)
     worst = text.worst_agent(summary.agents)
     assert worst is not None
-    assert shown.startswith("digits: done  201 rounds  2.4 s, 83.4 rounds/s  consensus error ")
+    assert shown.startswith("digits: finished  201 rounds  2.4 s, 83.4 rounds/s  consensus error ")
     assert f"Worst agent: {worst.name}, test accuracy {worst.accuracy_test:.3f}" in shown
     assert EPSILON_HEAD in shown and "48210.0" in shown and "402" in shown and "2.09\u00a0MB" in shown
     assert "C = 80 in L1 (Definition 3); enforced" in shown and text.WHY_CONDITIONAL in shown and text.STUDY in shown

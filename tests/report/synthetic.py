@@ -88,7 +88,7 @@ def summary_of(run: RunConfig, rows: Sequence[MetricsRow], *, lemma5: float | No
     return Summary(
         name=run.name,
         run_id="5b0c6f5e7d9a4c1e8f2a3b4c5d6e7f80",
-        status="done",
+        status="finished",
         method=run.algorithm.method,
         mechanism=run.algorithm.mechanism,
         rounds=run.K + 1,

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, run: RunConfig, rows: list[MetricsRow], *, finished: 
 def test_structure(demo: Page) -> None:
     assert demo.source.startswith("<!doctype html>\n")
     assert demo.of("h2") == ["Curves", "Graphs", "Privacy", "Agents", "Run file"]
-    assert demo.of("h1") == ["digits "] and "done" in demo.of("span")
+    assert demo.of("h1") == ["digits "] and "finished" in demo.of("span")
     titles = demo.of("h3")
     assert titles[:5] == ["Test accuracy", "Consensus error", "Epsilon so far", "Training loss", "Gradient norm"]
     assert demo.tags.count("svg") == 7 and demo.tags.count("tr") == 6
