@@ -1,0 +1,123 @@
+"""What deploy/ says agrees with the commands, the run file and itself; nothing here starts a container or a service."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpgt_node.config import load_run
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+RUN = load_run(DEPLOY / "run.toml")
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SCRIPTS = [DEPLOY / "two-hosts" / "run.sh", ROOT / ".ci" / "run"]
+
+
+@cache
+def help_of(*verb: str) -> str:
+    command = [sys.executable, "-m", "dpgt_node", *verb, "--help"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def unknown_options(arguments: list[str]) -> list[str]:
+    """Options of one ``dpgt`` command line that its verb does not have."""
+    verb = arguments[:2] if arguments[0] == "pki" else arguments[:1]
+    given = [a.split("=")[0] for a in arguments if a.startswith("--")]
+    return [option for option in given if not re.search(rf"{option}\b", help_of(*verb))]
+
+
+def unit(path: Path) -> dict[str, list[str]]:
+    """All values of every key of a unit file, sections joined (keys do not repeat between sections)."""
+    parser = configparser.RawConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(path)
+    return {key: value.split("\n") for section in parser.sections() for key, value in parser.items(section)}
+
+
+def test_unknown_options_are_found() -> None:
+    assert unknown_options(["node", "--config", "x", "--configure"]) == ["--configure"]
+
+
+def test_compose_has_one_service_for_each_agent_and_each_sees_only_its_own_folder() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {"pki", "coordinator", *RUN.graph.agents}
+    for name in ("coordinator", *RUN.graph.agents):
+        mounts = {v["target"]: v for v in services[name]["volumes"]}
+        assert mounts["/startup"]["source"] == "startup"
+        assert mounts["/startup"]["volume"] == {"subpath": name}
+        assert {v["source"] for v in mounts.values()} <= set(COMPOSE["volumes"])
+
+
+def test_compose_gives_containers_no_more_than_they_need() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert service["cap_drop"] == ["ALL"] and service["read_only"] is True, name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert not {"privileged", "ports", "pid", "ipc"} & set(service), name
+    assert COMPOSE["services"]["pki"]["network_mode"] == "none"
+
+
+def test_compose_names_every_host_by_its_service() -> None:
+    hosts = [a.removeprefix("--host=") for a in COMPOSE["services"]["pki"]["command"] if a.startswith("--host=")]
+    assert [h.split("=")[0] for h in hosts] == ["coordinator", *RUN.graph.agents]
+    assert all(address.split(":")[0] == name for name, address in (h.split("=") for h in hosts))
+    listen = next(a for a in COMPOSE["services"]["coordinator"]["command"] if a.startswith("--listen="))
+    assert listen.rsplit(":", 1)[1] == hosts[0].rsplit(":", 1)[1]
+
+
+@pytest.mark.parametrize("service", COMPOSE["services"])
+def test_compose_commands_exist(service: str) -> None:
+    assert unknown_options(COMPOSE["services"][service]["command"]) == []
+
+
+def test_dockerfile_copies_what_the_context_holds() -> None:
+    copied = [
+        word
+        for line in (DEPLOY / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+        if not word.startswith("--")
+    ]
+    allowed = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    assert set(copied) == allowed
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda p: p.name)
+def test_units_run_commands_that_exist_unprivileged(path: Path) -> None:
+    values = unit(path)
+    executable, *arguments = shlex.split(values["ExecStart"][0])
+    assert executable == "/opt/dpgt/bin/dpgt"
+    assert unknown_options(arguments) == []
+    for key in ("DynamicUser", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
+        assert values[key] == ["yes"], key
+    assert values["CapabilityBoundingSet"] == [""]
+    assert values["ProtectSystem"] == ["strict"]
+    assert values["UMask"] == ["0077"]
+
+
+def test_both_kinds_of_unit_are_there() -> None:
+    assert [p.name for p in UNITS] == ["dpgt-coordinator.service", "dpgt-node@.service"]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+def test_scripts_parse_and_are_executable(path: Path) -> None:
+    assert path.stat().st_mode & 0o111
+    assert "set -Eeuo pipefail" in path.read_text()
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_walk_through_refuses_what_it_does_not_know() -> None:
+    script = str(DEPLOY / "two-hosts" / "run.sh")
+    result = subprocess.run([script, "--what"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and "--what" in result.stderr
