@@ -1,0 +1,119 @@
+"""The run files that ship: they parse, may start, and are what their first line says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.theory import check_run, hard_failures, step_warnings
+from dpgt_node.config import NoiseStream, Privacy, canonical_json, demo_toml, load_run, parse_run, to_toml
+from dpgt_node.learning.oracle import constants, sample_counts
+from tests.config import test_node
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+SHIPPED = "demo paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic spanning-trees zeros"
+
+
+def load(name):
+    return load_run(ROOT / "examples" / f"{name}.toml")
+
+
+def report(name):
+    run = load(name)
+    L1, mu = constants(run)
+    return check_run(
+        run, Topology.from_config(run.graph), Schedule.from_config(run), D=sample_counts(run), L1=L1, mu=mu
+    )
+
+
+def test_the_files_are_these():
+    assert [path.stem for path in EXAMPLES] == SHIPPED.split()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_may_start_within_the_step_bounds(path):
+    run = load_run(path)
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    assert hard_failures(topology, schedule, sample_counts(run)) == ()
+    assert step_warnings(topology, schedule) == ()
+    assert parse_run(to_toml(run), "copy", Path()) == run
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_begins_with_what_it_shows_and_how_to_run_it(path):
+    comment = path.read_text().split("\nname =")[0]
+    assert comment.startswith("# ")
+    assert f"examples/{path.name} --out" in comment or (path.stem == "demo" and comment.endswith("dpgt demo"))
+
+
+def test_the_packaged_demo_is_the_example():
+    assert demo_toml() == (ROOT / "examples" / "demo.toml").read_text()
+
+
+def test_the_demo_is_the_documented_one():
+    run = load("demo")
+    assert (run.name, run.K, run.n) == ("digits", 200, 5)
+    assert (run.scheme.alpha, run.scheme.beta, run.scheme.gamma, run.scheme.p_m) == (0.1, 0.01, 0.1, 1.002)
+    assert run.scheme.samples == 55
+    assert run.noise.zeta == run.noise.eta == NoiseStream("constant", (0.1,) * 5)
+    assert run.privacy == Privacy(clip_l1=40.0, delta=1e-5)
+    assert (run.evaluate.every, run.evaluate.metrics) == (10, "study")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "m"), [("paper-s1", (0.04, 0.005, 0.05), 53), ("paper-s2", (0.1, 0.01, 0.1), 55)]
+)
+def test_the_papers_numbers(name, steps, m):
+    run = load(name)
+    schedule = Schedule.from_config(run)
+    assert run.K == 2000
+    assert [float(f"{step:.1g}") for step in (schedule.alpha, schedule.beta, schedule.gamma)] == list(steps)
+    assert schedule.m == m
+    i = np.arange(1, 6)
+    expected = 0.09 + 0.01 * i if name == "paper-s1" else 0.99959 + 1e-5 * i
+    for stream in (run.noise.zeta, run.noise.eta):
+        assert stream.kind == "exponent"
+        np.testing.assert_allclose(stream.values, expected, rtol=1e-12)
+
+
+def test_spanning_trees_are_far_from_strongly_connected():
+    run = load("spanning-trees")
+    for matrix in (run.graph.R, run.graph.C):
+        graph = nx.from_numpy_array(np.array(matrix).T, create_using=nx.DiGraph)
+        assert nx.number_strongly_connected_components(graph) == run.n
+    assert Topology.from_config(run.graph).common_roots == (0,)
+
+
+@pytest.mark.parametrize("name", ["pl-sine-s1", "pl-linear-s1", "pl-linear-s2"])
+def test_toys_that_satisfy_every_condition_of_their_theorems(name):
+    assert [row.name for row in report(name).warnings] == []
+
+
+def test_rates_promised_in_the_comments():
+    assert report("pl-sine-s1").rates.exponent == pytest.approx(0.1)
+    assert report("pl-linear-s1").rates.exponent == pytest.approx(0.1)
+    assert report("pl-linear-s2").rates.factor == pytest.approx(0.9937, abs=5e-5)
+
+
+def test_pl_sine_s2_breaks_only_assumption_5():
+    names = {row.name.split(":")[0] for row in report("pl-sine-s2").warnings}
+    assert names == {"Assumption 5", "Corollary 1(ii)"}
+
+
+def test_every_key_is_documented():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    keys = {"init_seed", "clip_l2", "C", *test_node.GOOD, "advertise", "durability", "insecure"}
+    keys |= {"ca", "cert", "key", "coordinator_id", "shard", "path"}
+    keys |= {"epsilon_max", "delta_max", "accountant", "mechanisms", "noise_min"}
+    for path in EXAMPLES:
+        for section, table in json.loads(canonical_json(load_run(path))).items():
+            keys |= {section} if not isinstance(table, dict) else set(table)
+    missing = [key for key in sorted(keys) if f"`{key}`" not in text and f"[{key}]" not in text]
+    assert missing == []
