@@ -14,8 +14,9 @@ Theory of operation.  The phases of a run, and what moves an agent from one to t
     SERVING     Dismissed                          Finish
     ENDED       nothing
 
-Replay after a crash walks the same table from the last checkpoint: a round that has a durable record skips
-READY, DRAWING and PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.
+Replay after a crash walks the same table from the last checkpoint: a round that has a durable record skips DRAWING and
+PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.  Replay waits at the barrier
+too: a restarted coordinator knows no more than what the agents registered with, and must not be overtaken.
 
 A sender starts with nothing connected.  A receiver that opens or reopens its side asks by ``PeerNeeds`` for the first
 round it lacks of each stream; the sender resends stored bytes from there and goes on live.  With the receiver's inbox
@@ -188,7 +189,7 @@ class AgentMachine:
                 self._try_mix(out)
             case Go():
                 self._go_through = max(self._go_through, event.through)
-                self._try_draw(out)
+                self._try_release(out, now_ns)
             case Advanced():
                 assert self._phase is Phase.COMPUTING
                 self._enter_round(event.state, out, now_ns)
@@ -244,20 +245,21 @@ class AgentMachine:
         self._state = state
         if state.k % self._evaluate_every == 0:
             out.append(Evaluate(state.k, state.x))
-        record = self._records.pop(state.k, None)
+        self._phase = Phase.READY
+        self._try_release(out, now_ns)
+
+    def _try_release(self, out: list[AgentEffect], now_ns: int) -> None:
+        if self._phase is not Phase.READY or self.k > self._go_through:
+            return
+        record = self._records.pop(self.k, None)
         if record is None:
-            self._phase = Phase.READY
-            self._try_draw(out)
+            assert self._state is not None and self.k > self._released, "a round is drawn once"
+            self._phase = Phase.DRAWING
+            out.append(DrawRelease(self._state))
         else:
             # Released before the crash: the stored bytes are the round's bytes, whatever happens now.
             self._own = (record.x, record.y)
             self._exchange(out, now_ns)
-
-    def _try_draw(self, out: list[AgentEffect]) -> None:
-        if self._phase is Phase.READY and self.k <= self._go_through:
-            assert self._state is not None and self.k > self._released, "a round is drawn once"
-            self._phase = Phase.DRAWING
-            out.append(DrawRelease(self._state))
 
     def _record(self, event: ReleaseReady) -> RoundRecord:
         assert self._state is not None

@@ -265,6 +265,10 @@ class CoordinatorMachine:
         """The agent's last finished round, -1 for none."""
         return self._agents[name].done
 
+    def done_limit(self, name: str) -> int:
+        """The last round the agent can be done with: the barrier, or what it registered with (its result is durable)."""
+        return max(self._go, self._agents[name].done)
+
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
         match self.phase:
@@ -288,7 +292,7 @@ class CoordinatorMachine:
         match event:
             case AgentDone():
                 agent = self._agents[event.name]
-                assert event.k <= self._go, "an agent ran past the barrier"
+                assert event.k <= self.done_limit(event.name), "an agent ran past the barrier"
                 agent.done = max(agent.done, event.k)
                 agent.durable = max(agent.durable, event.durable_through)
                 self._heard(event.name, now_ns)
@@ -336,13 +340,15 @@ class CoordinatorMachine:
         if self.phase is CoordinatorPhase.GATHERING:
             if all(a.connected for a in self._agents.values()):
                 self.phase = CoordinatorPhase.RUNNING
-                furthest = max(a.done for a in self._agents.values())
+                # An agent that came with its result only serves: it says nothing about how far the others may go.
+                furthest = max((a.done for a in self._agents.values() if a.done < self._K), default=-1)
                 self._go = min(self._K, max(self._block_end(self.k), furthest))
                 out.append(BroadcastStart(self._go))
         elif self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
             out.append(BroadcastStart(self._go))
             if self._announced >= 0:
                 out.append(Broadcast(AllDurable(self._announced)))
+            self._open(out)  # its last Done may have been lost with the stream, and everybody waits for it
         elif self._stop is not None:
             out.append(BroadcastStop(*self._stop))
 

@@ -1,0 +1,47 @@
+"""Agents and coordinators that come back: nobody waits for a message that was lost, nobody overtakes the barrier."""
+
+from __future__ import annotations
+
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent import Phase
+from tests.protocol import cases
+from tests.protocol.test_coordinator import NAMES, done, machine, running
+
+
+def test_a_done_lost_with_its_stream_is_made_good_by_the_next_registration() -> None:
+    m = running()
+    done(m, 0, ("a", "b"))
+    m.step(co.AgentGone("c"), 0)  # its Done(0) was on the way
+    effects = m.step(co.AgentJoined("c", 0, -1), 0)
+    assert effects[-1] == co.Broadcast(t.Go(1)), "everybody would wait for ever"
+
+
+def test_a_pause_outlasts_a_registration() -> None:
+    m = running()
+    m.step(co.PauseRequested(), 0)
+    done(m, 0, ("a", "b"))
+    m.step(co.AgentGone("c"), 0)
+    assert co.Broadcast(t.Go(1)) not in m.step(co.AgentJoined("c", 0, -1), 0)
+
+
+def test_an_agent_that_came_with_its_result_does_not_open_the_barrier_for_the_others() -> None:
+    m = machine(5)
+    m.step(co.AgentJoined("a", 5, 5), 0)
+    m.step(co.AgentJoined("b", 1, 1), 0)
+    assert m.step(co.AgentJoined("c", 1, 1), 0) == (co.BroadcastStart(2),)
+    m.step(co.AgentDone("a", 5, 5), 0)  # a repetition of what it registered with
+    assert co.Broadcast(t.Go(3)) in done(m, 2, ("b", "c"))
+    assert [m.done_limit(name) for name in NAMES] == [5, 3, 3]
+
+
+def test_replay_waits_at_the_barrier_of_a_restarted_coordinator() -> None:
+    recovered = t.Recovered(cases.state(0), tuple(cases.record(k) for k in range(3)))
+    m = cases.machine(last_round=9, recovered=recovered, checkpoint_every=10)
+    m.step(t.VectorReceived(1, cases.payload("X", 0)), 0)
+    m.step(t.VectorReceived(1, cases.payload("Y", 0)), 0)
+    reports = [e for e in m.step(t.Started(0), 0) if isinstance(e, t.ReportDone)]
+    assert [report.k for report in reports] == [0]
+    m.step(t.Advanced(cases.state(1)), 0)
+    assert m.phase is Phase.READY, "round 1 has a record, but the barrier is shut"
+    assert m.step(t.Go(1), 0) == () and m.phase is Phase.EXCHANGING, "nothing is drawn again"
