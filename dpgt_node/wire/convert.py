@@ -51,9 +51,6 @@ def _kind(value: int) -> m.RefusalKind:
 
 
 def _epsilon_pb(epsilon: Mapping[str, float | None]) -> coordinator_pb2.Epsilon:
-    unknown = epsilon.keys() - set(m.ACCOUNTANTS)
-    if unknown:
-        raise ValueError(f"unknown accountants {sorted(unknown)}")
     return coordinator_pb2.Epsilon(**{name: no_nan(value) for name, value in epsilon.items()})
 
 
@@ -101,8 +98,8 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
             register = pb.Register(
                 protocol_version=v.protocol_version, package_version=v.package_version, name=v.name,
                 run_sha256=v.run_sha256, run_json=v.run_json, advertise=v.advertise, samples=v.samples,
-                dimension=v.dimension, shape_sha256=v.shape_sha256, last_durable_round=v.last_durable_round, last_done_round=v.last_done_round,
-                finished=v.finished, run_id=v.run_id, instance=v.instance,
+                dimension=v.dimension, shape_sha256=v.shape_sha256, last_durable_round=v.last_durable_round,
+                last_done_round=v.last_done_round, finished=v.finished, run_id=v.run_id, instance=v.instance,
             )  # fmt: skip
             message = pb.AgentMessage(register=register)
         case m.Ready():

@@ -219,6 +219,10 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     ``credentials`` None: no TLS.  ConfigError naming ``source`` when it cannot be opened: in use, not an address of
     this machine, not permitted.
     """
+    host, _, port_text = listen.rpartition(":")
+    if not (host and port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
+        # gRPC would take the port modulo 65,536, or 443 for none
+        raise ConfigError.one(source, "listen", f"cannot listen on {listen}: not HOST:PORT")
     message = f"cannot listen on {listen}: the port is in use or the address is not this machine's"
     try:
         port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
