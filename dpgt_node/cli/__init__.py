@@ -16,7 +16,8 @@ from typing import Any
 # the daemons and the simulator the same bits.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every orderly goodbye of a peer is a line of its C++ core
+# Its C++ core says on standard error what is one clear message of ours already: a port in use, a goodbye of a peer.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click  # noqa: E402  # after the environment is set
 
@@ -78,7 +79,9 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, params=[_log_level()], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dpgt")
 def dpgt() -> None:
-    """Differentially private gradient tracking over directed graphs: real agents, one model, no data leaves its host."""
+    """Differentially private gradient tracking over directed graphs: real agents, one model, no data leaves its
+    host.
+    """
 
 
 def run(arguments: Sequence[str]) -> int:

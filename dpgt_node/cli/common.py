@@ -11,20 +11,25 @@ from typing import Any, TypeVar
 
 import click
 
-from dpgt_node.config import RunConfig
+from dpgt_node.config import RunConfig, parse_address
 from dpgt_node.errors import ConfigError, Problem
 
 T = TypeVar("T")
 
 run_argument = click.argument("run_file", metavar="RUN.toml", type=click.Path(path_type=Path))
 out_option = click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for everything the run writes."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for everything the run writes.",
 )
 test_keystream_option = click.option(
     "--test-keystream", metavar="HEX", help="Derive all noise from HEX: no privacy at all, for tests; study runs only."
 )
 die_with_parent_option = click.option("--die-with-parent", type=int, hidden=True)
-format_option = click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+format_option = click.option(
+    "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 
 
 def daemon_logging(context: click.Context) -> None:
@@ -37,6 +42,21 @@ def data_root() -> Path | None:
     """``DPGT_DATA``, None for the default cache folder."""
     value = os.environ.get("DPGT_DATA")
     return Path(value) if value else None
+
+
+def load_local_run(path: Path) -> RunConfig:
+    """The run at ``path`` with absolute data paths: what launch and simulate copy into the output folder."""
+    from dpgt_node.config import load_run, parse_run, to_toml
+
+    return parse_run(to_toml(load_run(path), absolute_paths=True), str(path), path.absolute().parent)
+
+
+def check_address(text: str, option: str) -> None:
+    """ConfigError naming ``option`` unless ``text`` is HOST:PORT."""
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise ConfigError.one("command line", option, str(error)) from error
 
 
 def check_keystream(run: RunConfig, keystream: str | None) -> None:

@@ -22,23 +22,28 @@ TIMEOUT_S = 5.0
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--insecure", is_flag=True, help="The coordinator has no TLS."),
-        click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem."),
+        click.option(
+            "--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem."
+        ),
         click.option("--coordinator", "address", metavar="HOST:PORT", help="Where it listens."),
-        click.option("--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="The run's output folder."),
+        click.option(
+            "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="The run's output folder."
+        ),
     ):
         function = option(function)
     return function
 
 
 def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address:
-    from dpgt_node.config import parse_address
     from dpgt_node.runtime.outdir import ADDRESS_FILE, Address, read_address
 
     if (run_dir is None) == (address is None):
         raise ConfigError.one("command line", "--run", "give exactly one of --run DIR and --coordinator HOST:PORT")
     if run_dir is not None:
         if tls_folder is not None or insecure:
-            raise ConfigError.one("command line", "--run", "already says how to connect; leave --tls and --insecure out")
+            raise ConfigError.one(
+                "command line", "--run", "already says how to connect; leave --tls and --insecure out"
+            )
         found = read_address(run_dir)
         if found is None:
             raise ConfigError.one("command line", "--run", f"no coordinator ever ran in {run_dir} (no {ADDRESS_FILE})")
@@ -46,7 +51,7 @@ def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None,
     assert address is not None
     if insecure == (tls_folder is not None):
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
-    parse_address(address)
+    common.check_address(address, "--coordinator")
     return Address(address, tls_folder, 0)
 
 

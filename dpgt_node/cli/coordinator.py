@@ -34,9 +34,9 @@ def coordinator(
     die_with_parent: int | None,
 ) -> ExitCode:
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
-    from dpgt_node.config import load_run, parse_address
+    from dpgt_node.config import load_run
     from dpgt_node.report.html import build_report
-    from dpgt_node.runtime import outdir, process
+    from dpgt_node.runtime import process
 
     common.daemon_logging(context)
     if die_with_parent is not None:
@@ -45,10 +45,9 @@ def coordinator(
     run = load_run(run_file)
     if insecure == (tls_folder is not None):
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
-    parse_address(listen)
+    common.check_address(listen, "--listen")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), warn=False)
-    claimed = outdir.prepare(out, run, source="command line")
 
     from dpgt_node.runtime.serve_coordinator import serve
 
@@ -58,7 +57,7 @@ def coordinator(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         keystream = "test" if test_keystream is not None else None
-        outcome = await serve(run, claimed, listen, tls_folder, keystream=keystream, stop=stop)
+        outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
         if outcome.summary is not None:
             path = await asyncio.to_thread(build_report, out)
             logging.getLogger(__name__).info("report: %s", path)

@@ -41,9 +41,9 @@ def launch(
     test_keystream: str | None,
 ) -> ExitCode:
     """Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent."""
-    from dpgt_node.config import load_run, with_overrides
+    from dpgt_node.config import with_overrides
 
-    run = load_run(run_file)
+    run = common.load_local_run(run_file)
     if insecure:
         run = with_overrides(run, channel="plain")
     return launch_run(context, run, str(run_file), out, durability, test_keystream)
@@ -68,9 +68,11 @@ def launch_run(
     common.check_startable(run, source, sample_counts(run))
     lock = launcher.claim(out)
     with lock:
-        claimed = outdir.prepare(out, run, source="command line")
         keystream = "test" if test_keystream is not None else None
-        console.print(f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False)
+        claimed = outdir.prepare(out, run, source="command line", keystream=keystream)
+        console.print(
+            f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False
+        )
 
         async def main() -> launcher.Ended:
             with LiveView(run, console, keystream=keystream) as view:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def node(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, daemon.interrupt)
-        return await daemon.serve()
+        try:
+            return await daemon.serve()
+        finally:
+            logging.getLogger(__name__).info("peak resident memory %.0f MiB", process.peak_rss_mib())
 
     return common.run_async(main())

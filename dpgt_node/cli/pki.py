@@ -41,7 +41,10 @@ def pki() -> None:
 @pki.command()
 @common.run_argument
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="New folder for the start-up folders."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="New folder for the start-up folders.",
 )
 @click.option(
     "--host",
@@ -50,7 +53,9 @@ def pki() -> None:
     metavar="NAME=ADDR[:PORT]",
     help=f"Where NAME (an agent, or {COORDINATOR}) is reached; ports default to {AGENT_PORT} and {COORDINATOR_PORT}.",
 )
-@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of the certificates.")
+@click.option(
+    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of the certificates."
+)
 def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCode:
     """Make one start-up folder a host: certificate, key (0600), CA, NODE.toml, run.toml.
 
@@ -87,9 +92,13 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCo
             shard=run.graph.agents.index(name) + 1,
         )
         write_atomically(folder / "NODE.toml", node_to_toml(node))
-    click.echo(f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:")
+    click.echo(
+        f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:"
+    )
     listen = format_address(at.address if at.is_ip else "0.0.0.0", at.port)
-    click.echo(f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results")
+    click.echo(
+        f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results"
+    )
     click.echo("  dpgt node --config AGENT/NODE.toml")
     return ExitCode.DONE
 
@@ -117,8 +126,8 @@ def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Ho
         else:
             try:
                 host, port = parse_address(address if _has_port(address) else f"{address}:{default}")
-            except ConfigError as error:
-                problem(f"{text!r}: {error.problems[0].message}")
+            except ValueError as error:
+                problem(str(error))
                 continue
             if is_wildcard(host) or port == 0:
                 problem(f"{text!r}: others must be able to reach this address and port")

@@ -15,8 +15,8 @@ Theory of operation.  The phases of a run, and what moves an agent from one to t
     ENDED       nothing
 
 Replay after a crash walks the same table from the last checkpoint: a round that has a durable record skips DRAWING and
-PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.  Replay waits at the barrier
-too: a restarted coordinator knows no more than what the agents registered with, and must not be overtaken.
+PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.  Replay waits at the
+barrier too: a restarted coordinator knows no more than what the agents registered with, and must not be overtaken.
 
 A sender starts with nothing connected.  A receiver that opens or reopens its side asks by ``PeerNeeds`` for the first
 round it lacks of each stream; the sender resends stored bytes from there and goes on live.  With the receiver's inbox
@@ -87,10 +87,12 @@ class Phase(Enum):
 class AgentMachine:
     """Algorithm 1 at one agent, driven by events.
 
-    ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W divides k.
-    ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).  ``stall_ns``: after how long a round
-    without its inputs is reported.  ``recovered``: what the state directory holds of this run.  ``finished``: x_{i,K+1},
-    already durable; the agent only serves its payloads until it is dismissed.
+    ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W
+    divides k.
+    ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).
+    ``stall_ns``: after how long a round without its inputs is reported.  ``recovered``: what the state directory
+    holds of this run.  ``finished``: x_{i,K+1}, already durable; the agent only serves its payloads until it is
+    dismissed.
     """
 
     def __init__(
@@ -121,7 +123,10 @@ class AgentMachine:
             self._released = self._durable_through = last_round
         start = self.k if finished is None else last_round + 1
         self._inbox = Inbox(
-            {"X": [j for j, _ in params.in_R], "Y": [j for j, _ in params.in_C]}, own=params.index, low=start, width=run_ahead
+            {"X": [j for j, _ in params.in_R], "Y": [j for j, _ in params.in_C]},
+            own=params.index,
+            low=start,
+            width=run_ahead,
         )
         self._own: tuple[Payload, Payload] | None = None
         self._connected: set[int] = set()

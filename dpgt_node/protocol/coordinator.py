@@ -41,7 +41,9 @@ class CoordinatorPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final exists."""
+    """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final
+    exists.
+    """
 
     name: str
     done: int
@@ -199,10 +201,11 @@ class _Agent:
 class CoordinatorMachine:
     """Barrier and life of a run.
 
-    ``agents``: names in row order.  ``last_round`` K.  ``liveness_ns``: without a sign of life for this long an agent counts as
-    lost; then ``on_agent_loss`` decides.  ``register_timeout_ns`` bounds the wait for the last agent, ``grace_ns`` the wait for
-    agents to leave after Stop.  ``announce_every``: AllDurable comes once in so many rounds (small payloads are cheaper to keep for
-    a while than to announce).  No wait is silent: each names who is missing.
+    ``agents``: names in row order.  ``last_round`` K.  ``liveness_ns``: without a sign of life for this long an
+    agent counts as lost; then ``on_agent_loss`` decides.  ``register_timeout_ns`` bounds the wait for the last
+    agent, ``grace_ns`` the wait for agents to leave after Stop.  ``announce_every``: AllDurable comes once in so
+    many rounds (small payloads are cheaper to keep for a while than to announce).  No wait is silent: each names
+    who is missing.
     """
 
     def __init__(
@@ -266,7 +269,9 @@ class CoordinatorMachine:
         return self._agents[name].done
 
     def done_limit(self, name: str) -> int:
-        """The last round the agent can be done with: the barrier, or what it registered with (its result is durable)."""
+        """The last round the agent can be done with: the barrier, or what it registered with (its result is
+        durable).
+        """
         return max(self._go, self._agents[name].done)
 
     def next_deadline_ns(self) -> int | None:

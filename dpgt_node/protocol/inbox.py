@@ -10,9 +10,9 @@ from dpgt_node.protocol.types import F64, STREAMS, Payload, Stream
 class Inbox:
     """Rounds ``low``..``high`` of every in-edge; ``high = low + width``.
 
-    ``senders``: in-neighbours by stream, the agent itself included where it has a self-loop.  ``own``: the agent's index.
-    An exact copy of what was received is dropped; another vector for the same (sender, round, stream) breaks an invariant that
-    the gate in ``wire`` guards (it compares hashes), so here it is an assertion.
+    ``senders``: in-neighbours by stream, the agent itself included where it has a self-loop.  ``own``: the agent's
+    index. An exact copy of what was received is dropped; another vector for the same (sender, round, stream) breaks
+    an invariant that the gate in ``wire`` guards (it compares hashes), so here it is an assertion.
     """
 
     def __init__(self, senders: Mapping[Stream, Sequence[int]], own: int, low: int, width: int) -> None:

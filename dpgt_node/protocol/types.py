@@ -53,8 +53,9 @@ class Payload:
 class LedgerRow:
     """One charged release: appended before a byte leaves, never changed.
 
-    ``scale``: noise scale sigma (0 when the noise is off).  ``sensitivity``: the L1 shift Lemma 4 charges for this release
-    (None where no C is known).  ``cost``: cumulative epsilon by accountant name after this row (float("inf") allowed).
+    ``scale``: noise scale sigma (0 when the noise is off).  ``sensitivity``: the L1 shift Lemma 4 charges for this
+    release (None where no C is known).  ``cost``: cumulative epsilon by accountant name after this row
+    (float("inf") allowed).
     """
 
     k: int

@@ -1,7 +1,7 @@
 """Turns what agents report into the outputs of a run: metrics.csv, TensorBoard events, summary.json.
 
-Used by the coordinator daemon and by the simulator, so both write the same files.  Epsilons come from the schedule alone (every
-accountant here needs only public numbers), so nothing about a private state has to travel for them.
+Used by the coordinator daemon and by the simulator, so both write the same files.  Epsilons come from the schedule
+alone (every accountant here needs only public numbers), so nothing about a private state has to travel for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AgentResult:
 class RunRecorder:
     """Collects a run's reports under ``out_dir``.
 
-    ``samples[i]``: D_i, None for a toy.  ``resumed``: rows of metrics.csv that an earlier start wrote stay.
+    ``samples[i]``: D_i, None for a toy.  Rows of metrics.csv that an earlier start of the run wrote stay, once.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class RunRecorder:
         self._accounts = {
             name: AgentAccount(run, topology, schedule, i, samples[i]) for i, name in enumerate(self._names)
         }
+        self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
         self._store = MetricsStore(out_dir)
         self._events = TensorBoardWriter(out_dir)
         self._rows: dict[int, _Row] = {}
@@ -114,13 +115,11 @@ class RunRecorder:
         """An agent's last report."""
         self._results[name] = result
 
-    def close(
-        self, run_id: str, status: str, rounds: int, seconds: float, finals: Mapping[str, F64] | None
-    ) -> Summary:
+    def close(self, run_id: str, status: str, rounds: int, seconds: float, finals: Mapping[str, F64] | None) -> Summary:
         """Write what is left of metrics.csv and summary.json.
 
-        ``rounds``: rounds that every agent finished (K+1 of a whole run).  ``finals``: x_{i,K+1} by name where this machine
-        may have them (study runs), for the last consensus error.
+        ``rounds``: rounds that every agent finished (K+1 of a whole run).  ``finals``: x_{i,K+1} by name where this
+        machine may have them (study runs), for the last consensus error.
         """
         if finals is not None and len(finals) == len(self._names):
             self.consensus = consensus_error([finals[name] for name in self._names])
@@ -177,7 +176,7 @@ class RunRecorder:
             error = self.consensus if not self._wants_states else None
         rows = []
         for name in self._names:
-            if name not in row.metrics:
+            if name not in row.metrics or (name, k) in self._kept:
                 continue
             m = row.metrics[name]
             costs = self.epsilon(name, k - 1)

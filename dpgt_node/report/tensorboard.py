@@ -28,6 +28,12 @@ TAGS: dict[str, str] = {
 }
 
 
+def preload() -> None:
+    """Import what the first :meth:`TensorBoardWriter.append` needs (half a second), to have it done before."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: F401
+    from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: F401
+
+
 class TensorBoardWriter:
     """Scalars of :class:`MetricsRow` as event files ``OUT/tb/AGENT/events.out.tfevents.*``; step is k.
 

@@ -56,7 +56,11 @@ def refuse(
     if register.run_json != run_json:
         lines = diff_runs(run_json, register.run_json)
         shown = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
-        return Refusal("run-hash", f"the run file of {name} differs (here = the coordinator, there = {name}): {shown}", ends_run=True)
+        return Refusal(
+            "run-hash",
+            f"the run file of {name} differs (here = the coordinator, there = {name}): {shown}",
+            ends_run=True,
+        )
     for other in others:
         if register.dimension != other.dimension or register.shape_sha256 != other.shape_sha256:
             return Refusal(

@@ -9,7 +9,14 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from dpgt_node.runtime import tls
+from dpgt_node.runtime.tls import (
+    CA_FILE,
+    CERT_FILE,
+    KEY_FILE,
+    channel_credentials,
+    server_credentials,
+    target_name_override,
+)
 from dpgt_node.wire import services
 
 
@@ -26,7 +33,7 @@ class Security:
         """The three PEM files of a start-up folder, or no TLS for None."""
         if folder is None:
             return cls()
-        return cls(folder / tls.CA_FILE, folder / tls.CERT_FILE, folder / tls.KEY_FILE)
+        return cls(folder / CA_FILE, folder / CERT_FILE, folder / KEY_FILE)
 
     @property
     def secure(self) -> bool:
@@ -37,14 +44,14 @@ class Security:
         """Demands and verifies a client certificate; None without TLS."""
         if self.ca is None or self.cert is None or self.key is None:
             return None
-        return tls.server_credentials(self.ca, self.cert, self.key)
+        return server_credentials(self.ca, self.cert, self.key)
 
     def opener(self, identity: str) -> Callable[[str], grpc.aio.Channel]:
         """Opens channels whose other end must prove to be ``identity``, whatever address it is dialled by."""
         if self.ca is None or self.cert is None or self.key is None:
             return lambda address: grpc.aio.insecure_channel(address, options=services.CHANNEL_OPTIONS)
-        credentials = tls.channel_credentials(self.ca, self.cert, self.key)
-        options = (*services.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", tls.target_name_override(identity)))
+        credentials = channel_credentials(self.ca, self.cert, self.key)
+        options = (*services.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", target_name_override(identity)))
         return lambda address: grpc.aio.secure_channel(address, credentials, options=options)
 
 

@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc.aio
 import numpy as np
 
 from dpgt_node import __version__
@@ -20,13 +19,13 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.types import AllDurable, Go, Payload, Tick
+from dpgt_node.report.files import save_npy
 from dpgt_node.report.recorder import AgentResult, RunRecorder
 from dpgt_node.report.summary import Summary
 from dpgt_node.runtime import admission
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
 from dpgt_node.runtime.outdir import OutDir
-from dpgt_node.report.files import save_npy
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Gate, Reassembler
@@ -36,7 +35,9 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 2.0
 RATE_WINDOW_S = 5.0
 ANNOUNCE_ROUNDS = 64
-"""Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost more."""
+"""Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost
+more.
+"""
 
 Stream = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
 
@@ -108,6 +109,7 @@ class Coordinator:
             match effect:
                 case co.Broadcast(Go(through)):
                     self._broadcast(m.GoMessage(through))
+                    self._note_progress()
                 case co.Broadcast(AllDurable(through)):
                     self._broadcast(m.AllDurableMessage(through))
                 case co.BroadcastStart(go_through):
@@ -123,7 +125,6 @@ class Coordinator:
                     log.warning("%s", message)
                 case co.Conclude():
                     self._end(effect)
-        self._note_progress()
         self._arm()
 
     def _broadcast(self, message: m.CoordinatorMessage) -> None:
@@ -164,16 +165,16 @@ class Coordinator:
             self.done.set_result(Outcome(conclude, summary))
 
     def _arm(self) -> None:
-        deadline = self.machine.next_deadline_ns()
-        loop = asyncio.get_running_loop()
-        if deadline is None or (self._timer is not None and loop.time() < self._timer.when() and not self._stopping()):
+        # Deadlines only move away while a run goes on, so a pending timer is early at worst; a stop has a nearer one.
+        if self._timer is not None and self.machine.phase is not co.CoordinatorPhase.STOPPING:
             return
-        if self._timer:
+        deadline = self.machine.next_deadline_ns()
+        if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_later(max(0.0, (deadline - time.monotonic_ns()) / 1e9), self._tick)
-
-    def _stopping(self) -> bool:
-        return self.machine.phase is co.CoordinatorPhase.STOPPING
+            self._timer = None
+        if deadline is not None:
+            delay_s = max(0.0, (deadline - time.monotonic_ns()) / 1e9)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -218,6 +219,8 @@ class Coordinator:
             if refused.ends_run:
                 self.feed(co.AgentRefused(name, refused.reason))
             return
+        if max(register.last_done_round, register.last_durable_round) > self._run.K:
+            raise PeerError(f"{name} registers with rounds beyond the last, {self._run.K}", grpc_status="OUT_OF_RANGE")
         member = self._admit(name, register, stream)
         writer = asyncio.ensure_future(self._write(member, stream))
         try:
@@ -275,8 +278,10 @@ class Coordinator:
             member.seen_s = time.monotonic()
             match message:
                 case m.Done(k, durable_through):
-                    if k > self.machine.go_through or durable_through > k:
-                        raise PeerError(f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE")
+                    if k > self.machine.done_limit(name) or durable_through > k:
+                        raise PeerError(
+                            f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE"
+                        )
                     self.feed(co.AgentDone(name, k, durable_through))
                     self._local_row(name, k + 1)
                 case m.Heartbeat():
@@ -311,8 +316,7 @@ class Coordinator:
             self._recorder.evaluated(name, k, None, self._wall_s())
 
     async def _finished(self, name: str, member: _Member, report: m.FinishedReport) -> None:
-        assert self._recorder is not None
-        if report.status != "finished":
+        if self._recorder is None or report.status != "finished" or self.machine.done(name) < self._run.K:
             raise PeerError(f"{name} reports a result of an unfinished run", grpc_status="INVALID_ARGUMENT")
         if self._study:
             if self._uploads.get(name) != self._run.K + 1:
@@ -411,7 +415,9 @@ class Coordinator:
             rounds_per_second=self._rate(),
             agents=tuple(agents),
             consensus_error=recorder.consensus if recorder and self._study else None,
-            reason=self._conclude.reason[:1000] if self._conclude else (f"waiting for {waiting}"[:1000] if waiting else ""),
+            reason=self._conclude.reason[:1000]
+            if self._conclude
+            else (f"waiting for {waiting}"[:1000] if waiting else ""),
         )
 
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:

@@ -1,7 +1,8 @@
 """Carries out an agent's effects: the only place where an agent's machine meets threads, disks and sockets.
 
-``feed`` steps the machine and interprets its effects in order.  Work on more than 64 kB, and every commit that waits for a
-disk, runs in a thread and comes back as an event; the rest runs inline, so a small round costs no thread switch.
+``feed`` steps the machine and interprets its effects in order.  Work on more than 64 kB, and every commit that
+waits for a disk, runs in a thread and comes back as an event; the rest runs inline, so a small round costs no
+thread switch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Upward(Protocol):
 class AgentDriver:
     """One agent's machine in a daemon.
 
-    ``outcome`` resolves with the machine's ``Finish``, or raises what broke a step (a full disk, a diverged run, a bug).
+    ``outcome`` resolves with the machine's ``Finish``, or raises what broke a step (a full disk, a diverged run, a
+    bug).
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class AgentDriver:
                 self._do("work", self._inline, lambda: self._work.advance(effect))
             case DrawRelease():
                 self._do("work", self._inline, lambda: self._work.release(effect))
-            case Persist(record):
+            case Persist():
                 self._do("store", self._commit_inline, lambda: self._commit(effect))
             case Evaluate():
                 self._do("evaluate", self._inline, lambda: self._evaluate(effect))

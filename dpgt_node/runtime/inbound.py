@@ -17,7 +17,9 @@ from dpgt_node.wire.messages import ExchangeReply, Received, Resume
 log = logging.getLogger(__name__)
 
 ACK_ROUNDS = 64
-"""Small vectors are acknowledged once in so many rounds: an acknowledgement a round would cost as much as the vector."""
+"""Small vectors are acknowledged once in so many rounds: an acknowledgement a round would cost as much as the
+vector.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Inbound:
             streams=self._streams[sender],
             dtype=session.dtype,
             dimension=session.dimension,
-            # Vectors from beyond the inbox window are not refused but left waiting below: flow control holds the sender.
+            # Vectors from beyond the inbox window are not refused but left waiting below: flow control holds the
+            # sender.
             window=lambda which: (first[which], session.last_round),
         )
         reassembler = Reassembler(gate)

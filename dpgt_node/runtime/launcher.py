@@ -1,7 +1,7 @@
 """A whole run on this machine's loopback: one coordinator process, n node processes, fresh certificates.
 
-Children live in sessions of their own, so a Ctrl-C in the terminal reaches only the launcher, which then stops the run in
-order; and each child dies with the launcher, however that ends.
+Children live in sessions of their own, so a Ctrl-C in the terminal reaches only the launcher, which then stops the
+run in order; and each child dies with the launcher, however that ends.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
+
+import grpc.aio
 
 from dpgt_node.config import NodeConfig, NodeTls, RunConfig, node_to_toml
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
@@ -217,15 +219,16 @@ class Launcher:
             return Ended(ExitCode.BUG, "the coordinator did not end")
         return self._verdict(self._coordinator)
 
-    async def _poll(self, channel: object) -> None:
+    async def _poll(self, channel: grpc.aio.Channel) -> None:
         if self._on_status is None:
             return
         with contextlib.suppress(PeerError):
-            self._on_status(await services.status(channel, timeout_s=2.0))  # type: ignore[arg-type]
+            self._on_status(await services.status(channel, timeout_s=2.0))
 
-    async def _ask_stop(self, channel: object, reason: str) -> None:
+    async def _ask_stop(self, channel: grpc.aio.Channel, reason: str) -> None:
         with contextlib.suppress(PeerError):
-            await services.control(channel, m.ControlRequest("stop", reason[:1000]), timeout_s=3.0)  # type: ignore[arg-type]
+            await services.control(channel, m.ControlRequest("stop", reason[:1000]), timeout_s=3.0)  # type:
+            ignore[arg - type]
 
     def _verdict(self, child: _Child) -> Ended:
         code = child.exited.result() if child.exited.done() else None
@@ -238,7 +241,9 @@ class Launcher:
             number = signal.Signals(-code).name
             return Ended(ExitCode.PEER_LOST, f"{child.name} was lost: killed by {number} (log: {child.log_path})")
         try:
-            return Ended(ExitCode(code), self._said(child, line) or f"{child.name} exited {code} (log: {child.log_path})")
+            return Ended(
+                ExitCode(code), self._said(child, line) or f"{child.name} exited {code} (log: {child.log_path})"
+            )
         except ValueError:
             return Ended(ExitCode.BUG, f"{child.name} exited {code} (log: {child.log_path})")
 
@@ -290,8 +295,11 @@ def claim(out: Path) -> IO[bytes]:
     """Lock ``out`` for this process.  ConfigError when another launch or simulate works there."""
     import fcntl
 
-    out.mkdir(parents=True, exist_ok=True)
-    handle = (out.parent / f".{out.name}.lock").open("wb")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = (out.parent / f".{out.name}.lock").open("wb")
+    except OSError as error:
+        raise ConfigError.one("command line", "--out", f"{out} cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -32,8 +32,8 @@ class _Stored:
 class Link:
     """Sends to ``peer`` (0-based index ``index``) what the machine queues, in order.
 
-    ``read(k)`` gives the stored payloads of round k.  The queue is bounded by the barrier: the machine queues one entry a
-    round, and only while the peer is connected.
+    ``read(k)`` gives the stored payloads of round k.  The queue is bounded by the barrier: the machine queues one
+    entry a round, and only while the peer is connected.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class Link:
 
     async def _pump(self, call: Call) -> None:
         """Write and read until the stream ends or the peer's address changes."""
-        tasks = [asyncio.ensure_future(job) for job in (self._read_replies(call), self._write(call), self._moved.wait())]
+        tasks = [
+            asyncio.ensure_future(job) for job in (self._read_replies(call), self._write(call), self._moved.wait())
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -1,4 +1,6 @@
-"""One agent daemon: serves its in-neighbours, dials its out-neighbours, follows the coordinator, and ends with the run."""
+"""One agent daemon: serves its in-neighbours, dials its out-neighbours, follows the coordinator, and ends with the
+run.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class NodeSetup:
 
 
 class Node:
-    """Runs one agent through one run.  ``serve`` returns the exit code; errors of the operator and of peers are raised."""
+    """Runs one agent through one run.  ``serve`` returns the exit code; errors of the operator and of peers are
+    raised.
+    """
 
     def __init__(self, setup: NodeSetup) -> None:
         self._setup = setup
@@ -97,7 +101,7 @@ class Node:
         self._instance = os.urandom(16)
         self._sha256 = run_sha256(setup.run)
         self._json = canonical_json(setup.run)
-        self._run_id: bytes | None = self._store.find_unfinished(self._sha256)
+        self._run_id: bytes | None = self._store.find_run(self._sha256)
         self._advertise = ""
         self._driver: AgentDriver | None = None
         self._links: dict[int, Link] = {}
@@ -231,6 +235,8 @@ class Node:
             return self._driver.machine.done_through, self._driver.machine.durable_through
         if self._run_id is None:
             return -1, -1
+        if self._store.is_finished(self._run_id):
+            return self._run.K, self._run.K
         recovered = self._store.recover(self._run_id)
         k = recovered.checkpoint.k if recovered else 0
         return k - 1, k - 1
@@ -329,9 +335,7 @@ class Node:
         else:
             self._local_metrics = MetricsStore(setup.config.state_dir)
             log.info("metrics stay on this host: %s", self._local_metrics.path)
-        self._inbound.begin(
-            Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K)
-        )
+        self._inbound.begin(Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K))
 
     def _start(self, peers: dict[str, str], go_through: int) -> None:
         driver = self._need_driver()
@@ -435,4 +439,3 @@ async def say_refusal(setup_name: str, coordinator: str, security: Security, coo
                 await call.write(m.Refusal("data", reason[:1000]))
                 await call.done_writing()
                 await call.read()
-

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from dpgt_node.config import RunConfig, run_sha256, to_toml
 from dpgt_node.errors import ConfigError
@@ -25,8 +27,12 @@ class OutDir:
     resumed: bool
 
 
-def prepare(path: Path, run: RunConfig, *, source: str) -> OutDir:
-    """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else."""
+def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None) -> OutDir:
+    """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else.
+
+    ``keystream``: "test" or None.  It stays what it was at the first start: a run that was ever drawn from the test
+    keystream must not end as one that looks private.
+    """
     digest = run_sha256(run)
     identity = path / IDENTITY_FILE
     try:
@@ -35,13 +41,15 @@ def prepare(path: Path, run: RunConfig, *, source: str) -> OutDir:
             run_id = os.urandom(16)
             path.mkdir(parents=True, exist_ok=True)
             # The id must be durable before anybody registers: a second id would be a second set of releases.
-            write_atomically(identity, json.dumps({"run_id": run_id.hex(), "run_sha256": digest}) + "\n")
-            write_atomically(path / RUN_FILE, to_toml(run, absolute_paths=True))
+            document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream}
+            write_atomically(identity, json.dumps(document) + "\n")
+            write_atomically(path / RUN_FILE, to_toml(run))
             return OutDir(path, run_id, resumed=False)
         if IDENTITY_FILE not in entries:
             raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
         held = json.loads(identity.read_text(encoding="utf-8"))
         run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
+        held_keystream = held["keystream"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
     if held_digest != digest:
@@ -49,7 +57,23 @@ def prepare(path: Path, run: RunConfig, *, source: str) -> OutDir:
         raise ConfigError.one(source, "--out", message)
     if SUMMARY_FILE in entries and (summary := load_summary(path)) is not None and summary.status == "finished":
         raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
+    if held_keystream != keystream:
+        message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"
+        raise ConfigError.one(source, "--test-keystream", message)
     return OutDir(path, run_id, resumed=True)
+
+
+def hold(path: Path, *, source: str) -> IO[bytes]:
+    """Keep other coordinators out of a prepared ``path`` while the returned file is open; ConfigError when one is
+    there.
+    """
+    handle = (path / IDENTITY_FILE).open("rb")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise ConfigError.one(source, "--out", f"{path} is in use by another coordinator") from error
+    return handle
 
 
 def write_address(path: Path, address: str, tls: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -27,6 +28,12 @@ def tune_malloc() -> None:
         return
     if mallopt(_M_MMAP_THRESHOLD, 32 << 20) != 1 or mallopt(_M_TRIM_THRESHOLD, 2**31 - 1) != 1:
         log.debug("mallopt refused the settings")
+
+
+def peak_rss_mib() -> float:
+    """Largest resident set this process ever had, MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20) if sys.platform == "darwin" else peak / 1024
 
 
 def die_with_parent(parent: int) -> None:

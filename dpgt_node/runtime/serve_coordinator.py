@@ -11,9 +11,10 @@ import grpc.aio
 
 from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
 from dpgt_node.protocol.coordinator import StopRun
+from dpgt_node.report.tensorboard import preload
 from dpgt_node.runtime.channels import Security
 from dpgt_node.runtime.coordinator import Coordinator, Outcome
-from dpgt_node.runtime.outdir import OutDir, write_address
+from dpgt_node.runtime.outdir import OutDir, hold, prepare, write_address
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ FAREWELL_S = 1.0
 
 async def serve(
     run: RunConfig,
-    out: OutDir,
+    out: Path,
     listen: str,
     tls_folder: Path | None,
     *,
@@ -33,15 +34,33 @@ async def serve(
 ) -> Outcome:
     """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
     security = Security.from_folder(tls_folder)
-    coordinator = Coordinator(run, out, keystream=keystream)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator),))
     host, _ = parse_address(listen)
     port = services.bind(server, listen, security.server_credentials(), "command line")
+    # Only now: a refused start leaves no half-made output folder.
+    claimed = prepare(out, run, source="command line", keystream=keystream)
+    with hold(claimed.path, source="command line"):
+        return await _serve(server, run, claimed, format_address(host, port), tls_folder, keystream, stop)
+
+
+async def _serve(
+    server: grpc.aio.Server,
+    run: RunConfig,
+    out: OutDir,
+    address: str,
+    tls_folder: Path | None,
+    keystream: str | None,
+    stop: asyncio.Event,
+) -> Outcome:
+    coordinator = Coordinator(run, out, keystream=keystream)
+    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator),))
     await server.start()
+    host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
     write_address(out.path, format_address(reachable, port), tls_folder)
-    log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, format_address(host, port))
+    # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
+    warm = asyncio.ensure_future(asyncio.to_thread(preload))
+    log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, address)
     asked = asyncio.ensure_future(stop.wait())
     try:
         ends: list[asyncio.Future[Any]] = [asked, coordinator.done]
@@ -53,4 +72,5 @@ async def serve(
         return outcome
     finally:
         asked.cancel()
+        await warm
         await server.stop(grace=0.2)

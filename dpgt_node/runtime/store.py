@@ -192,9 +192,9 @@ class Store:
             rows = self._db.execute(query).fetchall()
         return tuple(RunInfo(i, sha, name, bool(done), -1 if k is None else k) for i, sha, name, done, k in rows)
 
-    def find_unfinished(self, run_sha256: str) -> bytes | None:
-        """The newest run of this run file that has not finished."""
-        found = [run.run_id for run in self.runs() if run.run_sha256 == run_sha256 and not run.finished]
+    def find_run(self, run_sha256: str) -> bytes | None:
+        """The newest run of this run file, finished or not: others may still have to finish it."""
+        found = [run.run_id for run in self.runs() if run.run_sha256 == run_sha256]
         return found[-1] if found else None
 
     def is_finished(self, run_id: bytes) -> bool:

@@ -1,4 +1,6 @@
-"""An agent's stream to the coordinator: registration, the barrier's messages, heartbeats, and coming back after a break."""
+"""An agent's stream to the coordinator: registration, the barrier's messages, heartbeats, and coming back after a
+break.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", 
 class Uplink:
     """Join, kept open.
 
-    ``register()`` is called for each attempt and says what the agent holds then.  ``received`` gets every message but heartbeats.
+    ``register()`` is called for each attempt and says what the agent holds then.  ``received`` gets every message
+    but heartbeats.
     ``patience_s``: how long the coordinator may be out of reach before :class:`PeerError` (never registered) or
     :class:`PeerLost` (it was there before).
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from dpgt_node.wire import messages as m
@@ -185,12 +186,18 @@ def decode_agent_message(data: bytes) -> m.AgentMessage:
 # --- coordinator to agent -----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4)
+def _go(through: int) -> bytes:
+    """Every agent gets the same bytes, every round."""
+    return coordinator_pb2.CoordinatorMessage(go=coordinator_pb2.Go(through=through)).SerializeToString()
+
+
 def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
     """Bytes of one message of the coordinator on Join."""
     pb = coordinator_pb2
     match v:
         case m.GoMessage():
-            return pb.CoordinatorMessage(go=pb.Go(through=v.through)).SerializeToString()
+            return _go(v.through)
         case m.AllDurableMessage():
             message = pb.CoordinatorMessage(all_durable=pb.AllDurable(through=v.through))
         case m.Heartbeat():

@@ -94,7 +94,10 @@ def test_an_edge_carries_only_its_streams() -> None:
     m.step(t.Advanced(cases.state(0)), 0)
     m.step(cases.release(0), 0)
     sends = m.step(t.Persisted(0), 0)
-    assert [(s.peer, [p.stream for p in s.payloads]) for s in sends if isinstance(s, t.Send)] == [(1, ["X"]), (2, ["Y"])]
+    assert [(s.peer, [p.stream for p in s.payloads]) for s in sends if isinstance(s, t.Send)] == [
+        (1, ["X"]),
+        (2, ["Y"]),
+    ]
 
 
 def test_a_peer_that_comes_back_gets_the_stored_rounds_it_lacks_and_no_other() -> None:
@@ -131,7 +134,9 @@ def test_replay_draws_nothing_for_recorded_rounds_and_uses_their_batches() -> No
     recovered = t.Recovered(cases.state(0), (cases.record(0), second))
     m = cases.machine(recovered=recovered)
     assert m.needs(1) == (0, 0) and m.released_through == 1
-    assert cases.kinds(m.step(t.Started(1), 0)) == ["Evaluate"], "round 0 is durable: nothing is drawn or persisted again"
+    assert cases.kinds(m.step(t.Started(1), 0)) == ["Evaluate"], (
+        "round 0 is durable: nothing is drawn or persisted again"
+    )
     assert m.step(t.PeerNeeds(1, 0, 0), 0) == (t.Resend(1, 0, ("X", "Y")), t.Resend(1, 1, ("X", "Y")))
     m.step(t.VectorReceived(1, cases.payload("X", 0)), 0)
     _, advance = m.step(t.VectorReceived(1, cases.payload("Y", 0)), 0)

@@ -31,9 +31,7 @@ class Watched:
         self.x = np.full((K + 2, n, d), np.nan)
         self.y, self.g = np.full((K + 1, n, d), np.nan), np.full((K + 1, n, d), np.nan)
         self.x_breve, self.y_breve = np.full((K + 1, n, d), np.nan), np.full((K + 1, n, d), np.nan)
-        world = World(
-            run.graph.agents, agents, K, observer=Observer(persisted=self._persisted), order_seed=order_seed
-        )
+        world = World(run.graph.agents, agents, K, observer=Observer(persisted=self._persisted), order_seed=order_seed)
         self.conclude = world.run()
         for i, agent in enumerate(agents):
             self.x[K + 1, i] = agent.x_final
