@@ -227,8 +227,7 @@ class Launcher:
 
     async def _ask_stop(self, channel: grpc.aio.Channel, reason: str) -> None:
         with contextlib.suppress(PeerError):
-            await services.control(channel, m.ControlRequest("stop", reason[:1000]), timeout_s=3.0)  # type:
-            ignore[arg - type]
+            await services.control(channel, m.ControlRequest("stop", reason[:1000]), timeout_s=3.0)
 
     def _verdict(self, child: _Child) -> Ended:
         code = child.exited.result() if child.exited.done() else None
