@@ -165,9 +165,11 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Release the directory; the store is of no more use."""
+        """Release the directory; the store is of no more use.  Harmless when it is closed."""
         self._db.close()
-        os.close(self._lock)
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     # --- runs
 
@@ -335,6 +337,8 @@ class Store:
             state = self._state(*row[1:])
             rows = self._db.execute("SELECT k, batch FROM rounds WHERE run = ? AND k >= ? ORDER BY k", (run, state.k))
             batches = [(k, _batch_array(batch)) for k, batch in rows.fetchall()]
+            if [k for k, _ in batches] != list(range(state.k, state.k + len(batches))):
+                raise StoreError(f"{self._state_dir}: rounds are missing after the checkpoint of round {state.k}")
             charged: dict[int, list[LedgerRow]] = {k: [] for k, _ in batches}
             for row in select_rows(self._db, run, state.k):
                 charged[row.k].append(row)
@@ -345,8 +349,6 @@ class Store:
                 if hashlib.sha256(payload.data).digest() != payload.sha256:
                     raise StoreError(f"{self._state_dir}: {payload.stream} of round {k} is torn")
             records.append(RoundRecord(k, x, y, tuple(charged[k]), batch, None))
-        if [k for k, _ in batches] != list(range(state.k, state.k + len(batches))):
-            raise StoreError(f"{self._state_dir}: rounds are missing after the checkpoint of round {state.k}")
         return Recovered(state, tuple(records))
 
     def _state(

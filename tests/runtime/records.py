@@ -1,0 +1,75 @@
+"""Round records for the tests of the store; as a program (``python -m``) it commits rounds until killed."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.protocol.types import F64, LedgerRow, Payload, RoundRecord, State, Stream
+from dpgt_node.runtime.store import Store
+
+RUN = bytes(range(16))
+SHA = "ab" * 32
+
+
+def vector(d: int, *seed: int) -> F64:
+    return np.random.default_rng(seed).normal(size=d)
+
+
+def payload(stream: Stream, k: int, d: int, draw: int = 0) -> Payload:
+    data = vector(d, k, stream == "Y", draw).tobytes()
+    return Payload(stream, k, "float64", d, data, hashlib.sha256(data).digest())
+
+
+def row(k: int, stream: Stream, sha256: bytes) -> LedgerRow:
+    cost = {"lemma5": 0.1 * (k + 1), "corrected": None, "zcdp": float("inf")}
+    return LedgerRow(k, stream, "paper", "laplace", 0.1, None if stream == "X" else 80.0, sha256, cost)
+
+
+def state(k: int, d: int) -> State:
+    px, tx, p, t, g = (vector(d, k, part, 7) for part in range(5))
+    return State(k, px, tx, p, t, g, np.arange(k, k + 5))
+
+
+def record(k: int, d: int = 10, *, checkpoint: bool = True, draw: int = 0) -> RoundRecord:
+    x, y = payload("X", k, d, draw), payload("Y", k, d, draw)
+    rows = (row(k, "X", x.sha256), row(k, "Y", y.sha256))
+    return RoundRecord(k, x, y, rows, np.arange(k, k + 5), state(k, d) if checkpoint else None)
+
+
+def same_state(a: State, b: State) -> bool:
+    pairs = [(a.px, b.px), (a.tx, b.tx), (a.p, b.p), (a.t, b.t), (a.g, b.g), (a.batch, b.batch)]
+    return a.k == b.k and all(np.array_equal(left, right) for left, right in pairs)
+
+
+def same_record(a: RoundRecord, b: RoundRecord) -> bool:
+    """All but the checkpoint."""
+    return (a.k, a.x, a.y, a.rows) == (b.k, b.x, b.y, b.rows) and np.array_equal(a.batch, b.batch)
+
+
+def opened(state_dir: Path) -> Store:
+    store = Store(state_dir, "process")
+    store.begin_run(RUN, SHA, "agent-1")
+    return store
+
+
+def commit_until_killed(state_dir: Path, d: int, every: int) -> None:
+    """Go on after what is durable; say "began k" before and "k" after each commit."""
+    store = opened(state_dir)
+    known = store.recover(RUN)
+    start = 0 if known is None else known.records[-1].k + 1
+    for k in itertools.count(start):
+        sys.stdout.write(f"began {k}\n")
+        sys.stdout.flush()
+        store.commit_round(RUN, record(k, d, checkpoint=k % every == 0))
+        store.prune(RUN, k - 20)
+        sys.stdout.write(f"{k}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    commit_until_killed(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
