@@ -45,6 +45,20 @@ class Diverged(DpgtError):
 
     exit_code = ExitCode.CONFIG
 
+    @classmethod
+    def at(cls, name: str, k: int, what: str) -> Diverged:
+        """``what`` of agent ``name`` in round ``k``."""
+        return cls(
+            f"{name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
+            f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
+        )
+
+
+def without_nan(m: Metrics) -> Metrics:
+    """What overflowed to not-a-number is None."""
+    values = (m.loss_train, m.accuracy_train, m.accuracy_test, m.grad_norm)
+    return Metrics(*(None if v is None or math.isnan(v) else v for v in values))
+
 
 def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
     """dtype on the wire; "auto" is float64 below d = 100,000 and float32 from there on."""
@@ -136,9 +150,7 @@ class AgentWork:
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
         """Metrics of x_{i,k}; what overflowed to not-a-number is None."""
-        m = self._oracle.evaluate(effect.x)
-        values = (m.loss_train, m.accuracy_train, m.accuracy_test, m.grad_norm)
-        return Metrics(*(None if v is None or math.isnan(v) else v for v in values))
+        return without_nan(self._oracle.evaluate(effect.x))
 
     def _gradient(self, k: int, x: F64, batch: I64 | None) -> tuple[F64, I64]:
         self._checked(x, k, "x")
@@ -182,7 +194,4 @@ class AgentWork:
         # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
         if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
             return vector
-        raise Diverged(
-            f"{self._params.name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
-            f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
-        )
+        raise Diverged.at(self._params.name, k, what)

@@ -43,9 +43,10 @@ class Clip:
         """Scale column j of ``columns`` (q, m) in place by what takes a gradient of norm ``norms[j]`` to the threshold.
 
         Samples whose norm is not finite become 0.  ``columns``: any factor of the gradients.  ``norms`` is spoilt.
+        j may be several indices: (q, n, m) with norms (n, m).
         """
         threshold = self.threshold
-        largest = np.maximum.reduce(norms)
+        largest = np.maximum.reduce(norms, axis=None)
         if largest <= threshold:
             return
         if not np.isfinite(largest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from dpgt_node.privacy.sampler import uniform_subset
 I64 = npt.NDArray[np.int64]
 
 _EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
+_STACK_BYTES = 1 << 25  # and of a stack of batches
 
 
 class SoftmaxOracle:
@@ -157,3 +159,46 @@ class SoftmaxOracle:
             rows = slice(start, start + _EVALUATION_ROWS)
             hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=0) == y[rows]))
         return hits / len(y)
+
+
+def stacked_gradients(oracles: Sequence[SoftmaxOracle], x: F64, batches: Sequence[I64]) -> F64 | None:
+    """Row i of (n, d): ``oracles[i].gradient(x[i], batches[i])`` to rounding, by stacked products.
+
+    None where stacking does not pay: batches of different size, or so large that two of them fill the scratch memory.
+    All oracles: the same model, clip and data set.
+    """
+    first, m = oracles[0], len(batches[0])
+    together = _STACK_BYTES // (8 * m * first._features)
+    if together < 2 or any(len(batch) != m for batch in batches):
+        return None
+    gradient = np.empty((len(oracles), first.dimension))
+    for start in range(0, len(oracles), together):
+        rows = slice(start, start + together)
+        _stack(oracles[rows], x[rows], np.stack(batches[rows]), gradient[rows])
+    gradient /= m
+    return gradient
+
+
+def _stack(oracles: Sequence[SoftmaxOracle], x: F64, batch: I64, out: F64) -> None:
+    """Summed, clipped gradients of a few agents into ``out`` (a, d); ``batch`` (a, m)."""
+    first, (a, m) = oracles[0], batch.shape
+    w, shape, s = first._weights, (a, first._classes, first._features), first._bias
+    phi = np.empty((a, m, first._features))
+    y, norms = np.empty((a, m), dtype=np.int64), np.empty((a, m))
+    for i, oracle in enumerate(oracles):
+        # mode="clip" lets take write in place; the indices are in range anyway.
+        oracle._x.take(batch[i], axis=0, out=phi[i], mode="clip")
+        oracle._y.take(batch[i], out=y[i], mode="clip")
+        oracle._norms.take(batch[i], out=norms[i], mode="clip")
+    errors: F64 = x[:, :w].reshape(shape) @ phi.transpose(0, 2, 1)
+    if s:
+        errors += s * x[:, w:, None]
+    errors -= errors.max(axis=1, keepdims=True)
+    np.exp(errors, out=errors)
+    errors /= errors.sum(axis=1, keepdims=True)
+    errors[np.arange(a)[:, None], y, np.arange(m)] -= 1.0
+    if first._clip is not None:
+        first._clip.scale(errors.transpose(1, 0, 2), first._clip.norms(errors, axis=1) * norms)
+    out[:, :w] = (errors @ phi).reshape(a, w)
+    if s:
+        out[:, w:] = s * errors.sum(axis=2)

@@ -35,6 +35,11 @@ class _Toy:
         self._start = np.full(dimension, start) if start else np.zeros(dimension)
         self._start.setflags(write=False)
 
+    @property
+    def clipped(self) -> bool:
+        """Whether per-sample gradients are clipped; if not, a mean gradient needs only the mean of xi."""
+        return self._clip is not None
+
     def initial(self) -> F64:
         """The same read-only array at every call."""
         return self._start
@@ -58,17 +63,17 @@ class Quadratic(_Toy):
 
     def __init__(self, dimension: int, index: int, clip: Clip | None = None) -> None:
         super().__init__(dimension, 0.0, clip)
-        self._b = float(index + 1)
+        self.b = float(index + 1)
 
     def gradient(self, x: F64, batch: I64) -> F64:
         """x - b_i, clipped."""
-        g = x - self._b
+        g = x - self.b
         if self._clip is not None:
             self._clip.scale(g[:, None], self._clip.norms(g[None, :], axis=1))
         return g
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
-        g = x - self._b
+        g = x - self.b
         return 0.5 * float(g @ g), g
 
 
@@ -103,6 +108,11 @@ class PlSine(_Toy):
         if self._clip is not None:
             self._clip.scale(samples, self._clip.norms(samples, axis=0))
         return np.asarray(samples.mean(axis=1))
+
+    def rows(self, x: F64, xi: F64) -> F64:
+        """Unclipped mean gradients at the rows of ``x`` (N, 1), each with the mean of its own batch, ``xi`` (N, 1)."""
+        sine = np.sin(2.0 * x)
+        return np.asarray(2.0 * x + 3.0 * sine + xi * (sine - 2.0 * np.sin(x)))
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
         return float(x[0] ** 2 + 3.0 * np.sin(x[0]) ** 2), 2.0 * x + 3.0 * np.sin(2.0 * x)
@@ -140,6 +150,15 @@ class PlLinear(_Toy):
         samples = exact[:, None] + direction[:, None] * xi
         self._clip.scale(samples, self._clip.norms(samples, axis=0))
         return np.asarray(samples.mean(axis=1))
+
+    def rows(self, x: F64, xi: F64) -> F64:
+        """Unclipped mean gradients at the rows of ``x`` (N, d), each with the mean of its own batch, ``xi`` (N, 1)."""
+        gradients = (x @ self.A.T - self.d) @ self.A
+        gradients /= self._agents
+        norms = np.sqrt(np.square(x).sum(axis=1, keepdims=True))
+        norms[norms == 0.0] = 1.0  # the direction is x times a number, so 0 at x = 0 whatever the number
+        gradients += x * (xi / (norms * (1.0 + norms) ** 2))
+        return np.asarray(gradients)
 
     def _mean_objective(self, x: F64) -> tuple[float, F64]:
         residual = self.A @ x - self.d

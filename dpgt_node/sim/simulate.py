@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpgt_node.agent.work import AgentWork
@@ -112,17 +112,36 @@ def simulate(
         order_seed=order_seed,
     )
     conclude = world.run()
-    finals = {}
-    for name, agent in zip(names, agents, strict=True):
-        recorder.finished(name, AgentResult(agent.releases, agent.bytes_sent))
-        if agent.x_final is not None:
-            finals[name] = agent.x_final
-            folder = out / "agents" / name
-            save_npy(folder / "state" / "x_final.npy", agent.x_final)
-            if study:
-                save_npy(folder / "x_final.npy", agent.x_final)
-    complete = conclude.exit_code is ExitCode.DONE
-    summary = recorder.close(
-        run_id.hex(), conclude.status, done, time.monotonic() - begin, finals if study and complete else None
+    results = [AgentResult(agent.releases, agent.bytes_sent) for agent in agents]
+    summary = write_results(
+        run, out, recorder, run_id, conclude, done, time.monotonic() - begin, results, [a.x_final for a in agents]
     )
     return conclude, summary
+
+
+def write_results(
+    run: RunConfig,
+    out: Path,
+    recorder: RunRecorder,
+    run_id: bytes,
+    conclude: Conclude,
+    rounds: int,
+    seconds: float,
+    results: Sequence[AgentResult],
+    finals: Sequence[F64 | None],
+) -> Summary:
+    """The last outputs of a run in one process: x_final.npy where launch puts them, then summary.json.
+
+    ``rounds``: those that every agent finished.  ``results``, ``finals``: one an agent; None: x_{i,K+1} not reached.
+    """
+    study, known = run.evaluate.metrics == "study", {}
+    for name, result, x in zip(run.graph.agents, results, finals, strict=True):
+        recorder.finished(name, result)
+        if x is not None:
+            known[name] = x
+            folder = out / "agents" / name
+            save_npy(folder / "state" / "x_final.npy", x)
+            if study:
+                save_npy(folder / "x_final.npy", x)
+    complete = conclude.exit_code is ExitCode.DONE
+    return recorder.close(run_id.hex(), conclude.status, rounds, seconds, known if study and complete else None)

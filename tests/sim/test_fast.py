@@ -1,0 +1,228 @@
+"""``simulate --fast`` against the simulated world of machines: same noise, same batches, same outputs, to rounding."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node.config import model
+from dpgt_node.learning.batched import batched
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.keystream import TestKeystream
+from dpgt_node.privacy.sampler import CHUNK, LaplaceSampler
+from dpgt_node.sim import fast, simulate
+from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
+from dpgt_node.sim.matrix import MatrixForm
+from tests.algo import cases as algo_cases
+from tests.sim import cases
+
+KEY = "00112233445566778899"
+RUN_ID = bytes(range(16))
+
+
+def finals(out: Path, run: model.RunConfig) -> np.ndarray:
+    return np.stack([np.load(out / "agents" / name / "x_final.npy") for name in run.graph.agents])
+
+
+def both(run: model.RunConfig, tmp_path: Path) -> tuple[float, Path, Path]:
+    """Run both; the relative difference of the final states, and the two output folders."""
+    slow, quick = tmp_path / "slow", tmp_path / "fast"
+    for out, function in ((slow, simulate.simulate), (quick, simulate_fast)):
+        out.mkdir()
+        conclude, _ = function(run, out, RUN_ID, test_keystream=KEY)
+        assert conclude.exit_code == 0
+    a, b = finals(slow, run), finals(quick, run)
+    return float(np.abs(a - b).max() / np.abs(a).max()), slow, quick
+
+
+def digits(**changes: object) -> model.RunConfig:
+    run = replace(
+        cases.run("the demo's ring with chords", K=60),
+        data=model.Data("digits"),
+        scheme=model.SchemeS2(alpha=0.1, beta=0.01, gamma=0.1, p_m=1.002, samples=55),
+        privacy=model.Privacy(clip_l1=40.0),
+    )
+    return replace(run, **changes)
+
+
+@pytest.mark.parametrize("noisy", [False, True], ids=["noise off", "noise on"])
+@pytest.mark.parametrize("pair", cases.PAIRS)
+def test_every_graph_pair(pair: str, noisy: bool, tmp_path: Path) -> None:
+    error, _, _ = both(cases.run(pair, noisy=noisy), tmp_path)
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"privacy": model.Privacy(clip_l1=3.0)},
+        {"privacy": model.Privacy(clip_l2=0.7)},
+        {"privacy": model.Privacy(), "model": model.Model(bias=0.0, init_seed=3)},
+        {"scheme": model.SchemeS2(alpha=0.1, beta=0.01, gamma=0.1, p_m=1.0, samples="full")},
+        {
+            "scheme": model.SchemeS1(a1=0.3, a2=0.2, a3=0.5, a4=1.0, p_alpha=0.8, p_beta=0.6, p_gamma=0.9, p_m=0.5),
+            "noise": model.Noise(
+                model.NoiseStream("exponent", (-0.5, -0.6, -0.7, -0.8, -0.9)),
+                model.NoiseStream("exponent", (-0.9, -0.8, -0.7, -0.6, -0.5)),
+            ),
+        },
+    ],
+    ids=["the demo", "tight L1 clip", "tight L2 clip", "no bias", "unequal full batches", "S1 noise"],
+)
+def test_digits(changes: dict[str, object], tmp_path: Path) -> None:
+    error, _, _ = both(digits(**changes), tmp_path)
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        model.Data("pl-sine", params={"start": 0.9}),
+        model.Data("pl-linear", params={"dimension": 3, "rows": 6}),
+        model.Data("zeros", params={"dimension": 4}),
+    ],
+    ids=lambda data: data.dataset,
+)
+@pytest.mark.parametrize("clip", [None, 0.5], ids=["unclipped", "clipped"])
+def test_toys(data: model.Data, clip: float | None, tmp_path: Path) -> None:
+    run = cases.run("non-uniform weights", data=data)
+    run = replace(run, scheme=replace(run.scheme, samples=5), privacy=model.Privacy(clip_l1=clip))
+    error, _, _ = both(run, tmp_path)
+    assert error < TOLERANCE
+
+
+def test_float32_wire_is_rounded_too(tmp_path: Path) -> None:
+    run = digits(runtime=model.Runtime(wire_dtype="float32"))
+    error, slow, quick = both(run, tmp_path)
+    assert error < TOLERANCE_FLOAT32
+    unrounded = tmp_path / "float64"
+    simulate_fast(digits(), unrounded, RUN_ID, test_keystream=KEY)
+    kept = finals(slow, run)
+    # Rounding moves the result by far more than the two simulators differ.
+    assert np.abs(finals(unrounded, run) - kept).max() > 20 * np.abs(finals(quick, run) - kept).max()
+
+
+def test_large_sparse_graph(tmp_path: Path) -> None:
+    n = 60
+    ring = np.roll(np.eye(n), 1, axis=0)
+    ring[7, 30] = 0.5
+    run = replace(
+        algo_cases.run(model.SchemeS2(0.11, 0.07, 0.03, 1.01, samples=1), R=ring, C=ring, K=30, kind="constant"),
+        data=model.Data("quadratic", params={"dimension": 5}),
+        evaluate=model.Evaluation(every=10, metrics="study"),
+    )
+    assert not isinstance(FastRun(run, simulate.build_oracles(run, None), KEY)._form.mix_x, np.ndarray)
+    error, _, _ = both(run, tmp_path)
+    assert error < TOLERANCE
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "metrics.csv").open() as file:
+        return sorted(csv.DictReader(file), key=lambda row: (int(row["k"]), row["agent"]))
+
+
+def test_same_outputs(tmp_path: Path) -> None:
+    _, slow, quick = both(digits(), tmp_path)
+    assert {p.relative_to(slow) for p in slow.rglob("*.npy")} == {p.relative_to(quick) for p in quick.rglob("*.npy")}
+    a, b = rows(slow), rows(quick)
+    assert [(r["agent"], r["k"]) for r in a] == [(r["agent"], r["k"]) for r in b]
+    for ours, theirs in zip(a, b, strict=True):
+        for key in ours.keys() - {"agent", "k", "wall_seconds"}:
+            assert ours[key] == theirs[key] or float(ours[key]) == pytest.approx(float(theirs[key]), rel=1e-9), key
+    a_json, b_json = (json.loads((out / "summary.json").read_text()) for out in (slow, quick))
+    for summary in (a_json, b_json):
+        for key in ("seconds", "rounds_per_second"):
+            del summary[key]
+        assert summary.pop("consensus_error") > 0
+        for agent in summary["agents"]:
+            agent["loss_train"] = round(agent["loss_train"], 9)
+    assert a_json == b_json
+
+
+def test_local_runs_keep_states_to_themselves(tmp_path: Path) -> None:
+    run = digits(evaluate=model.Evaluation(every=20, metrics="local"))
+    simulate_fast(run, tmp_path, RUN_ID)
+    assert not list(tmp_path.glob("agents/*/x_final.npy"))
+    assert len(list(tmp_path.glob("agents/*/state/x_final.npy"))) == 5
+    assert {row["loss_train"] for row in rows(tmp_path)} == {""}
+
+
+def test_a_stop_ends_between_rounds(tmp_path: Path) -> None:
+    seen: list[int] = []
+    conclude, summary = simulate_fast(
+        digits(), tmp_path, RUN_ID, on_round=lambda k, *_: seen.append(k), should_stop=lambda: len(seen) == 8
+    )
+    assert (conclude.status, conclude.exit_code) == ("stopped", 5)
+    assert (summary.rounds, summary.agents[0].releases) == (7, 14)
+    assert seen == list(range(8))
+    assert not list(tmp_path.rglob("*.npy"))
+
+
+def test_divergence_names_the_agent_and_the_round(tmp_path: Path) -> None:
+    run = cases.run("non-uniform weights", K=3000)
+    run = replace(run, scheme=model.SchemeS2(0.3, 0.3, 50.0, 1.0, samples=1))
+    messages = []
+    for function in (simulate.simulate, simulate_fast):
+        out = tmp_path / function.__name__
+        out.mkdir()
+        with pytest.raises(fast.Diverged) as caught:
+            function(run, out, RUN_ID, test_keystream=KEY)
+        messages.append(str(caught.value))
+    # Which of the agents that overflow in that round says so first is a matter of order.
+    assert messages[0].partition(": ")[2] == messages[1].partition(": ")[2]
+
+
+def test_production_noise_differs_between_agents_rounds_and_runs() -> None:
+    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 4}))
+    oracles = simulate.build_oracles(run, None)
+    states = [FastRun(run, oracles, None) for _ in range(2)]
+    released = []
+    for state in states:
+        for _ in range(2):
+            released.append(state._release("X", np.zeros((3, 4))))
+            state.k += 1
+    values = np.concatenate(released).ravel()
+    assert len(set(values)) == values.size == 48
+
+
+@pytest.mark.parametrize("d", [1, 100, CHUNK // 2 - 3, CHUNK + 1], ids=["one", "short", "two rows a piece", "long"])
+def test_perturb_is_the_samplers_noise(d: int) -> None:
+    scales = np.array([0.5, 0.0, 2.0, 1e-3, 7.0])
+    streams = [TestKeystream(KEY, i) for i in range(5)]
+    values = np.random.default_rng(0).standard_normal((5, d))
+    got = perturb(values, scales, [stream.stream(3, "X") for stream in streams])
+    for i in range(5):
+        row = values[i]
+        if scales[i]:
+            row = LaplaceSampler().perturb(row, float(scales[i]), streams[i].stream(3, "X"))
+        np.testing.assert_allclose(got[i], row, rtol=1e-14, atol=0)
+
+
+def test_batched_gradients_survive_an_overflow_as_single_ones_do() -> None:
+    run = digits(privacy=model.Privacy(clip_l1=1.0))
+    oracles = [build_oracle(run, i) for i in range(5)]
+    x = np.random.default_rng(1).standard_normal((5, oracles[0].dimension))
+    x[2] = 1e308 * np.sign(x[2])
+    batches = [oracle.draw_batch(20, TestKeystream(KEY, i).stream(0, "batch")) for i, oracle in enumerate(oracles)]
+    with np.errstate(all="ignore"):
+        alone = np.stack([o.gradient(row, batch) for o, row, batch in zip(oracles, x, batches, strict=True)])
+        np.testing.assert_allclose(batched(oracles)(x, batches), alone, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("broken", ["keep_x", "mix_y", "gamma"])
+def test_a_wrong_matrix_is_noticed(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = MatrixForm.build
+
+    def mutant(topology, schedule):  # type: ignore[no-untyped-def]
+        form = build(topology, schedule)
+        return replace(form, **{broken: getattr(form, broken) * (1 + 1e-6)})
+
+    monkeypatch.setattr(MatrixForm, "build", mutant)
+    error, _, _ = both(cases.run("non-uniform weights"), tmp_path)
+    assert error > 10 * TOLERANCE
