@@ -147,6 +147,7 @@ class Node:
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), str(config.name))
         self._advertise = self._advertised(host, port)
+        await services.serve_health(server, services.AGENT_SERVICE)
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         uplink = asyncio.ensure_future(self._uplink.run())

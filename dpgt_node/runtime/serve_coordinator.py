@@ -54,6 +54,7 @@ async def _serve(
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
     server.add_generic_rpc_handlers((services.coordinator_handler(coordinator),))
+    await services.serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host

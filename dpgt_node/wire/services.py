@@ -233,6 +233,19 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     return port
 
 
+async def serve_health(server: grpc.aio.Server, service: str) -> None:
+    """Add the standard gRPC health service: ``service`` and the whole server are SERVING from now on.
+
+    Behind mTLS a probe needs a certificate of the run, like everybody else.
+    """
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    for name in ("", service):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+
 # --- client -------------------------------------------------------------------------------------------------------
 
 
