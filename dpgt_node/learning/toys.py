@@ -101,6 +101,11 @@ class PlSine(_Toy):
         """m values of xi."""
         return laplace(stream, m, 0.5).view(np.int64)
 
+    def mean_xi(self, m: int, count: int, rng: np.random.Generator) -> F64:
+        """``count`` values (count, 1) with the law of the mean of m xi: a difference of two Gamma(m) values."""
+        shape = (count, 1)
+        return np.asarray((rng.standard_gamma(m, shape) - rng.standard_gamma(m, shape)) * (0.5 / m))
+
     def gradient(self, x: F64, batch: I64) -> F64:
         """Mean over xi of 2x + (3 + xi) sin 2x - 2 xi sin x."""
         xi = batch.view(np.float64)
@@ -138,6 +143,10 @@ class PlLinear(_Toy):
         """m values of xi, Box-Muller: two 64-bit words each."""
         u = unit_uniform(words(stream, 2 * m))
         return (2.0 * np.sqrt(-2.0 * np.log(u[:m])) * np.cos(2.0 * math.pi * u[m:])).view(np.int64)
+
+    def mean_xi(self, m: int, count: int, rng: np.random.Generator) -> F64:
+        """``count`` values (count, 1) with the law of the mean of m xi, N(0, 4/m)."""
+        return rng.standard_normal((count, 1)) * (2.0 / math.sqrt(m))
 
     def gradient(self, x: F64, batch: I64) -> F64:
         """Mean over xi of A'(Ax - d)/n + xi x / (||x|| (1 + ||x||)^2); the second term is taken as 0 at x = 0."""

@@ -1,0 +1,65 @@
+"""Many independent repetitions of one run of a PL toy, for expectations: nobody's noise, drawn from a seeded generator.
+
+The mean of a batch of m gradients depends on its xi only through their mean, whose law is known, so a repetition costs the
+same whatever m_K is.  All repetitions go through (eq7) and (eq8) side by side, as columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule, Stream
+from dpgt_node.config import RunConfig
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.learning.toys import PlLinear, PlSine
+from dpgt_node.privacy.noise import F64
+from dpgt_node.sim.matrix import MatrixForm
+
+
+def squared_gradients(run: RunConfig, repetitions: int, seed: int) -> F64:
+    """||grad F(x_{i,K+1})||^2 of ``repetitions`` independent runs: float64 (n, repetitions)."""
+    x = final_states(run, repetitions, seed)
+    # All agents of these toys have the same f_i, so grad F is any agent's exact gradient.
+    points = x.reshape(-1, x.shape[2])
+    exact = _oracle(run).rows(points, np.zeros((len(points), 1)))
+    return np.asarray(np.square(exact).sum(axis=1).reshape(x.shape[:2]))
+
+
+def final_states(run: RunConfig, repetitions: int, seed: int) -> F64:
+    """x_{i,K+1} of ``repetitions`` independent runs: float64 (n, repetitions, d).
+
+    ``run``: pl-sine or pl-linear, unclipped, Laplace noise.  Equal arguments give equal values.
+    """
+    oracle = _oracle(run)
+    schedule = Schedule.from_config(run)
+    form = MatrixForm.build(Topology.from_config(run.graph), schedule)
+    rng = np.random.default_rng(seed)
+    n, d, m = run.n, oracle.dimension, schedule.m_for(None)
+
+    def gradient(x: F64) -> F64:
+        points = x.reshape(n * repetitions, d)
+        return oracle.rows(points, oracle.mean_xi(m, len(points), rng)).reshape(x.shape)
+
+    def released(values: F64, stream: Stream, k: int) -> F64:
+        scales = np.array([[schedule.sigma(stream, i, k)] for i in range(n)])
+        return values + scales * rng.laplace(size=values.shape) if scales.any() else values
+
+    x = np.tile(oracle.initial(), (n, repetitions))
+    y = g = gradient(x)
+    for k in range(run.K + 1):
+        x_next = form.next_x(x, y, released(x, "X", k))
+        if k < run.K:
+            g_next = gradient(x_next)
+            y, g = form.next_y(y, released(y, "Y", k), g, g_next), g_next
+        x = x_next
+    return x.reshape(n, repetitions, d)
+
+
+def _oracle(run: RunConfig) -> PlSine | PlLinear:
+    """The objective of every agent."""
+    oracle = build_oracle(run, 0)
+    assert isinstance(oracle, PlSine | PlLinear), "other objectives have no known law of the mean gradient"
+    assert not oracle.clipped, "a clipped mean gradient is not a function of the mean of xi"
+    assert (run.algorithm.mechanism, run.noise.law) == ("paper", "laplace")
+    return oracle
