@@ -83,6 +83,7 @@ class Coordinator:
         self._members: dict[str, _Member] = {}
         self._recorder: RunRecorder | None = None
         self._round0_s: float | None = None
+        self._first_k = 0
         self._progress: deque[tuple[float, int]] = deque()
         self._conclude: co.Conclude | None = None
         self._uploads: dict[str, int] = {}
@@ -147,6 +148,9 @@ class Coordinator:
             dimension=registers[0].dimension,
             keystream=self._keystream,
         )
+        self._first_k = self.machine.k
+        for name in self._names:
+            self._local_row(name, 0)
         log.info("all %d agents registered; rounds 0..%d begin", len(registers), self._run.K)
 
     def _end(self, conclude: co.Conclude) -> None:
@@ -157,7 +161,10 @@ class Coordinator:
             finals = None
             if self._study and conclude.exit_code is ExitCode.DONE:
                 finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
-            summary = self._recorder.close(self._out.run_id.hex(), conclude.status, self.machine.k, seconds, finals)
+            k = self.machine.k
+            summary = self._recorder.close(
+                self._out.run_id.hex(), conclude.status, k, seconds, finals, made=k - self._first_k
+            )
         self._beat.cancel()
         if self._timer:
             self._timer.cancel()
