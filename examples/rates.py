@@ -179,11 +179,14 @@ def draw(results: Sequence[Measured], out: Path) -> None:
                 ax.errorbar(r.Ks, r.means, yerr=bars, color=color, marker="o", ms=3.5, lw=1.2, label=r.label)
                 bound = r.means[0] * np.exp(r.predicted * (r.abscissa - r.abscissa[0]))
                 ax.plot(r.Ks, bound, color=color, ls="--", lw=1)
-            ax.set(title=title, xlabel="K", yscale="log", xscale="log" if "S1" in title else "linear")
+            ax.set(title=title, xlabel="K", yscale="log", xscale="log" if group[0].scheme == "S1" else "linear")
             shown = [mean for r in group for mean in r.means]
-            few = max(shown) < 30 * min(shown)  # too few powers of ten to read a value from
-            ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 4, 5, 6, 7, 8) if few else (1,)))
+            span = max(shown) / min(shown)  # within two decades, powers of ten are too few ticks
+            subs = (1, 1.5, 2, 3, 4, 5, 6, 7, 8) if span < 3 else (1, 2, 5) if span < 100 else (1,)
+            ax.yaxis.set_major_locator(LogLocator(subs=subs))
             ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            if group[0].scheme == "S1":
+                ax.set_xticks(group[0].Ks, [str(K) for K in group[0].Ks])
             ax.minorticks_off()
             ax.legend(fontsize=7.5, frameon=False, loc="best")
         title = "Mean of ||grad F||², worst agent: measured (dots, ± 2 standard errors) and slope predicted (dashed)"
