@@ -5,9 +5,9 @@ standard normal and g = s/256: post-processing of v + N(0, s^2), real-valued and
 with the shift ||v - v'||_2 itself; nothing is charged for the grid or for floating point.
 
 Z is the normal quantile of a uniform number whose first 64 bits are drawn at once.  Floating point only proposes j:
-where the sum lies within 2^-24 of an edge of a cell (or far out in a tail), integer arithmetic decides, drawing more bits
-if 64 do not.  That happens to one coordinate in eight million, and makes the result independent of the machine's
-mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
+where the sum lies within 2^-24 of an edge of a cell (or far out in a tail), integer arithmetic decides, with further
+bits if 64 are too few.  That happens to one coordinate in seven million, and makes the result independent of the
+machine's mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GaussianSampler:
         return scale * (LIMIT_CELLS / CELLS)
 
     def perturb(self, private: F64, scale: float, stream: ByteStream) -> F64:
-        """``private`` + N(0, scale^2): float64 (d,), odd multiples of scale/512; takes 8 d bytes (more, once in 2^60).
+        """``private`` + N(0, scale^2): (d,), odd multiples of scale/512.  Takes 8 d bytes (8 more, once in 2^50).
 
         Coordinates beyond ``range(scale)`` are clipped to it and counted in ``clipped``.  Raises ValueError for values
         that are not finite and for scales outside 1e-290..1e290.

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
@@ -85,3 +87,63 @@ def test_only_128_bits(key, nonce):
 def test_representations_show_no_key():
     for thing in (AesCtrKeystream(KEY, COUNTER), CtrStream(KEY, COUNTER), TestKeystream(KEY.hex(), 0)):
         assert KEY.hex() not in repr(thing) and str(KEY) not in repr(thing)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 100, 1 << 17, (1 << 17) + 1, 400_000])
+def test_reading_into_memory_gives_the_same_bytes(nbytes):
+    stream, buffer = CtrStream(KEY, COUNTER), np.full(nbytes + 15, 7, dtype=np.uint8)
+    stream.take(5)
+    stream.read_into(buffer, nbytes)
+    assert buffer[:nbytes].tobytes() + stream.take(9) == by_blocks(KEY, COUNTER, nbytes + 14)[5:]
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+
+def test_another_process_continues_under_another_key():
+    process, keys = [100], iter([(b"k" * 16, b"n" * 16), (b"K" * 16, b"N" * 16)])
+    keystream = AesCtrKeystream(KEY, COUNTER, rekey=lambda: next(keys), process=lambda: process[0])
+    handed_out = keystream.stream(0, "X")
+    assert handed_out.take(40) == by_blocks(KEY, COUNTER, 40)
+    process[0] = 101  # the child
+    assert handed_out.take(24) + keystream.stream(1, "Y").take(30) == by_blocks(b"k" * 16, b"n" * 16, 54)
+    process[0] = 102  # its child
+    buffer = np.zeros(55, dtype=np.uint8)
+    handed_out.read_into(buffer, 40)
+    assert buffer[:40].tobytes() == by_blocks(b"K" * 16, b"N" * 16, 40)
+
+
+def test_the_same_process_keeps_its_stream():
+    keystream = AesCtrKeystream(KEY, COUNTER, rekey=lambda: pytest.fail("re-keyed"), process=lambda: 7)
+    assert keystream.stream(0, "X").take(10) + keystream.stream(0, "X").take(10) == by_blocks(KEY, COUNTER, 20)
+
+
+@pytest.mark.parametrize("arguments", [{"rekey": lambda: (KEY, COUNTER)}, {"process": os.getpid}])
+def test_half_a_guard_is_a_bug(arguments):
+    with pytest.raises(ValueError, match="belong together"):
+        AesCtrKeystream(KEY, COUNTER, **arguments)
+
+
+def drawn_in_parent_and_child(keystream: AesCtrKeystream) -> tuple[bytes, bytes]:
+    """Fork, and take 32 bytes on both sides."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(send, keystream.stream(3, "Y").take(32))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        return keystream.stream(3, "Y").take(32), pipe.read()
+
+
+def test_a_real_fork():
+    def fresh() -> tuple[bytes, bytes]:
+        return os.urandom(16), os.urandom(16)
+
+    mine, its = drawn_in_parent_and_child(AesCtrKeystream(KEY, COUNTER, rekey=fresh, process=os.getpid))
+    assert mine == by_blocks(KEY, COUNTER, 32) != its and len(its) == 32
+    mine, its = drawn_in_parent_and_child(AesCtrKeystream(KEY, COUNTER))
+    assert mine == its, "this checker can see a keystream without the guard"

@@ -1,0 +1,48 @@
+"""The extra [fast]: what numba makes of the kernel draws the same bits (make fast)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpgt_node.privacy.grid_sampler import CHUNK, COMPILED_FROM, GridLaplaceSampler, compile_kernel
+from dpgt_node.privacy.keystream import CtrStream
+from dpgt_node.privacy.laws import self_test
+
+pytestmark = pytest.mark.fast
+
+
+def stream(seed: int) -> CtrStream:
+    return CtrStream(seed.to_bytes(16, "big"), bytes(16))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37, 1e-280, 1e280])
+def test_the_same_bits(scale):
+    d = 40 * CHUNK + 17
+    v = np.random.default_rng(1).normal(size=d) * scale * np.geomspace(1e-15, 5e4, d)
+    compiled, plain = GridLaplaceSampler(compiled=True), GridLaplaceSampler(compiled=False)
+    for seed in range(3):
+        np.testing.assert_array_equal(compiled.perturb(v, scale, stream(seed)), plain.perturb(v, scale, stream(seed)))
+    assert compiled.clipped == plain.clipped > 0
+
+
+def test_known_answers():
+    self_test("laplace", compiled=True)
+
+
+def test_it_is_used_where_it_pays():
+    assert compile_kernel() is not None
+    sampler = GridLaplaceSampler()
+    sampler.perturb(np.zeros(COMPILED_FROM - 1), 1.0, stream(0))
+    assert sampler._kernel is None
+    sampler.perturb(np.zeros(COMPILED_FROM), 1.0, stream(0))
+    assert sampler._kernel is not None
+
+
+def test_a_read_only_vector_needs_no_second_compilation():
+    sampler = GridLaplaceSampler(compiled=True)
+    v = np.zeros(COMPILED_FROM)
+    sampler.perturb(v, 1.0, stream(0))
+    v.setflags(write=False)
+    sampler.perturb(v[3:], 1.0, stream(0))
+    assert len(sampler._kernel.signatures) == 1

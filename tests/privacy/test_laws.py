@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpgt_node.privacy import gaussian_sampler, grid, laws
+from dpgt_node.privacy.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_this_machine_passes(law):
+    laws.self_test(law)
+
+
+def test_samplers_of_the_laws():
+    assert isinstance(laws.sampler_for("laplace"), GridLaplaceSampler)
+    assert isinstance(laws.sampler_for("gaussian"), GaussianSampler)
+
+
+def test_a_damaged_table_is_noticed(monkeypatch):
+    direct = grid.TABLES.direct.copy()
+    direct[100] = 9
+    monkeypatch.setattr(grid, "TABLES", grid.Tables(direct, grid.TABLES.edges))
+    with pytest.raises(RuntimeError, match="certificate"):
+        laws.self_test("laplace")
+
+
+def test_other_bits_are_noticed(monkeypatch):
+    monkeypatch.setattr("dpgt_node.privacy.grid_sampler._LOW40", 2**39 - 1)
+    with pytest.raises(RuntimeError, match="other bits"):
+        laws.self_test("laplace")
+    monkeypatch.setattr(gaussian_sampler, "CELLS", 255)
+    with pytest.raises(RuntimeError, match="other bits"):
+        laws.self_test("gaussian")
+
+
+def test_an_inaccurate_library_is_noticed(monkeypatch):
+    exact = gaussian_sampler._quantile
+    # Too small a error to change these few known answers, too large to be trusted.
+    monkeypatch.setattr(gaussian_sampler, "_quantile", lambda low: np.asarray(exact(low) * (1 + 2e-9)))
+    with pytest.raises(RuntimeError, match="quantile"):
+        laws.self_test("gaussian")
