@@ -1,0 +1,97 @@
+"""The accountants of privacy.md by explicit matrices and, where numbers are rational, exactly: nothing shared."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+
+def response_matrices(a, b, gamma, K, mechanism="published-point"):
+    """cx, cy (K+1, K+1): response of dx_k, dy_k to dg_l, by running Algorithm 1 on every unit impulse.
+
+    Entries are exact when a, b and gamma are Fractions.
+    """
+    zero = a * 0
+    cx = [[zero] * (K + 1) for _ in range(K + 1)]
+    cy = [[zero] * (K + 1) for _ in range(K + 1)]
+    for at in range(K + 1):
+        g = [1 + zero if k == at else zero for k in range(K + 1)]
+        x, y = zero, g[0]
+        for k in range(K + 1):
+            cx[k][at] = x if mechanism == "published-point" else zero
+            cy[k][at] = g[k] if mechanism == "noise-once" else y
+            if k < K:
+                x, y = (1 - a) * x - gamma * y, (1 - b) * y + g[k + 1] - g[k]
+    return cx, cy
+
+
+def tight(cx, cy, unit, sx, sy) -> list:
+    """Cumulative, after every round."""
+    total, out = 0, []
+    for k in range(len(cy)):
+        total += unit * (sum(abs(v) for v in cx[k]) / sx[k] + sum(abs(v) for v in cy[k]) / sy[k])
+        out.append(total)
+    return out
+
+
+def weights(cx, cy, unit, sx, sy):
+    K1 = len(cy)
+    return [unit * sum(abs(cy[k][at]) / sy[k] + abs(cx[k][at]) / sx[k] for k in range(at, K1)) for at in range(K1)]
+
+
+def amplified(w, q):
+    return sum(math.log(1.0 + q * (math.exp(v) - 1.0)) for v in w)
+
+
+def gram(cx, cy, sx, sy):
+    A = np.vstack([np.array(cx, float) / np.array(sx)[:, None], np.array(cy, float) / np.array(sy)[:, None]])
+    return A.T @ A
+
+
+def energy(M):
+    """min( sum |M|, (K+1) lambda_max(M) )."""
+    return min(float(np.abs(M).sum()), len(M) * float(np.linalg.eigvalsh(M)[-1]))
+
+
+def zcdp(M, unit, delta):
+    rho = 0.5 * unit**2 * energy(M)
+    return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
+
+
+def gdp_delta(mu, epsilon, digits=95):
+    """delta(epsilon) of the Gaussian mechanism in decimal arithmetic: Phi by its Taylor series."""
+    from decimal import Decimal, getcontext
+
+    getcontext().prec = digits
+
+    def erf(x):
+        x = Decimal(x)
+        term, total, n = x, x, 0
+        while abs(term) > Decimal(10) ** (-digits + 5) * max(abs(total), Decimal(10) ** -30):
+            n += 1
+            term = -term * x * x / n
+            total += term / (2 * n + 1)
+        return 2 * total / Decimal(_PI).sqrt()
+
+    def phi(z):
+        return (1 + erf(z / Decimal(2).sqrt())) / 2
+
+    mu, epsilon = Decimal(mu), Decimal(epsilon)
+    return phi(mu / 2 - epsilon / mu) - epsilon.exp() * phi(-mu / 2 - epsilon / mu)
+
+
+_PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
+
+
+def corrected(a, b, gamma, m, C, K, Lam, sx, sy):
+    """Section 4 as printed, in Fractions."""
+    total = Fraction(0)
+    s_x = s_h = Fraction(0)
+    for k in range(K + 1):
+        s_g = Fraction(C) / m + Lam * s_x
+        s_y = s_h + s_g
+        total += s_x / sx[k] + s_y / sy[k]
+        s_x, s_h = abs(1 - a) * s_x + gamma * s_y, abs(1 - b) * s_h + b * s_g
+    return total
