@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts long bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts long fast bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -32,6 +32,10 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing dpgt-node and what it needs (about a minute) ..."
 	@$(PIP) install -qq -c constraints.txt setuptools
 	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.fast: $(VENV)/.dev
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,fast]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
@@ -59,6 +63,9 @@ hosts: $(VENV)/.dev ## hosts as network namespaces: Linux, root, iproute2
 
 long: $(VENV)/.dev ## tests that take minutes
 	$(PYTEST) -m long -o faulthandler_timeout=3600 $(ARGS)
+
+fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
+	$(PYTEST) -m fast $(ARGS)
 
 bench: $(VENV)/.dev ## performance figures; run it on an idle machine
 	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)

@@ -5,6 +5,7 @@
   already fill two cores: under ``pytest -n 2 --dist loadgroup`` (make test) all of them share one group, hence one
   worker, and the other worker goes on with the rest.
 * ``hosts``: network namespaces; root only, so only on request (make hosts).  ``long``, ``bench``: on request.
+* ``fast``: the optional package numba; on request (make fast installs it).
 
 A test that cannot run on a machine is in a tier that is not asked for there; there is no skip.
 """

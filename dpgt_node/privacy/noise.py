@@ -36,11 +36,29 @@ class Keystream(Protocol):
 
 
 class Sampler(Protocol):
-    """Adds privacy noise to the private part of a vector (privacy.md, section 6)."""
+    """Adds privacy noise to the private part of a vector (privacy.md, section 6).
+
+    ``clipped``: how many coordinates so far lay beyond ``range`` and were clipped.  It depends on private values: for
+    studies only, never released.
+    """
+
+    clipped: int
 
     def perturb(self, private: F64, scale: float, stream: ByteStream) -> F64:
         """``private + noise``: float64, the same shape (d,), each coordinate's noise independent.
 
-        ``scale`` > 0 is the Laplace scale (pdf exp(-|x|/s)/(2s)).  Returns a new array.
+        ``scale`` > 0 is the Laplace scale (pdf exp(-|x|/s)/(2s)), or the standard deviation under the Gaussian law.
+        Returns a new array.
         """
+        ...
+
+    def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
+        """What the arithmetic of drawing may add to the cost of one release beyond its shift / ``scale``, rounded up.
+
+        ``norm``: a bound on the L1 norm of the private part, in both worlds.  inf: no bound holds.
+        """
+        ...
+
+    def range(self, scale: float) -> float:
+        """The largest absolute value of a private coordinate that is not clipped."""
         ...

@@ -2,11 +2,13 @@
 
 :class:`LaplaceSampler` is the plain floating-point sampler: its law is Laplace up to float64 rounding, and the low bits
 of a sum ``v + noise`` can tell two values of v apart (privacy.md, section 6), so the pure epsilon it is charged holds
-for the ideal real-valued mechanism only.  The grid sampler replaces it behind the same ``Sampler`` interface.
+for the ideal real-valued mechanism only.  :mod:`dpgt_node.privacy.grid_sampler` has the sound one, behind the same
+``Sampler`` interface.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 
 import numpy as np
@@ -53,6 +55,7 @@ class LaplaceSampler:
     """Plain float64 Laplace noise (see the module's warning)."""
 
     __slots__ = ()
+    clipped: int = 0
 
     def perturb(self, private: F64, scale: float, stream: ByteStream) -> F64:
         """``private + Lap(scale)^d``: a new float64 array (d,).  0 < ``scale`` < 1e300; takes 8 d bytes."""
@@ -69,15 +72,32 @@ class LaplaceSampler:
             np.add(laplace(stream, part.size, scale), part, out=out[start : start + CHUNK])
         return out
 
+    def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
+        """inf: the low bits of a float sum can tell any two values apart."""
+        return math.inf
+
+    def range(self, scale: float) -> float:
+        """inf: nothing is clipped."""
+        return math.inf
+
 
 class NoNoise:
     """Releases a copy of the private part: noise switched off, or a test that wants none."""
 
     __slots__ = ()
+    clipped: int = 0
 
     def perturb(self, private: F64, scale: float, stream: ByteStream) -> F64:
         """A copy of ``private``; takes no bytes."""
         return private.copy()
+
+    def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
+        """inf: without noise there is no bound."""
+        return math.inf
+
+    def range(self, scale: float) -> float:
+        """inf: nothing is clipped."""
+        return math.inf
 
 
 def uniform_subset(stream: ByteStream, population: int, size: int) -> I64:

@@ -236,8 +236,9 @@ class AgentMachine:
 
     def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
         self._go_through = max(self._go_through, event.go_through)
-        if self._phase is not Phase.WAITING:
-            return  # the coordinator repeats Started when an agent rejoined
+        if self._phase is not Phase.WAITING:  # repeated when an agent rejoined, perhaps after a Go that was lost
+            self._try_release(out, now_ns)
+            return
         if self._finished is not None:
             self._phase = Phase.SERVING
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]

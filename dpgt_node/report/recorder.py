@@ -115,14 +115,25 @@ class RunRecorder:
         """An agent's last report."""
         self._results[name] = result
 
-    def close(self, run_id: str, status: str, rounds: int, seconds: float, finals: Mapping[str, F64] | None) -> Summary:
+    def close(
+        self,
+        run_id: str,
+        status: str,
+        rounds: int,
+        seconds: float,
+        finals: Mapping[str, F64] | None,
+        *,
+        made: int | None = None,
+    ) -> Summary:
         """Write what is left of metrics.csv and summary.json.
 
-        ``rounds``: rounds that every agent finished (K+1 of a whole run).  ``finals``: x_{i,K+1} by name where this
+        ``rounds``: rounds that every agent finished (K+1 of a whole run); ``made``: those of this start, which took
+        ``seconds`` (None: all).  ``finals``: x_{i,K+1} by name where this
         machine may have them (study runs), for the last consensus error.
         """
         if finals is not None and len(finals) == len(self._names):
             self.consensus = consensus_error([finals[name] for name in self._names])
+        made = rounds if made is None else made
         for k in sorted(self._rows):
             self._write(k)
         self._store.close()
@@ -135,7 +146,7 @@ class RunRecorder:
             mechanism=self._run.algorithm.mechanism,
             rounds=rounds,
             seconds=seconds,
-            rounds_per_second=rounds / seconds if seconds > 0 and rounds > 0 else None,
+            rounds_per_second=made / seconds if seconds > 0 and made > 0 else None,
             consensus_error=self.consensus if self._study else None,
             privacy=PrivacySummary.of(self._run),
             agents=tuple(self._agent_summary(name, rounds) for name in self._names),

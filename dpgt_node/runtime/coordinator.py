@@ -83,10 +83,11 @@ class Coordinator:
         self._members: dict[str, _Member] = {}
         self._recorder: RunRecorder | None = None
         self._round0_s: float | None = None
+        self._first_k = 0
         self._progress: deque[tuple[float, int]] = deque()
         self._conclude: co.Conclude | None = None
-        self._uploads: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_in = co.CoordinatorPhase.ENDED
         self._beat = asyncio.ensure_future(self._heartbeats())
         runtime = run.runtime
         self.machine = co.CoordinatorMachine(
@@ -147,6 +148,9 @@ class Coordinator:
             dimension=registers[0].dimension,
             keystream=self._keystream,
         )
+        self._first_k = self.machine.k
+        for name in self._names:
+            self._local_row(name, 0)
         log.info("all %d agents registered; rounds 0..%d begin", len(registers), self._run.K)
 
     def _end(self, conclude: co.Conclude) -> None:
@@ -157,7 +161,10 @@ class Coordinator:
             finals = None
             if self._study and conclude.exit_code is ExitCode.DONE:
                 finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
-            summary = self._recorder.close(self._out.run_id.hex(), conclude.status, self.machine.k, seconds, finals)
+            k = self.machine.k
+            summary = self._recorder.close(
+                self._out.run_id.hex(), conclude.status, k, seconds, finals, made=k - self._first_k
+            )
         self._beat.cancel()
         if self._timer:
             self._timer.cancel()
@@ -165,9 +172,10 @@ class Coordinator:
             self.done.set_result(Outcome(conclude, summary))
 
     def _arm(self) -> None:
-        # Deadlines only move away while a run goes on, so a pending timer is early at worst; a stop has a nearer one.
-        if self._timer is not None and self.machine.phase is not co.CoordinatorPhase.STOPPING:
+        # Deadlines only move away within a phase, so a pending timer is early at worst; the next phase may have a nearer one.
+        if self._timer is not None and self.machine.phase is self._armed_in:
             return
+        self._armed_in = self.machine.phase
         deadline = self.machine.next_deadline_ns()
         if self._timer is not None:
             self._timer.cancel()
@@ -319,7 +327,7 @@ class Coordinator:
         if self._recorder is None or report.status != "finished" or self.machine.done(name) < self._run.K:
             raise PeerError(f"{name} reports a result of an unfinished run", grpc_status="INVALID_ARGUMENT")
         if self._study:
-            if self._uploads.get(name) != self._run.K + 1:
+            if not self._final_path(name).exists():  # perhaps uploaded to an earlier start of this process
                 raise PeerError(f"{name} finished without uploading its x_final", grpc_status="FAILED_PRECONDITION")
             self._metrics(name, report.metrics)
         self._recorder.finished(name, AgentResult(report.releases, report.bytes_sent))
@@ -361,7 +369,6 @@ class Coordinator:
             path = self._final_path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             save_npy(path, x)
-            self._uploads[name] = payload.k
         self._recorder.state(name, payload.k, x)
 
     # --- status and control -------------------------------------------------------------------------------------

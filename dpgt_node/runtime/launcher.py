@@ -34,6 +34,8 @@ TELL_S = 1.5
 """How long a coordinator may take to act on what a failing agent told it, before the launcher stops the run."""
 GRACE_S = 10.0
 """How long the run may take to end by itself after a child failed or a stop was asked for."""
+END_S = 60.0
+"""How long a coordinator that ends by itself may take to write the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +204,13 @@ class Launcher:
                 if failed is None and (failed := next((c for c in self._nodes.values() if _failed(c)), None)):
                     failed_at = loop.time()
                 if loop.time() > failed_at + TELL_S and not stopping:
-                    # It could not tell the coordinator why it left; the rest must not wait for it.
                     assert failed is not None
-                    stopping, deadline = True, loop.time() + GRACE_S
-                    await self._ask_stop(channel, self._verdict(failed).reason)
+                    if await self._goes_on(channel):
+                        # It could not tell the coordinator why it left; the rest must not wait for it.
+                        stopping, deadline = True, loop.time() + GRACE_S
+                        await self._ask_stop(channel, self._verdict(failed).reason)
+                    else:  # it left because the run ends; the coordinator is writing the results
+                        failed_at, deadline = float("inf"), min(deadline, loop.time() + END_S)
                 if loop.time() > deadline:
                     break
                 await self._poll(channel)
@@ -224,6 +229,12 @@ class Launcher:
             return
         with contextlib.suppress(PeerError):
             self._on_status(await services.status(channel, timeout_s=2.0))
+
+    async def _goes_on(self, channel: grpc.aio.Channel) -> bool:
+        """Whether the coordinator still means to make rounds."""
+        with contextlib.suppress(PeerError):
+            return (await services.status(channel, timeout_s=3.0)).state in ("waiting", "running", "paused")
+        return False
 
     async def _ask_stop(self, channel: grpc.aio.Channel, reason: str) -> None:
         with contextlib.suppress(PeerError):
@@ -277,7 +288,7 @@ def _failed(child: _Child) -> bool:
 
 
 def _last_line(path: Path) -> str:
-    """The last line a child printed: by house rule the one line with the cause."""
+    """The last line a child printed that says a cause: by house rule ``dpgt VERB: cause``, else its last warning."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -285,9 +296,9 @@ def _last_line(path: Path) -> str:
             lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    last = lines[-1] if lines else ""
-    _, said, cause = last.partition(": ")
-    return cause if said and last.startswith("dpgt ") else last
+    said = [line.partition(": ")[2] for line in lines if line.startswith("dpgt ")]
+    warned = [line for line in lines if " INFO " not in line]
+    return (said or warned or lines or [""])[-1]
 
 
 def claim(out: Path) -> IO[bytes]:

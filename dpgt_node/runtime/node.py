@@ -165,7 +165,7 @@ class Node:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._uploader is not None:
-                self._uploader.cancel()
+                await self._uploader.cancel()
             if self._driver is not None:
                 await self._driver.close()
             await self._inbound.drained(FAREWELL_S)

@@ -3,53 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import grpc.aio
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import F64
+from dpgt_node.runtime.backoff import Backoff
 from dpgt_node.wire import codec, services
+
+log = logging.getLogger(__name__)
+
+_TRY_AGAIN = frozenset({"UNAVAILABLE", "CANCELLED", "FAILED_PRECONDITION"})
+"""The coordinator is away, or back and still gathering; how long that may last is the uplink's to judge."""
 
 
 class StudyUploader:
-    """One long-lived Upload call; ``put`` queues x_{i,k}, ``finish`` ends the call and checks that all arrived."""
+    """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again and again until it was taken."""
 
     def __init__(self, open_channel: Callable[[], grpc.aio.Channel], run_id: bytes, name: str) -> None:
         self._open_channel = open_channel
         self._run_id = run_id
         self._name = name
-        self._queue: asyncio.Queue[tuple[int, F64] | None] = asyncio.Queue(maxsize=0)
-        self._count = 0
-        self._task: asyncio.Task[int] | None = None
+        self._waiting: list[tuple[int, F64]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
 
     def put(self, k: int, x: F64) -> None:
         """Queue x_{i,k}, float64 (d,)."""
-        self._count += 1
-        self._queue.put_nowait((k, x))
+        self._waiting.append((k, x))
+        self._wake.set()
+        self._idle.clear()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     async def finish(self) -> None:
-        """Wait until the coordinator took everything.  PeerError when it did not."""
+        """Wait until the coordinator took everything.  PeerError when it refuses."""
         if self._task is None:
             return
-        self._queue.put_nowait(None)
-        taken = await self._task
-        if taken != self._count:
-            raise PeerError(f"the coordinator took {taken} of {self._count} study vectors")
+        idle = asyncio.ensure_future(self._idle.wait())
+        try:
+            await asyncio.wait([idle, self._task], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+        if self._task.done():
+            self._task.result()
 
-    def cancel(self) -> None:
-        """Drop the call."""
+    async def cancel(self) -> None:
+        """Drop what is queued."""
         if self._task is not None:
             self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self) -> int:
+    async def _run(self) -> None:
+        backoff = Backoff()
         async with self._open_channel() as channel:
-            reply = await services.upload(channel, self._name, self._frames(), timeout_s=None)
-            return reply.vectors
+            while True:
+                await self._wake.wait()
+                batch = tuple(self._waiting)
+                try:
+                    reply = await services.upload(channel, self._name, self._frames(batch), timeout_s=None)
+                except PeerError as error:
+                    if error.grpc_status not in _TRY_AGAIN:
+                        raise
+                    backoff.note(log, "upload of study vectors", error)
+                    await backoff.wait()
+                    continue
+                if reply.vectors != len(batch):
+                    raise PeerError(f"the coordinator took {reply.vectors} of {len(batch)} study vectors")
+                backoff.reset()
+                del self._waiting[: len(batch)]
+                if not self._waiting:
+                    self._wake.clear()
+                    self._idle.set()
 
-    async def _frames(self) -> AsyncIterator[bytes]:
-        while (item := await self._queue.get()) is not None:
-            for frame in codec.encode_vectors(self._run_id, self._name, [codec.study_payload(*item)], study=True):
-                yield frame
+    def _frames(self, batch: tuple[tuple[int, F64], ...]) -> Iterator[bytes]:
+        for k, x in batch:
+            yield from codec.encode_vectors(self._run_id, self._name, [codec.study_payload(k, x)], study=True)

@@ -45,3 +45,13 @@ def test_replay_waits_at_the_barrier_of_a_restarted_coordinator() -> None:
     m.step(t.Advanced(cases.state(1)), 0)
     assert m.phase is Phase.READY, "round 1 has a record, but the barrier is shut"
     assert m.step(t.Go(1), 0) == () and m.phase is Phase.EXCHANGING, "nothing is drawn again"
+
+
+def test_a_repeated_start_opens_what_a_lost_go_would_have_opened() -> None:
+    m = cases.machine()
+    cases.to_exchange(m)
+    m.step(t.VectorReceived(1, cases.payload("X", 0)), 0)
+    m.step(t.VectorReceived(1, cases.payload("Y", 0)), 0)
+    m.step(t.Advanced(cases.state(1)), 0)
+    assert cases.kinds(m.step(t.Started(1), 0)) == ["DrawRelease"]
+    assert m.step(t.Started(1), 0) == ()

@@ -265,6 +265,10 @@ def test_unusable_files_are_named(
 def test_read_identity(authority: tls.CertificateAuthority, tmp_path: Path) -> None:
     _, cert, key = folder_for(authority, tmp_path, "dpgt:agent:agent-1")
     assert tls.read_identity(cert) == "dpgt:agent:agent-1"
-    for path in (key, tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match=path.name):
+    for path, message in (
+        (key, "key.pem: holds no PEM certificate"),
+        (tmp_path / "nothing", "nothing: cannot be read: No such file"),
+        (cert.parent / tls.CA_FILE, "ca.pem: does not hold exactly one dpgt: identity"),
+    ):
+        with pytest.raises(ConfigError, match=message):
             tls.read_identity(path)

@@ -1,0 +1,190 @@
+"""A coordinator and its agents as objects in one event loop, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from dpgt_node.config import NodeConfig, NodeTls, RunConfig, parse_run
+from dpgt_node.errors import ExitCode
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.coordinator import Outcome
+from dpgt_node.runtime.node import Node, NodeSetup
+from dpgt_node.runtime.outdir import read_address
+from dpgt_node.runtime.serve_coordinator import serve
+from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.sim.simulate import simulate
+
+LIMIT_S = 60.0
+KEY = "a5"
+T = TypeVar("T")
+
+# agent-1 -> agent-2 and agent-2 -> agent-1 carry only X, agent-3 -> agent-1 only Y; agent-3 -> agent-2 is no edge.
+RUN = """
+name = "cluster"
+[algorithm]
+iterations = {K}
+[scheme]
+kind = "S2"
+alpha = 0.2
+beta = 0.2
+gamma = 0.02
+p_m = 1.0
+[noise]
+scale_zeta = 0.1
+scale_eta = 0.01
+[graph]
+agents = 3
+R = [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+C = [[0, 0, 1], [0, 0, 0], [0.5, 1, 0]]
+[data]
+dataset = "quadratic"
+dimension = 3
+[evaluate]
+every = 10
+metrics = "study"
+[runtime]
+round_timeout = 20
+register_timeout = 30
+"""
+
+
+def make_run(K: int = 30) -> RunConfig:
+    """The run above."""
+    return parse_run(RUN.format(K=K), "run.toml", Path("/"))
+
+
+async def eventually(what: str, probe: Callable[[], T | None]) -> T:
+    """The first result of ``probe`` that is not None or False; the event loop runs on meanwhile."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        found = probe()
+        if found is not None and found is not False:
+            return found
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"it never came about that {what}")
+
+
+@dataclass
+class Cluster:
+    """``serving`` resolves with the coordinator's outcome; ``agents`` holds the tasks of ``start``."""
+
+    run: RunConfig
+    folder: Path
+    authority: CertificateAuthority | None
+    address: str = ""
+    serving: asyncio.Task[Outcome] | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    agents: dict[str, asyncio.Task[ExitCode]] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def security(self, identity: str) -> Security:
+        """Start-up files of ``identity``, made when first asked for; no TLS in a plain cluster."""
+        if self.authority is None:
+            return Security()
+        folder = self.folder / "tls" / identity.replace(":", "-")
+        if not folder.exists():
+            self.authority.write_folder(folder, identity)
+        return Security.from_folder(folder)
+
+    async def coordinate(self, listen: str = "127.0.0.1:0") -> None:
+        """Start the coordinator."""
+        (self.out / "coordinator.json").unlink(missing_ok=True)
+        tls = self.security(COORDINATOR_IDENTITY)
+        folder = None if tls.cert is None else tls.cert.parent
+        self.stop = asyncio.Event()
+        self.serving = asyncio.ensure_future(
+            serve(self.run, self.out, listen, folder, keystream="test", stop=self.stop)
+        )
+        serving = self.serving
+
+        def listening() -> str | None:
+            if serving.done():
+                serving.result()
+            found = read_address(self.out)
+            return None if found is None else found.address
+
+        self.address = await eventually("the coordinator listens", listening)
+
+    def node(self, name: str, *, run: RunConfig | None = None, state: str = "", row: int | None = None) -> Node:
+        """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
+        run = self.run if run is None else run
+        security = self.security(agent_identity(name))
+        tls = NodeTls(security.cert is None, security.ca, security.cert, security.key, COORDINATOR_IDENTITY)
+        config = NodeConfig(
+            name=name,
+            run=self.folder / f"{name}.toml",
+            listen="127.0.0.1:0",
+            advertise=None,
+            coordinator=self.address,
+            state_dir=self.folder / "state" / (state or name),
+            tls=tls,
+        )
+        index = run.graph.agents.index(name) if row is None else row
+        oracle = build_oracle(run, index, data_root=None)
+        return Node(NodeSetup(config, run, index, oracle, security, KEY))
+
+    def start(self, name: str, **options: object) -> asyncio.Task[ExitCode]:
+        """Start an agent in the background."""
+        node = self.nodes[name] = self.node(name, **options)  # type: ignore[arg-type]
+        task = self.agents[name] = asyncio.ensure_future(node.serve())
+        return task
+
+    def start_all(self) -> None:
+        for name in self.run.graph.agents:
+            self.start(name)
+
+    async def end(self) -> Outcome:
+        """Wait until the coordinator and every agent ended well."""
+        assert self.serving is not None
+        async with asyncio.timeout(LIMIT_S):
+            codes = await asyncio.gather(*self.agents.values())
+            outcome = await self.serving
+        assert set(codes) == {ExitCode.DONE}
+        return outcome
+
+    def round(self, name: str) -> int:
+        """The round an agent is in; -1 before Welcome."""
+        driver = self.nodes[name]._driver
+        return -1 if driver is None else driver.machine.k
+
+    async def reached(self, k: int, name: str = "agent-1") -> None:
+        await eventually(f"{name} is in round {k}", lambda: self.round(name) >= k)
+
+    def assert_simulators_bits(self) -> None:
+        """What the agents hold is what the simulator computes of the same run under the same keystream."""
+        folder = self.folder / "simulated"
+        simulate(self.run, folder, os.urandom(16), test_keystream=KEY)
+        for name in self.run.graph.agents:
+            expected = np.load(folder / "agents" / name / "state" / "x_final.npy")
+            found = np.load(self.folder / "state" / name / "x_final.npy")
+            assert found.tobytes() == expected.tobytes(), name
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path, run: RunConfig | None = None, *, secure: bool = False) -> AsyncIterator[Cluster]:
+    """A coordinator that waits for its agents.  Whatever still runs at the end is cancelled."""
+    run = make_run() if run is None else run
+    run = replace(run, runtime=replace(run.runtime, channel="mtls" if secure else "plain"))
+    made = Cluster(run, folder, CertificateAuthority.create() if secure else None)
+    try:
+        await made.coordinate()
+        yield made
+    finally:
+        tasks: list[asyncio.Task[object]] = [*made.agents.values(), *([made.serving] if made.serving else [])]  # type: ignore[list-item]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

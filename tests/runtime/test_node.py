@@ -1,0 +1,310 @@
+"""Agents and their coordinator in one event loop, over real sockets: good runs, intruders, refusals, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import __version__
+from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
+from dpgt_node.runtime import node as node_module
+from dpgt_node.runtime.channels import OPERATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+from tests.runtime.cluster import Cluster, cluster, eventually, make_run
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
+async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: bool) -> None:
+    async with cluster(tmp_path, secure=secure) as c:
+        c.start_all()
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
+    assert outcome.summary.rounds == 31 and [a.releases for a in outcome.summary.agents] == [62] * 3
+    c.assert_simulators_bits()
+
+
+@pytest.fixture(autouse=True)
+def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that is cancelled waits for neighbours to close their streams; here they never do."""
+    monkeypatch.setattr(node_module, "FAREWELL_S", 0.2)
+
+
+# --- strangers and intruders: turned away, and the run goes on -------------------------------------------------------
+
+
+async def told(call: services.ClientStream[bytes, m.ExchangeReply]) -> PeerError:
+    """The error that ends a call."""
+    with pytest.raises(PeerError) as caught:
+        while await call.read() is not None:
+            pass
+    return caught.value
+
+
+async def test_nobody_without_an_edge_gets_a_word_in(tmp_path: Path) -> None:
+    """Another agent, a stranger of the same CA, the operator; no certificate, one of another CA."""
+    async with cluster(tmp_path, make_run(300), secure=True) as c:
+        c.start_all()
+        await c.reached(5)
+        victim = c.nodes["agent-2"]._advertise
+        for identity, word in (
+            (agent_identity("agent-3"), "no edge from agent-3 to agent-2"),
+            (agent_identity("mallory"), "no edge from mallory"),
+            (OPERATOR_IDENTITY, "not an agent's"),
+        ):
+            async with c.security(identity).opener(agent_identity("agent-2"))(victim) as channel:
+                error = await told(services.exchange(channel, "agent-1"))  # the stated name counts for nothing
+            assert error.grpc_status == "PERMISSION_DENIED" and word in str(error)
+        async with Security().opener(agent_identity("agent-2"))(victim) as channel:
+            assert (await told(services.exchange(channel, "agent-1"))).grpc_status == "UNAVAILABLE"
+        foreign = tmp_path / "foreign"
+        CertificateAuthority.create().write_folder(foreign, agent_identity("agent-1"))
+        async with Security.from_folder(foreign).opener(agent_identity("agent-2"))(victim) as channel:
+            assert (await told(services.exchange(channel, "agent-1"))).grpc_status == "UNAVAILABLE"
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_a_neighbour_that_sends_garbage_is_cut_off_and_its_next_stream_goes_on(tmp_path: Path) -> None:
+    """agent-1's own certificate opens a second stream: it replaces the first, is refused, and agent-1 comes back."""
+    async with cluster(tmp_path, make_run(400), secure=True) as c:
+        c.start_all()
+        for k, frame in ((5, b"\xff" * 100), (30, b""), (60, b"\x12\x03abc"), (90, os.urandom(3000))):
+            await c.reached(k, "agent-2")
+            address = c.nodes["agent-2"]._advertise
+            opener = c.security(agent_identity("agent-1")).opener(agent_identity("agent-2"))
+            async with opener(address) as channel:
+                call = services.exchange(channel, "agent-1")
+                assert isinstance(await call.read(), m.Resume)
+                with contextlib.suppress(PeerError):
+                    await call.write(frame)
+                assert (await told(call)).grpc_status in ("INVALID_ARGUMENT", "CANCELLED")
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_bytes_that_are_no_grpc_disturb_nobody(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(200)) as c:
+        c.start_all()
+        await c.reached(5)
+        for address in (c.address, *(node._advertise for node in c.nodes.values())):
+            host, _, port = address.rpartition(":")
+            for rubbish in (
+                os.urandom(4000),
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 999,
+            ):
+                with socket.create_connection((host, int(port)), timeout=5) as raw, contextlib.suppress(OSError):
+                    raw.sendall(rubbish)
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
+async def test_a_twin_is_turned_away(tmp_path: Path, secure: bool) -> None:
+    async with cluster(tmp_path, make_run(200), secure=secure) as c:
+        c.start_all()
+        await c.reached(5)
+        with pytest.raises(RefusedError, match="another process runs as agent-1 right now") as caught:
+            await c.node("agent-1", state="twin").serve()
+        assert caught.value.exit_code is ExitCode.REFUSED
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_a_second_process_on_one_state_directory_is_the_operators_mistake(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        c.node("agent-1")
+        with pytest.raises(StoreError, match="in use by another process"):
+            c.node("agent-1")
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
+async def test_an_agent_that_is_not_in_the_run_is_turned_away(tmp_path: Path, secure: bool) -> None:
+    async with cluster(tmp_path, secure=secure) as c:
+        theirs = replace(c.run, graph=replace(c.run.graph, agents=("agent-1", "agent-2", "mallory")))
+        with pytest.raises(RefusedError, match="mallory is not in the run, whose agents are agent-1, agent-2, agent-3"):
+            await c.node("mallory", run=theirs).serve()
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+# --- refusals that end the run before it begins ----------------------------------------------------------------------
+
+
+async def refused(c: Cluster, culprit: asyncio.Task[ExitCode]) -> tuple[BaseException | None, str]:
+    """(what ends the culprit, why the coordinator says the run cannot begin)"""
+    await asyncio.wait([culprit])
+    assert c.serving is not None
+    conclude = (await c.serving).conclude
+    assert conclude.exit_code is ExitCode.REFUSED and conclude.status == "refused"
+    others = [task for task in c.agents.values() if task is not culprit]
+    # an agent that was welcome ends with the refusal's code, one that was not with its words
+    for result in await asyncio.gather(*others, return_exceptions=True):
+        assert result is ExitCode.REFUSED or (isinstance(result, RefusedError) and "does not begin" in str(result))
+    return culprit.exception(), conclude.reason
+
+
+async def test_another_run_file_is_named_key_by_key_at_both_ends(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        c.start("agent-1")
+        await eventually("agent-1 is welcome", lambda: c.round("agent-1") >= 0)
+        theirs = replace(
+            c.run, scheme=replace(c.run.scheme, alpha=0.25), algorithm=replace(c.run.algorithm, iterations=99)
+        )
+        error, reason = await refused(c, c.start("agent-2", run=theirs))
+    assert isinstance(error, RefusedError) and error.exit_code is ExitCode.CONFIG
+    for text in (str(error), reason):
+        assert "agent-2" in text
+        assert "scheme.alpha: 0.2 here, 0.25 there" in text and "algorithm.iterations: 30 here, 99 there" in text
+
+
+async def test_another_package_version_is_refused_and_both_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path) as c:
+        monkeypatch.setattr(node_module, "__version__", "99.0")
+        error, reason = await refused(c, c.start("agent-3"))
+    assert isinstance(error, RefusedError) and error.exit_code is ExitCode.REFUSED
+    assert "dpgt-node 99.0 at agent-3" in reason and f"{__version__} at the coordinator" in str(error)
+
+
+async def test_data_that_cannot_be_used_is_told_to_the_coordinator(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        assert c.serving is not None
+        await node_module.say_refusal("agent-2", c.address, Security(), "dpgt:coordinator", "m_K = 55 exceeds D = 3")
+        conclude = (await c.serving).conclude
+    assert conclude.exit_code is ExitCode.REFUSED and conclude.reason == "agent-2 refused: m_K = 55 exceeds D = 3"
+
+
+async def test_a_stranger_cannot_refuse_for_the_others(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        await node_module.say_refusal("mallory", c.address, Security(), "dpgt:coordinator", "no")
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_agents_that_never_come_are_named(tmp_path: Path) -> None:
+    run = make_run()
+    async with cluster(tmp_path, replace(run, runtime=replace(run.runtime, register_timeout_s=0.3))) as c:
+        _, reason = await refused(c, c.start("agent-2"))
+        assert await c.agents["agent-2"] is ExitCode.REFUSED
+    assert reason == "never registered: agent-1, agent-3"
+    assert not list((tmp_path / "out").glob("summary.json")), "nothing happened, so there is nothing to sum up"
+
+
+# --- a node that cannot start ----------------------------------------------------------------------------------------
+
+
+async def test_a_coordinator_out_of_reach_is_given_up_within_register_timeout(tmp_path: Path) -> None:
+    run = make_run()
+    run = replace(run, runtime=replace(run.runtime, register_timeout_s=0.2))
+    c = Cluster(run, tmp_path, None, address="127.0.0.1:1")
+    with pytest.raises(PeerError, match=r"no coordinator at 127\.0\.0\.1:1 for 0\.2 s") as caught:
+        async with asyncio.timeout(30):
+            await c.node("agent-1").serve()
+    assert caught.value.exit_code is ExitCode.REFUSED
+
+
+async def test_a_port_in_use_is_one_message_and_the_state_stays_usable(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        node = c.node("agent-1", state="other")
+        node._setup = replace(node._setup, config=replace(node._setup.config, listen=c.address))
+        with pytest.raises(ConfigError, match="in use") as caught:
+            await node.serve()
+        assert len(caught.value.problems) == 1
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+# --- restarts: no second draw, the same bits -------------------------------------------------------------------------
+
+
+async def kill(c: Cluster, name: str) -> None:
+    """End an agent without a goodbye; its state stays."""
+    c.agents[name].cancel()
+    await asyncio.gather(c.agents[name], return_exceptions=True)
+
+
+async def test_an_agent_that_comes_back_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(300), secure=True) as c:
+        c.start_all()
+        for k, name in ((20, "agent-2"), (60, "agent-1"), (100, "agent-3")):
+            await c.reached(k, name)
+            await kill(c, name)
+            c.start(name)
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
+    assert [agent.releases for agent in outcome.summary.agents] == [602] * 3, "nothing was drawn twice"
+    c.assert_simulators_bits()
+
+
+async def test_a_coordinator_that_comes_back_goes_on_with_the_same_run(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(300)) as c:
+        c.start_all()
+        await c.reached(20)
+        assert c.serving is not None
+        c.serving.cancel()
+        await asyncio.gather(c.serving, return_exceptions=True)
+        await c.coordinate(listen=c.address)
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+@pytest.mark.parametrize("barrier_every", [1, 7])
+async def test_everything_comes_back_even_what_had_finished(tmp_path: Path, barrier_every: int) -> None:
+    """All stop in mid-run and go on; then all stop when one agent has its result and the others do not."""
+    run = make_run(60)
+    run = replace(run, runtime=replace(run.runtime, barrier_every=barrier_every))
+    async with cluster(tmp_path, run) as c:
+        for k in (10, 30):
+            c.start_all()
+            await c.reached(k)
+            c.stop.set()
+            assert c.serving is not None
+            assert (await c.serving).conclude.exit_code is ExitCode.STOPPED
+            assert set(await asyncio.gather(*c.agents.values())) == {ExitCode.STOPPED}
+            await c.coordinate()
+        c.start_all()
+        outcome = await c.end()
+    assert outcome.summary is not None and [a.releases for a in outcome.summary.agents] == [122] * 3
+    c.assert_simulators_bits()
+
+
+async def test_an_agent_with_its_result_serves_the_others_when_all_come_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(40)) as c:
+        c.start_all()
+        await eventually("agent-1 has its result", lambda: (tmp_path / "state/agent-1/x_final.npy").exists())
+        for name in c.run.graph.agents:
+            c.agents[name].cancel()
+        assert c.serving is not None
+        c.serving.cancel()
+        await asyncio.gather(*c.agents.values(), c.serving, return_exceptions=True)
+        await c.coordinate()
+        c.start_all()
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_an_interrupted_agent_ends_5_and_keeps_its_state(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(200)) as c:
+        c.start_all()
+        await c.reached(10)
+        c.nodes["agent-2"].interrupt()
+        assert await c.agents["agent-2"] is ExitCode.STOPPED
+        c.start("agent-2")
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
