@@ -2,12 +2,14 @@
 
     paper             g_k at the private x_k; noise on x and on y
     published-point   g_k at the agent's own x̆_k, which is drawn first; noise on x and on y
-    public-state      the own step uses the released y̆_k, so x is a function of the transcript and is sent as it is; noise on y
-    noise-once        g~_k = g_k + noise, once; x and y are functions of all g~ and are sent as they are
+    public-state      the own step uses the released y̆_k, so x is a function of the transcript and is sent as it
+    is; noise on y noise-once        g~_k = g_k + noise, once; x and y are functions of all g~ and are sent as they are
 
-Each is Algorithm 1's recursion in four moves: begin (round 0), advance (round k to k+1), release (round k), final (x_{K+1}).
-``perturb(stream, k, private)`` adds the noise of one draw; ``gradient(k, x, batch)`` draws a batch when it is None.  Where g_k
-needs something drawn at the release, the state is pending until then; a record of round k completes it without drawing.
+Each is Algorithm 1's recursion in four moves: begin (round 0), advance (round k to k+1), release (round k), final
+(x_{K+1}).
+``perturb(stream, k, private)`` adds the noise of one draw; ``gradient(k, x, batch)`` draws a batch when it is None.
+ Where g_k needs something drawn at the release, the state is pending until then; a record of round k completes it
+ without drawing.
 """
 
 from __future__ import annotations
@@ -114,7 +116,9 @@ class Paper(_Base):
 
 
 class PublishedPoint(_Base):
-    """The gradient sits at the released point, so that adjacent data sets see the same point (privacy.md, section 2)."""
+    """The gradient sits at the released point, so that adjacent data sets see the same point (privacy.md, section
+    2).
+    """
 
     __slots__ = ()
 

@@ -178,8 +178,11 @@ def theorem4_rows(f: Facts, s: model.SchemeS1) -> list[Check]:
     rows = []
     for name, rest, p in (
         ("Theorem 4: p_m - p_beta + min(min p_eta - 1, 0) > 0", pm - be, f.p_eta),
-        ("Theorem 4: p_m + min(0, p_gamma - p_alpha - p_beta) + min(min p_zeta - 1, 0) > 0",
-         pm + min(zero, ga - al - be), f.p_zeta),
+        (
+            "Theorem 4: p_m + min(0, p_gamma - p_alpha - p_beta) + min(min p_zeta - 1, 0) > 0",
+            pm + min(zero, ga - al - be),
+            f.p_zeta,
+        ),
     ):
         if p is None:
             rows.append(Check(name, False, None, 0.0, ">", "without noise epsilon is infinite"))
@@ -217,23 +220,38 @@ def _gamma_rows(f: Facts, s: model.SchemeS2) -> list[Check]:
     n = f.n
     rows = []
     plain = (
-        ("gamma < n sqrt(3n) r1 alpha/(24 |v2| L1)",
-         lambda L, v: n * math.sqrt(3 * n) * _r(f)[0] * s.alpha / (24 * _norms(f)[1] * L)),
+        (
+            "gamma < n sqrt(3n) r1 alpha/(24 |v2| L1)",
+            lambda L, v: n * math.sqrt(3 * n) * _r(f)[0] * s.alpha / (24 * _norms(f)[1] * L),
+        ),
         ("gamma < sqrt3 r2 beta/(6 n L1)", lambda L, v: math.sqrt(3) * _r(f)[1] * s.beta / (6 * n * L)),
-        ("gamma < sqrt3 v1'v2 r2 beta/(36 |v1| |v2| L1)",
-         lambda L, v: math.sqrt(3) * v * _r(f)[1] * s.beta / (36 * _norms(f)[0] * _norms(f)[1] * L)),
-        ("gamma < sqrt6 v1'v2 r1 r2 beta/(144 rho(L1) |v1| |v2| L1)",
-         lambda L, v: _over(math.sqrt(6) * v * _r(f)[0] * _r(f)[1] * s.beta,
-                            144 * f.rho_L1 * _norms(f)[0] * _norms(f)[1] * L)),
+        (
+            "gamma < sqrt3 v1'v2 r2 beta/(36 |v1| |v2| L1)",
+            lambda L, v: math.sqrt(3) * v * _r(f)[1] * s.beta / (36 * _norms(f)[0] * _norms(f)[1] * L),
+        ),
+        (
+            "gamma < sqrt6 v1'v2 r1 r2 beta/(144 rho(L1) |v1| |v2| L1)",
+            lambda L, v: _over(
+                math.sqrt(6) * v * _r(f)[0] * _r(f)[1] * s.beta, 144 * f.rho_L1 * _norms(f)[0] * _norms(f)[1] * L
+            ),
+        ),
     )
     for name, formula in plain:
         bound, missing = _bound(f, formula)
         rows.append(compare(f"Assumption 5: {name}", s.gamma, "<", bound, note=missing))
     with_mu = (
-        ("gamma < r1 alpha sqrt(mu/(12 L1 + 2 mu))/(2 |v2| L1)", 12.0, 2.0,
-         lambda L, v: _r(f)[0] * s.alpha / (2 * _norms(f)[1] * L)),
-        ("gamma < sqrt6 v1'v2 r2 beta sqrt(mu/(36 L1 + 7 mu))/(12 |v1| |v2| L1)", 36.0, 7.0,
-         lambda L, v: math.sqrt(6) * v * _r(f)[1] * s.beta / (12 * _norms(f)[0] * _norms(f)[1] * L)),
+        (
+            "gamma < r1 alpha sqrt(mu/(12 L1 + 2 mu))/(2 |v2| L1)",
+            12.0,
+            2.0,
+            lambda L, v: _r(f)[0] * s.alpha / (2 * _norms(f)[1] * L),
+        ),
+        (
+            "gamma < sqrt6 v1'v2 r2 beta sqrt(mu/(36 L1 + 7 mu))/(12 |v1| |v2| L1)",
+            36.0,
+            7.0,
+            lambda L, v: math.sqrt(6) * v * _r(f)[1] * s.beta / (12 * _norms(f)[0] * _norms(f)[1] * L),
+        ),
     )
     for name, on_L, on_mu, formula in with_mu:
         front, missing = _bound(f, formula)

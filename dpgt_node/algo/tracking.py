@@ -59,9 +59,7 @@ class AgentParams:
         )
 
 
-def step_x(
-    params: AgentParams, px: F64, tx: F64, p: F64, t: F64, received: Mapping[int, F64]
-) -> tuple[F64, F64]:
+def step_x(params: AgentParams, px: F64, tx: F64, p: F64, t: F64, received: Mapping[int, F64]) -> tuple[F64, F64]:
     """(alg,1): the private and the transcript part of x_{k+1}.
 
     ``px + tx`` = x_k, ``p + t`` = y_k, float64 (d,).  ``received[j]``: x̆_{j,k} of every j in ``params.in_R``, the
@@ -76,9 +74,7 @@ def step_x(
     return px_next, tx_next
 
 
-def step_y(
-    params: AgentParams, p: F64, t: F64, received: Mapping[int, F64], g: F64, g_next: F64
-) -> tuple[F64, F64]:
+def step_y(params: AgentParams, p: F64, t: F64, received: Mapping[int, F64], g: F64, g_next: F64) -> tuple[F64, F64]:
     """(alg,2): the private and the transcript part of y_{k+1}.
 
     ``p + t`` = y_k, ``g`` = g_k, ``g_next`` = g_{k+1}, float64 (d,).  ``received[j]``: y̆_{j,k} of every j in

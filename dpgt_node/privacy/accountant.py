@@ -79,9 +79,7 @@ class AgentAccount:
 
     __slots__ = ("_K", "_agent", "_cumulative", "_schedule", "_shifts")
 
-    def __init__(
-        self, run: model.RunConfig, topology: Topology, schedule: Schedule, agent: int, D: int | None
-    ) -> None:
+    def __init__(self, run: model.RunConfig, topology: Topology, schedule: Schedule, agent: int, D: int | None) -> None:
         self._schedule, self._agent, self._K = schedule, agent, schedule.K
         self._shifts: Sensitivity | None = None
         self._cumulative: F64 | None = None

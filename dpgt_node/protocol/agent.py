@@ -87,10 +87,10 @@ class AgentMachine:
     ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W
     divides k.
     ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).
-    ``stall_ns``: after how long a round without its inputs is reported.  ``budget_through``: the last round that the owner's budget covers, None without a cap; the
-    machine ends before it would draw a later one.  ``recovered``: what the state directory
-    holds of this run.  ``finished``: x_{i,K+1}, already durable; the agent only serves its payloads until it is
-    dismissed.
+    ``stall_ns``: after how long a round without its inputs is reported.  ``budget_through``: the last round that
+    the owner's budget covers, None without a cap; the machine ends before it would draw a later one.
+    ``recovered``: what the state directory holds of this run.  ``finished``: x_{i,K+1}, already durable; the agent
+    only serves its payloads until it is dismissed.
     """
 
     def __init__(

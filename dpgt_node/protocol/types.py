@@ -75,8 +75,8 @@ class State:
     x_k = px + tx and y_k = p + t: the private parts px, p are small; tx, t are functions of the transcript
     (privacy.md, section 6).  ``g`` is g_k, ``batch`` the indices it was sampled from (empty when there is no data set).
 
-    ``pending``: the mechanism evaluates or perturbs g_k only when it releases round k; until then p, t, g and batch hold
-    what that step starts from, and the state is neither stored nor mixed.
+    ``pending``: the mechanism evaluates or perturbs g_k only when it releases round k; until then p, t, g and batch
+    hold what that step starts from, and the state is neither stored nor mixed.
     """
 
     k: int
@@ -103,8 +103,8 @@ class State:
 class RoundRecord:
     """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint.
 
-    ``noisy_gradient``: g~_k of noise-once, float64 (d,), the one perturbed value that x̆ and y̆ are functions of; None for
-    the other mechanisms.
+    ``noisy_gradient``: g~_k of noise-once, float64 (d,), the one perturbed value that x̆ and y̆ are functions of;
+    None for the other mechanisms.
     """
 
     k: int
@@ -257,8 +257,8 @@ class Advance:
     """Go from round k to k+1: x_{k+1} by (alg,1), g_{k+1} at it, y_{k+1} by (alg,2).
 
     ``state`` None: make the state of round 0 (y_0 = g_0 at x_0).  ``x_in``, ``y_in``: released values by sender index.
-    ``own``: x̆_k and y̆_k as released, None with ``state``.  ``record``: what round k+1 released before a crash; its batch
-    and whatever else was drawn for it are taken from there.  None: a fresh batch.
+    ``own``: x̆_k and y̆_k as released, None with ``state``.  ``record``: what round k+1 released before a crash;
+    its batch and whatever else was drawn for it are taken from there.  None: a fresh batch.
     """
 
     state: State | None

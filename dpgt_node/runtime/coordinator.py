@@ -172,7 +172,8 @@ class Coordinator:
             self.done.set_result(Outcome(conclude, summary))
 
     def _arm(self) -> None:
-        # Deadlines only move away within a phase, so a pending timer is early at worst; the next phase may have a nearer one.
+        # Deadlines only move away within a phase, so a pending timer is early at worst; the next phase may have a
+        # nearer one.
         if self._timer is not None and self.machine.phase is self._armed_in:
             return
         self._armed_in = self.machine.phase

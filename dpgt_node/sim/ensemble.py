@@ -1,7 +1,7 @@
 """Many independent repetitions of one run of a PL toy, for expectations: nobody's noise, drawn from a seeded generator.
 
-The mean of a batch of m gradients depends on its xi only through their mean, whose law is known, so a repetition costs the
-same whatever m_K is.  All repetitions go through (eq7) and (eq8) side by side, as columns.
+The mean of a batch of m gradients depends on its xi only through their mean, whose law is known, so a repetition
+costs the same whatever m_K is.  All repetitions go through (eq7) and (eq8) side by side, as columns.
 """
 
 from __future__ import annotations

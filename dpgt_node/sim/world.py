@@ -1,8 +1,8 @@
 """A whole run in one process: the daemons' own machines and per-agent functions over an in-memory network.
 
-Every ordered pair of processes has a FIFO channel, as a gRPC stream does.  Which channel moves next is the only freedom a
-real network has here; ``order_seed`` takes it at random, None takes the channels in turn.  Neither may change a bit of
-the result: sums run over sorted sender ids.
+Every ordered pair of processes has a FIFO channel, as a gRPC stream does.  Which channel moves next is the only
+freedom a real network has here; ``order_seed`` takes it at random, None takes the channels in turn.  Neither may
+change a bit of the result: sums run over sorted sender ids.
 """
 
 from __future__ import annotations

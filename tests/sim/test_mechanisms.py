@@ -88,7 +88,9 @@ class Replayed(Watched):
 @pytest.mark.parametrize("wire", ["float64", "float32"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_replay_from_a_checkpoint_gives_the_same_bits_and_draws_nothing(mechanism: str, wire: str) -> None:
-    """A crash after round 9 with the checkpoint of round 2: rounds 3..9 come from records and the neighbours' payloads."""
+    """A crash after round 9 with the checkpoint of round 2: rounds 3..9 come from records and the neighbours'
+    payloads.
+    """
     from dpgt_node.agent.work import AgentWork
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
