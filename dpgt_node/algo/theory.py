@@ -16,16 +16,21 @@ from dpgt_node.config import model
 
 Json = dict[str, object]
 Epsilons = Mapping[str, Sequence[float | None]]
+Reasons = Mapping[str, Sequence[str | None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckReport:
-    """Graph facts, steps, judged conditions, predicted rates; ``epsilon`` per accountant and agent, as handed in."""
+    """Graph facts, steps, judged conditions, predicted rates.
+
+    ``epsilon`` per accountant and agent, and ``reasons`` where it is None, as handed in.
+    """
 
     facts: Facts
     checks: tuple[Check, ...]
     rates: Rates
     epsilon: Epsilons
+    reasons: Reasons
 
     @property
     def failed_hard(self) -> tuple[Check, ...]:
@@ -78,6 +83,7 @@ class CheckReport:
                 for row in self.checks
             ],
             "epsilon": {name: [json_number(v) for v in values] for name, values in self.epsilon.items()},
+            "epsilon_reasons": {name: list(texts) for name, texts in self.reasons.items()},
             "rates": asdict(self.rates),
         }
 
@@ -98,15 +104,19 @@ def check_run(
     L1: float | None = None,
     mu: float | None = None,
     epsilon: Epsilons | None = None,
+    reasons: Reasons | None = None,
 ) -> CheckReport:
     """Judge a run.
 
     ``D``: samples of every agent, None where this machine cannot know.  ``L1``, ``mu``: constants of Assumptions 2(i)
-    and 3, None where unknown.  ``epsilon``: per accountant, per agent, from ``privacy.accountant`` (a layer above).
+    and 3, None where unknown.  ``epsilon``, ``reasons``: per accountant, per agent, from ``privacy.accountant`` (a
+    layer above).
     """
     facts = gather(run, topology, schedule, tuple(D), L1, mu)
     rows = [*hard_rows(topology, schedule, facts.D), *lemma1_rows(facts), *objective_rows(facts), *scheme_rows(facts)]
-    return CheckReport(facts=facts, checks=tuple(rows), rates=predict(facts), epsilon=epsilon or {})
+    return CheckReport(
+        facts=facts, checks=tuple(rows), rates=predict(facts), epsilon=epsilon or {}, reasons=reasons or {}
+    )
 
 
 def hard_failures(topology: Topology, schedule: Schedule, D: Sequence[int | None]) -> tuple[tuple[str, str], ...]:

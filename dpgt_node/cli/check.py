@@ -43,7 +43,7 @@ def examine(run: RunConfig) -> CheckReport:
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.algo.theory import check_run
-    from dpgt_node.privacy.accountant import epsilon_table
+    from dpgt_node.privacy.accountant import agent_accounts, reasons, totals
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     D: tuple[int | None, ...] = (None,) * run.n
@@ -53,8 +53,8 @@ def examine(run: RunConfig) -> CheckReport:
 
         D, known = sample_counts(run), constants(run)
     L1, mu = known if known is not None else (None, None)
-    epsilon = epsilon_table(run, topology, schedule, D)
-    return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=epsilon)
+    accounts = agent_accounts(run, topology, schedule, D)
+    return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
 
 
 def render(report: CheckReport) -> str:
@@ -77,7 +77,7 @@ def render(report: CheckReport) -> str:
         f"  r1, r2             {_number(f.r1)}, {_number(f.r2)}",
         "",
         *_table(
-            ("agent", "r_i", "c_i", "a_i", "b_i", "v1", "v2", "D", "epsilon, Lemma 5 (paper; conditional)"),
+            ("agent", "r_i", "c_i", "a_i", "b_i", "v1", "v2", "D"),
             [
                 (
                     t.names[i],
@@ -88,7 +88,6 @@ def render(report: CheckReport) -> str:
                     _number(None if f.v1 is None else float(f.v1[i])),
                     _number(None if f.v2 is None else float(f.v2[i])),
                     _number(f.D[i]),
-                    _number(report.epsilon.get("lemma5", [None] * f.n)[i]),
                 )
                 for i in range(f.n)
             ],
@@ -98,14 +97,15 @@ def render(report: CheckReport) -> str:
         f"{_number(f.beta_max)})   gamma {_number(s.gamma)}   m_K {s.m if s.m is not None else 'full'}",
         "",
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
+        *_privacy(report),
         f"Predicted rate (Theorem {rates.theorem}, if its assumptions hold)",
     ]
     if rates.theorem == 2:
         lines.append(f"  E|grad F|^2 = O((K+1)^-{_number(rates.exponent)}), theta = {_number(rates.theta)}")
     else:
         lines.append(
-            f"  E|grad F|^2 = O(q^K), q = {_number(rates.factor)} = max(rho(A_K) = {_number(rates.rho_A_K)}, 1/p_m = "
-            f"{_number(rates.inverse_p_m)}, max p^2 = {_number(rates.max_p_squared)})"
+            f"  E|grad F|^2 = O(q^K), q = {_factor(rates.factor)} = max(rho(A_K) = {_factor(rates.rho_A_K)}, 1/p_m = "
+            f"{_factor(rates.inverse_p_m)}, max p^2 = {_factor(rates.max_p_squared)})"
         )
     lines.append(f"  oracle complexity, sum of m_k over k = 0..K: {rates.oracle_complexity or '-'}")
     lines += [f"  {rates.note}"] if rates.note else []
@@ -113,6 +113,44 @@ def render(report: CheckReport) -> str:
     lines += ["", f"{len(soft)} of the paper's conditions fail (warnings)." if soft else "No warning."]
     lines += [f"Refused: {row.statement}" for row in hard]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _privacy(report: CheckReport) -> list[str]:
+    """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
+    from dpgt_node.report.text import ACCOUNTANT_LABELS
+    from dpgt_node.report.text import epsilon as number
+
+    run, names = report.facts.run, report.facts.topology.names
+    privacy = run.privacy
+    if privacy.clip_l2 is not None:
+        adjacency = f"C2 = {2.0 * privacy.clip_l2:g} (L2), enforced by clipping"
+    elif privacy.adjacency is not None:
+        adjacency = f"C = {privacy.adjacency:g} (L1), " + (
+            "enforced by clipping" if privacy.enforced else "declared, not enforced"
+        )
+    else:
+        adjacency = "no bound known"
+    speaking = [name for name in ACCOUNTANT_LABELS if any(v is not None for v in report.epsilon.get(name, ()))]
+    lines = [
+        f"Epsilon of each agent's whole transcript, k = 0..{run.K}, mechanism {run.algorithm.mechanism}, "
+        f"{run.noise.law} noise",
+        f"  adjacent data sets: one sample replaced, gradients apart by at most {adjacency}; delta = {privacy.delta:g}",
+        *_table(
+            ("agent", *(ACCOUNTANT_LABELS[name] for name in speaking)),
+            [
+                (agent, *(number(report.epsilon[name][i]) for name in speaking))
+                for i, agent in enumerate(names)
+                if speaking
+            ],
+        ),
+    ]
+    for name, label in ACCOUNTANT_LABELS.items():
+        texts = report.reasons.get(name, ())
+        for text in dict.fromkeys(text for text in texts if text is not None):
+            agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]
+            whose = "" if len(agents) == len(names) else f" ({', '.join(agents)})"
+            lines.append(f"  null: {label}{whose}: {text}")
+    return [*lines, ""]
 
 
 def _data_is_here(run: RunConfig) -> bool:
@@ -128,6 +166,11 @@ def _row(row: Check) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.6g}" if abs(value) < 1e4 else f"{value:,.1f}"
+
+
+def _factor(value: float | None) -> str:
+    """A factor a round: six digits would round a slow one to 1."""
+    return f"1 - {1.0 - value:.3g}" if value is not None and 0.999 < value < 1.0 else _number(value)
 
 
 def _complex(values: Sequence[complex]) -> str:

@@ -1,18 +1,23 @@
-"""What each release costs, by the paper's own accountant: Lemma 4 (sensitivity) and Lemma 5 (epsilon).
+"""What an agent's releases cost, by every accountant, per round: one object an agent (privacy.md, sections 1 to 4).
 
-    ||dx_{i,0}||_1 = 0                  ||dx_{i,k}||_1 = |1 - a_i| ||dx_{i,k-1}||_1 + gamma ||dy_{i,k-1}||_1
-    ||dy_{i,0}||_1 = C/m_K              ||dy_{i,k}||_1 = |1 - b_i| ||dy_{i,k-1}||_1 + 2C/m_K
-    epsilon_i = sum_{k=0..K} ||dx_{i,k}||_1 / sigma_k^(zeta_i) + ||dy_{i,k}||_1 / sigma_k^(eta_i)
+The formulas and their proofs are in ``accountants``; here it is decided which of them applies to a run, with which
+constants, and why another does not.  All six bound the whole transcript {x̆_k, y̆_k} of one agent whose data set changes
+in one sample; ``lemma5`` is the paper's and CONDITIONAL: for k >= 1 the private x_k of two adjacent data sets differ,
+so all m sampled gradients differ, not one, and Lemma 4 drops that term.
 
-(Lemma 4 unrolled into its one-term recursion.)  The value is CONDITIONAL: for k >= 1 the private x_k of two adjacent
-data sets differ, so all m sampled gradients differ, not one, and Lemma 4 drops that term.  It is printed as
-"Lemma 5 (paper; conditional)" and only for the mechanisms whose releases it describes.
+    lemma5     pure; mechanisms paper and published-point
+    corrected  pure; mechanism paper
+    tight      pure; published-point, public-state, noise-once
+    amplified  pure; the same, sampled batches of clipped gradients
+    zcdp       (epsilon, delta); the same, also for clip_l2 and for Gaussian noise
+    gdp        (epsilon, delta); the same, Gaussian noise
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -21,92 +26,91 @@ import numpy.typing as npt
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
+from dpgt_node.privacy.accountants import concentrated, gaussian, kernels, pure
+from dpgt_node.privacy.accountants.kernels import Kernel
+from dpgt_node.privacy.accountants.pure import Sensitivity, lemma4, lemma5
+from dpgt_node.privacy.accountants.rounding import PrivateState, inflated, private_state, within
+
+__all__ = [
+    "ACCOUNTANTS",
+    "LEMMA5_LABEL",
+    "AgentAccount",
+    "Costs",
+    "Sensitivity",
+    "agent_accounts",
+    "epsilon_table",
+    "lemma4",
+    "lemma5",
+    "reasons",
+    "totals",
+    "within",
+]
 
 F64 = npt.NDArray[np.float64]
 Stream = Literal["X", "Y"]
 Costs = dict[str, float | None]
+Leftover = Callable[[float, float | None], float]
 
 ACCOUNTANTS: Final = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 LEMMA5_LABEL: Final = "Lemma 5 (paper; conditional)"
 LEMMA5_MECHANISMS: Final = frozenset({"paper", "published-point"})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sensitivity:
-    """L1 shifts of Lemma 4: ``x[k]`` = ||dx_k||_1, ``y[k]`` = ||dy_k||_1, float64 (K+1,), k = 0..K."""
-
-    x: F64
-    y: F64
-
-
-def lemma4(*, a: float, b: float, gamma: float, m: int, C: float, K: int) -> Sensitivity:
-    """Shifts of agent i's x_k and y_k when one of its samples is replaced, as the paper bounds them.
-
-    ``a`` = alpha r_i, ``b`` = beta c_i (self-loops counted, 0 legal), ``m`` >= 1 samples a gradient, ``C`` the L1
-    adjacency constant of Definition 3.
-    """
-    x, y = np.empty(K + 1), np.empty(K + 1)
-    keep_x, keep_y, swap = abs(1.0 - a), abs(1.0 - b), 2.0 * C / m
-    dx, dy = 0.0, C / m
-    for k in range(K + 1):
-        x[k], y[k] = dx, dy
-        dx, dy = keep_x * dx + gamma * dy, keep_y * dy + swap
-    return Sensitivity(x=x, y=y)
-
-
-def lemma5(shifts: Sensitivity, sigma_x: F64, sigma_y: F64) -> F64:
-    """Cumulative epsilon after every charged row, float64 (2(K+1),): row 2k is x̆_k, row 2k+1 is y̆_k.
-
-    ``sigma_x``, ``sigma_y``: Laplace scales (K+1,); scale 0 is no noise and costs infinity wherever the shift is
-    not 0 (x̆_0 is data-independent and free).  The sums are plain left-to-right partial sums (``cumsum``), never
-    pairwise ones, so that a ledger continued row by row has the same digits as one computed at once.
-    """
-    rows = np.empty(2 * len(shifts.x))
-    rows[0::2] = _per_scale(shifts.x, sigma_x)
-    rows[1::2] = _per_scale(shifts.y, sigma_y)
-    total: F64 = np.cumsum(rows)
-    return total
+PUBLIC_MECHANISMS: Final = frozenset({"published-point", "public-state", "noise-once"})
+EXPLODED: Final = 1e6
+"""A pure epsilon above it is no guarantee; ``corrected`` says so instead of printing it."""
 
 
 class AgentAccount:
-    """Costs of one agent's releases in one run; every query is O(1).
+    """Costs of one agent's releases in one run; an accountant is computed when first asked for, then O(1) a query.
 
-    ``agent``: 0-based.  ``D``: its number of samples, None where unknown (then "full" sampling has no known cost).
-    All costs are those of ``lemma5`` for now; the other accountants read None.  ``lemma5`` is None without an
-    adjacency constant C, for a Gaussian law and for mechanisms other than paper and published-point; infinite when
-    the noise is off.
+    ``agent``: 0-based.  ``D``: its number of samples, None where unknown.  ``Lam``: L1 -> L1 bound of the Hessian of
+    any possible sample (``accountants.curvature``), None where unknown.  ``leftover(scale, norm)``: what the sampler
+    adds to every release whatever the shift (``Sampler.lam`` of d; ``norm`` bounds the L1 norm of the private part,
+    None where nothing does): epsilon of the whole vector under Laplace noise, an L2 shift in scales under Gaussian
+    noise.  ``dimension``: d, which spreads the former over the coordinates in ``zcdp``.
+
+    Values are upper bounds in float64.  None where an accountant says nothing (``why_not`` gives the reason), infinite
+    when the noise is off.
     """
 
-    __slots__ = ("_K", "_agent", "_cumulative", "_schedule", "_shifts")
-
-    def __init__(self, run: model.RunConfig, topology: Topology, schedule: Schedule, agent: int, D: int | None) -> None:
-        self._schedule, self._agent, self._K = schedule, agent, schedule.K
-        self._shifts: Sensitivity | None = None
-        self._cumulative: F64 | None = None
-        C = run.privacy.adjacency
-        m = schedule.m if schedule.m is not None else D
-        if C is None or m is None or run.algorithm.mechanism not in LEMMA5_MECHANISMS:
-            return
-        self._shifts = lemma4(
-            a=float(schedule.alpha * topology.r[agent]),
-            b=float(schedule.beta * topology.c[agent]),
-            gamma=schedule.gamma,
-            m=m,
-            C=C,
-            K=self._K,
-        )
-        if run.noise.law == "laplace" or not schedule.noisy:
-            self._cumulative = lemma5(self._shifts, self._scales("X"), self._scales("Y"))
+    def __init__(
+        self,
+        run: model.RunConfig,
+        topology: Topology,
+        schedule: Schedule,
+        agent: int,
+        D: int | None,
+        *,
+        Lam: float | None = None,
+        dimension: int | None = None,
+        leftover: Leftover | None = None,
+    ) -> None:
+        self._run, self._schedule, self._agent, self._K = run, schedule, agent, schedule.K
+        self._a = float(schedule.alpha * topology.r[agent])
+        self._b = float(schedule.beta * topology.c[agent])
+        self._m = schedule.m if schedule.m is not None else D
+        self._D, self._Lam, self._dimension, self._leftover = D, Lam, dimension, leftover
+        privacy = run.privacy
+        self._C = privacy.adjacency
+        self._C2 = 2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else self._C
+        self._curves: dict[str, F64 | None] = {}
 
     def scale(self, stream: Stream, k: int) -> float:
-        """Noise scale sigma of round k; 0.0 is no noise."""
-        return self._schedule.sigma(stream, self._agent, k)
+        """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
+        return self._schedule.sigma(stream, self._agent, k) if stream in self.charged_streams() else 0.0
+
+    def charged_streams(self) -> tuple[Stream, ...]:
+        """Streams whose releases cost: x̆ then y̆, or y̆ alone where x is post-processing."""
+        return ("X", "Y") if self._run.algorithm.mechanism in LEMMA5_MECHANISMS else ("Y",)
 
     def sensitivity(self, stream: Stream, k: int) -> float | None:
-        """L1 shift Lemma 4 charges for this release, or None where it says nothing."""
-        if self._shifts is None:
+        """Shift of what is noised in round k, C as configured: L1, or L2 under clip_l2; None where C is unknown.
+
+        Lemma 4's for ``paper``; for the others the largest with the transcript fixed.  0.0 for a stream without noise.
+        """
+        shifts = self._shifts
+        if shifts is None:
             return None
-        return float((self._shifts.x if stream == "X" else self._shifts.y)[k])
+        return float((shifts.x if stream == "X" else shifts.y)[k])
 
     def cost_after(self, k: int, stream: Stream) -> Costs:
         """Cumulative cost after that row of the ledger; in every round x̆ is charged before y̆."""
@@ -116,26 +120,241 @@ class AgentAccount:
         """Cumulative cost after both rows of round k; k = -1 is before the first release."""
         return self._costs(2 * k + 1)
 
+    def cost(self, accountant: str, k: int) -> float | None:
+        """Cumulative cost under one accountant after round k (-1: none); computes no other accountant."""
+        curve = self._curve(accountant)
+        return None if curve is None else float(curve[2 * k + 1]) if k >= 0 else 0.0
+
+    def total(self, accountant: str) -> float | None:
+        """Cost of the whole run under one accountant."""
+        return self.cost(accountant, self._K)
+
+    def why_not(self, accountant: str) -> str | None:
+        """Why the accountant is null here, in one line; None where it has a value."""
+        assert accountant in ACCOUNTANTS
+        reason = self._condition(accountant)
+        if reason is None and self._curve(accountant) is None:
+            return (
+                f"the recursion reaches an epsilon above {EXPLODED:.0e} (bounded only when a_i > 2 gamma Lam = "
+                f"{2.0 * self._schedule.gamma * (self._Lam or 0.0):.3g}): no guarantee; clip_l1 bounds it"
+            )
+        return reason
+
+    # ---------------------------------------------------------------- which accountant applies
+    def _condition(self, accountant: str) -> str | None:
+        privacy, law, mechanism = self._run.privacy, self._run.noise.law, self._run.algorithm.mechanism
+        pure_one = accountant in ("lemma5", "corrected", "tight", "amplified")
+        by_mechanism = {"lemma5": LEMMA5_MECHANISMS, "corrected": frozenset({"paper"})}.get(
+            accountant, PUBLIC_MECHANISMS
+        )
+        if mechanism not in by_mechanism:
+            return _WRONG_MECHANISM[accountant].format(mechanism=mechanism)
+        if pure_one and law != "laplace":
+            return f"pure epsilon needs Laplace noise; the law is {law}"
+        if accountant == "gdp" and law != "gaussian":
+            return f"needs Gaussian noise; the law is {law}"
+        if (self._C if pure_one else self._C2) is None:
+            if privacy.clip_l2 is not None:
+                return "clip_l2 bounds no L1 norm: set clip_l1, or C"
+            return "no adjacency constant: set clip_l1" + ("" if pure_one else ", clip_l2") + ", or C"
+        if self._m is None:
+            return 'samples = "full", and D is not known here'
+        if accountant != "lemma5" and not (0.0 <= self._a < 1.0 and 0.0 <= self._b < 1.0):
+            return "needs a_i and b_i in [0, 1)"
+        if accountant == "corrected" and privacy.clip_l1 is None and self._Lam is None:
+            return "needs clip_l1, or a bound of every sample's Hessian (L1 to L1)"
+        if accountant == "amplified":
+            return self._no_amplification()
+        return None
+
+    def _no_amplification(self) -> str | None:
+        assert self._m is not None
+        if self._run.privacy.clip_l1 is None:
+            return "C is declared, not enforced: amplification by sampling needs clip_l1"
+        if self._D is None:
+            return "D is not known here, so the sampling rate m/D is not either"
+        return f"m = {self._m} exceeds D = {self._D}" if self._m > self._D else None
+
+    # ---------------------------------------------------------------- values
     def _costs(self, row: int) -> Costs:
-        costs: Costs = dict.fromkeys(ACCOUNTANTS)
-        if self._cumulative is not None:
-            costs["lemma5"] = float(self._cumulative[row]) if row >= 0 else 0.0
+        costs: Costs = {}
+        for name in ACCOUNTANTS:
+            curve = self._curve(name)
+            costs[name] = None if curve is None else float(curve[row]) if row >= 0 else 0.0
         return costs
 
-    def _scales(self, stream: Stream) -> F64:
-        return np.array([self._schedule.sigma(stream, self._agent, k) for k in range(self._K + 1)])
+    def _curve(self, accountant: str) -> F64 | None:
+        if accountant not in self._curves:
+            known = self._condition(accountant) is None
+            self._curves[accountant] = self._compute(accountant) if known else None
+        return self._curves[accountant]
+
+    def _compute(self, accountant: str) -> F64 | None:
+        assert self._m is not None
+        sigma_x, sigma_y = self._noise
+        if not self._schedule.noisy:
+            curve = np.full(2 * (self._K + 1), math.inf)
+            curve[0] = 0.0  # x̆_0 depends on no data
+            return curve
+        if accountant == "zcdp":
+            return concentrated.zcdp(self._shift_norms, self._run.privacy.delta)
+        if accountant == "gdp":
+            return gaussian.gdp(self._shift_norms, self._run.privacy.delta)
+        assert self._C is not None
+        if accountant == "lemma5":
+            return lemma5(self._lemma4(self._C), sigma_x, sigma_y)
+        left = [self._leftover_of(stream, 1.0) for stream in _STREAMS]
+        if accountant == "corrected":
+            return self._corrected(inflated(self._C, self._m), left[0], left[1])
+        unit = inflated(self._C, self._m) / self._m
+        tight = pure.tight(self._kernel, unit, sigma_x, sigma_y, left[0], left[1])
+        if accountant == "tight":
+            return tight
+        assert self._D is not None
+        w = pure.participation_weights(self._kernel, unit, sigma_x, sigma_y, left[0], left[1])
+        ahead = pure.amplified(w, self._m / self._D)
+        rows = np.concatenate((np.zeros(1), np.repeat(ahead, 2)[:-1]))  # row 2k holds the batches before k
+        # ``tight`` charges only what was released so far; both bound every prefix.
+        return np.minimum(rows, tight)
+
+    def _corrected(self, C: float, left_x: F64, left_y: F64) -> F64 | None:
+        assert self._m is not None
+        clipped = self._run.privacy.clip_l1 is not None
+        shifts = pure.corrected_shifts(
+            a=self._a, b=self._b, gamma=self._schedule.gamma, m=self._m, C=C, K=self._K, Lam=self._Lam, clipped=clipped
+        )
+        curve = pure.corrected(shifts, *self._noise, left_x, left_y)
+        return curve if clipped or curve[-1] <= EXPLODED else None
+
+    @cached_property
+    def _shift_norms(self) -> F64:
+        """L2 shift of the transcript in scales after every row, (2(K+1),)."""
+        assert self._C2 is not None and self._m is not None
+        # Laplace: the sampler's leftover is spread evenly over d coordinates, each of them concentrated by itself.
+        spread = math.sqrt(self._dimension or 1) if self._run.noise.law == "laplace" else 1.0
+        left = np.empty(2 * (self._K + 1))
+        left[0::2], left[1::2] = (self._leftover_of(stream, spread) for stream in _STREAMS)
+        energy = _energy(
+            self._run.algorithm.mechanism,
+            self._a,
+            self._b,
+            self._schedule.gamma,
+            *(sigma.tobytes() for sigma in self._noise),
+        )
+        return concentrated.shift_norm(energy, inflated(self._C2, self._m) / self._m, left)
+
+    def _leftover_of(self, stream: Stream, spread: float) -> F64:
+        """What a row costs beside its exact shift, (K+1,): the sampler's part over ``spread``, and rounding."""
+        first = stream == "X"
+        sigma = self._noise[0 if first else 1]
+        left = np.zeros(self._K + 1)
+        if stream not in self.charged_streams() or not (sigma > 0.0).all():
+            return left  # nothing is drawn, or everything is infinite anyway
+        state = self._private_state
+        if state is not None:
+            left += (state.error_x if first else state.error_y) / sigma
+        if self._leftover is not None:
+            norm = None if state is None else float((state.norm_x if first else state.norm_y).max())
+            if norm is not None and self._run.privacy.clip_l2 is not None:
+                norm *= math.sqrt(self._dimension or math.inf)
+            scales, where = np.unique(sigma, return_inverse=True)
+            left += np.array([self._leftover(float(scale), norm) for scale in scales])[where] / spread
+        if first:
+            left[0] = 0.0  # the same bits in both worlds
+        return left
+
+    @cached_property
+    def _private_state(self) -> PrivateState | None:
+        if self._C2 is None or not self._run.privacy.enforced:
+            return None
+        once = self._run.algorithm.mechanism == "noise-once"
+        return private_state(
+            keep_a=1.0 - self._a,
+            keep_b=0.0 if once else 1.0 - self._b,
+            gamma_K=0.0 if once else self._schedule.gamma,
+            C=self._C2,
+            K=self._K,
+        )
+
+    @cached_property
+    def _shifts(self) -> Sensitivity | None:
+        mechanism = self._run.algorithm.mechanism
+        constant = self._C2 if self._C is None else self._C
+        if constant is None or self._m is None or (mechanism == "paper" and self._C is None):
+            return None
+        if mechanism == "paper":
+            return self._lemma4(constant)
+        return pure.tight_shifts(self._kernel, constant / self._m)
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return _kernel_of(self._run.algorithm.mechanism, self._a, self._b, self._schedule.gamma, self._K)
+
+    @cached_property
+    def _noise(self) -> tuple[F64, F64]:
+        rounds = range(self._K + 1)
+        x, y = (np.array([self._schedule.sigma(s, self._agent, k) for k in rounds]) for s in _STREAMS)
+        return x, y
+
+    def _lemma4(self, C: float) -> Sensitivity:
+        assert self._m is not None
+        return lemma4(a=self._a, b=self._b, gamma=self._schedule.gamma, m=self._m, C=C, K=self._K)
+
+
+def agent_accounts(
+    run: model.RunConfig,
+    topology: Topology,
+    schedule: Schedule,
+    D: Sequence[int | None],
+    *,
+    Lam: float | None = None,
+    dimension: int | None = None,
+    leftover: Leftover | None = None,
+) -> tuple[AgentAccount, ...]:
+    """One :class:`AgentAccount` an agent; ``D[i]``: samples of agent i."""
+    return tuple(
+        AgentAccount(run, topology, schedule, i, D[i], Lam=Lam, dimension=dimension, leftover=leftover)
+        for i in range(topology.n)
+    )
 
 
 def epsilon_table(
-    run: model.RunConfig, topology: Topology, schedule: Schedule, D: tuple[int | None, ...]
+    run: model.RunConfig, topology: Topology, schedule: Schedule, D: Sequence[int | None]
 ) -> dict[str, list[float | None]]:
-    """Epsilon of the whole run, per accountant, per agent: what ``check`` prints."""
-    finals = [AgentAccount(run, topology, schedule, i, D[i]).epsilon_after(schedule.K) for i in range(topology.n)]
-    return {name: [final[name] for final in finals] for name in ACCOUNTANTS}
+    """Epsilon of the whole run by accountant, one value an agent."""
+    return totals(agent_accounts(run, topology, schedule, D))
 
 
-def _per_scale(shift: F64, sigma: F64) -> F64:
-    cost = np.full(len(shift), math.inf)
-    np.divide(shift, sigma, out=cost, where=sigma > 0.0)
-    cost[(sigma == 0.0) & (shift == 0.0)] = 0.0
-    return cost
+def totals(accounts: Sequence[AgentAccount]) -> dict[str, list[float | None]]:
+    """Epsilon of the whole run by accountant, one value an agent: what ``check`` prints."""
+    return {name: [account.total(name) for account in accounts] for name in ACCOUNTANTS}
+
+
+def reasons(accounts: Sequence[AgentAccount]) -> dict[str, list[str | None]]:
+    """Why an accountant is null, by accountant, one line an agent; None where it has a value."""
+    return {name: [account.why_not(name) for account in accounts] for name in ACCOUNTANTS}
+
+
+def _kernel_of(mechanism: str, a: float, b: float, gamma: float, K: int) -> Kernel:
+    if mechanism == "noise-once":
+        return kernels.noise_once(K)
+    if mechanism == "public-state":
+        return kernels.public_state(b, K)
+    return kernels.published_point(a, b, gamma, K)
+
+
+@lru_cache(maxsize=32)
+def _energy(mechanism: str, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
+    """The one costly curve, O(K^2); agents with equal weights and scales share it."""
+    x, y = np.frombuffer(sigma_x), np.frombuffer(sigma_y)
+    return concentrated.energy(_kernel_of(mechanism, a, b, gamma, len(x) - 1), x, y)
+
+
+_STREAMS: Final[tuple[Stream, Stream]] = ("X", "Y")
+_WRONG_MECHANISM: Final = {
+    "lemma5": "describes the releases of paper and published-point only; the mechanism is {mechanism}",
+    "corrected": "is for mechanism paper; tight is sound and smaller for {mechanism}",
+} | dict.fromkeys(
+    ("tight", "amplified", "zcdp", "gdp"),
+    "the gradient must be taken at a released point; under mechanism {mechanism} it is not (see corrected)",
+)

@@ -172,8 +172,7 @@ class Coordinator:
             self.done.set_result(Outcome(conclude, summary))
 
     def _arm(self) -> None:
-        # Deadlines only move away within a phase, so a pending timer is early at worst; the next phase may have a
-        # nearer one.
+        # Within a phase deadlines only move away: a pending timer is early at worst.  The next phase may have a nearer one.
         if self._timer is not None and self.machine.phase is self._armed_in:
             return
         self._armed_in = self.machine.phase
@@ -231,7 +230,7 @@ class Coordinator:
         if max(register.last_done_round, register.last_durable_round) > self._run.K:
             raise PeerError(f"{name} registers with rounds beyond the last, {self._run.K}", grpc_status="OUT_OF_RANGE")
         member = self._admit(name, register, stream)
-        writer = asyncio.ensure_future(self._write(member, stream))
+        writer = asyncio.ensure_future(self._write(member.queue, member.wake, stream))
         try:
             await self._read(name, member, stream)
         except asyncio.CancelledError:
@@ -255,7 +254,8 @@ class Coordinator:
             member = self._members[name] = _Member(register)
         member.register = register
         member.stream = stream
-        member.queue.clear()
+        # Its own queue: the writer of a stream that is half dead must not take what is meant for its successor.
+        member.queue, member.wake = deque(), asyncio.Event()
         member.seen_s = time.monotonic()
         ours = register.run_id == self._out.run_id
         log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
@@ -272,13 +272,12 @@ class Coordinator:
         )
         return member
 
-    async def _write(self, member: _Member, stream: Stream) -> None:
+    async def _write(self, queue: deque[m.CoordinatorMessage], wake: asyncio.Event, stream: Stream) -> None:
         while True:
-            while not member.queue:
-                member.wake.clear()
-                await member.wake.wait()
-            message = member.queue.popleft()
-            await stream.write(message)
+            while not queue:
+                wake.clear()
+                await wake.wait()
+            await stream.write(queue.popleft())
 
     async def _read(self, name: str, member: _Member, stream: Stream) -> None:
         while (message := await stream.read()) is not None:

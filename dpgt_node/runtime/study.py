@@ -20,9 +20,7 @@ _TRY_AGAIN = frozenset({"UNAVAILABLE", "CANCELLED", "FAILED_PRECONDITION"})
 
 
 class StudyUploader:
-    """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again and again until it was
-    taken.
-    """
+    """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again until it was taken."""
 
     def __init__(self, open_channel: Callable[[], grpc.aio.Channel], run_id: bytes, name: str) -> None:
         self._open_channel = open_channel

@@ -74,3 +74,9 @@ def test_data_that_is_not_on_this_machine_leaves_D_open(demo: Path, capsys: pyte
     document = json.loads(capsys.readouterr().out)
     fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
     assert fits["passed"] is None and "agent-1" in fits["note"]
+
+
+def test_a_slow_factor_is_not_rounded_to_one(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "pl-sine-s2.toml"
+    assert cli.run(["check", str(example)]) == 0
+    assert "q = 1 - 2.07e-07 = max(rho(A_K) = 1 - 2.07e-07," in capsys.readouterr().out

@@ -75,6 +75,7 @@ def test_lemma5_is_the_sum_of_the_rows(a: Fraction, b: Fraction, gamma: Fraction
     sx, sy = np.linspace(0.5, growth, K + 1), np.linspace(2.0, growth, K + 1)
     got = lemma5(shifts, sx, sy)
     assert got.shape == (2 * (K + 1),)
+    assert got[-1] >= lemma5_sum(shifts.x, shifts.y, sx, sy) * (1 - 1e-15)
     assert got[-1] == pytest.approx(lemma5_sum(shifts.x, shifts.y, sx, sy), rel=1e-12)
     assert (np.diff(got) >= 0).all()
 
@@ -88,7 +89,7 @@ def test_rows_of_the_ledger_add_up_x_before_y() -> None:
             shift = acc.sensitivity(stream, k)
             assert shift is not None
             running += shift / acc.scale(stream, k)
-            assert acc.cost_after(k, stream)["lemma5"] == running
+            assert running <= acc.cost_after(k, stream)["lemma5"] <= running * (1 + 1e-12)
         assert acc.epsilon_after(k) == acc.cost_after(k, "Y")
     assert acc.cost_after(0, "X")["lemma5"] == 0.0  # x̆_0 is free
     assert acc.cost_after(0, "Y")["lemma5"] == pytest.approx((1 / 55) / 0.25)  # y_0 costs C/m, not 2C/m

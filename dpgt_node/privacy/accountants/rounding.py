@@ -1,0 +1,94 @@
+"""Rounding the safe way: a reported cost is never below the real-number bound it stands for.
+
+    |fl(v) - v| <= gamma_N A,   gamma_N = N u/(1 - N u),   u = 2^-53
+
+for a value v that float64 computes with at most N roundings on any path from input to output; A is the same
+expression with every term replaced by its absolute value (Higham, Accuracy and Stability, section 3.1).  Sums of
+nonnegative terms have A = v, so ``up(v, N)`` is an upper bound of the exact value; where terms cancel, A is computed
+alongside and ``gamma(N) A`` is added.
+
+Two errors of the PRODUCT, not of the accountant, are charged as well (clipped runs; with a declared C nothing bounds a
+gradient, and its accounts are those of real arithmetic):
+
+- a mean of m clipped gradients, each of norm <= C/2, is off by at most gamma_{m+8} C/2 whatever the order of summation,
+  so two data sets' means differ by at most (C/m)(1 + m gamma_{m+8}) instead of C/m: ``inflated``;
+- the private recursions p_{k+1} = (1-b) p_k + (g_{k+1} - g_k) and px_{k+1} = (1-a) px_k - gamma p_k round in each of
+  the two worlds: ``private_state``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+Value = TypeVar("Value", float, F64)
+
+U: Final = 2.0**-53
+ALLOWANCE: Final = 2.0**-20
+"""Least inflation of C in every rigorous account."""
+CAP_SLACK: Final = 2.0**-19
+"""What ``within`` forgives, as a part of the cap: the inflation above, squared (rho grows as C^2), and rounding up."""
+
+
+def gamma(roundings: int) -> float:
+    """gamma_N, rounded up."""
+    part = roundings * U
+    assert part < 0.5, "no such account is that long"
+    return part / (1.0 - part) * (1.0 + 4.0 * U)
+
+
+def up(value: Value, roundings: int) -> Value:
+    """An upper bound of the exact value (>= 0) that ``roundings`` roundings of nonnegative terms gave as ``value``."""
+    return value * (1.0 + (gamma(roundings) * 1.5 + 4.0 * U))
+
+
+def within(cost: float | None, cap: float) -> bool:
+    """Whether ``cost`` keeps to ``cap``: one plan that costs exactly the cap does, one more release does not.
+
+    Costs are rounded up and hold the inflation of C, so a plan that costs the cap in real numbers reads up to 2e-6 of
+    it more; that much is forgiven (a single further release among K+1 costs far more as long as K is below 10^5).  No
+    value, no guarantee: None is within no cap.
+    """
+    return cost is not None and cost <= cap * (1.0 + CAP_SLACK)
+
+
+def inflated(C: float, m: int) -> float:
+    """C that covers the rounding of a mean over ``m`` samples: C (1 + 2^-20), more only above m = 90,000."""
+    return C * (1.0 + max(ALLOWANCE, m * gamma(m + 8)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateState:
+    """Bounds of the private parts of a clipped run, in the norm of the clip, per round, float64 (K+1,).
+
+    ``error_x``, ``error_y``: how far rounding can move px_k and p_k apart between two worlds, beyond their exact shift.
+    ``norm_x``, ``norm_y``: ||px_k|| and ||p_k||.
+    """
+
+    error_x: F64
+    error_y: F64
+    norm_x: F64
+    norm_y: F64
+
+
+def private_state(*, keep_a: float, keep_b: float, gamma_K: float, C: float, K: int) -> PrivateState:
+    """Follow px and p of Algorithm 1 (module docstring); ``keep_a``, ``keep_b`` in [0, 1].
+
+    Per-sample gradients have norm <= C/2, so ||p_k|| <= C and ||px_{k+1}|| <= (1-a) ||px_k|| + gamma C.  A step of p
+    makes at most 4uC of error in a world, one of px at most 4u(||px|| + gamma C), forming v/g at the release another
+    2u||v||.  Twice that for two worlds, and doubled for second-order terms.
+    """
+    x, y, size = np.zeros(K + 1), np.empty(K + 1), np.zeros(K + 1)
+    moved_x = moved_y = size_x = 0.0
+    for k in range(K + 1):
+        x[k] = moved_x + 8.0 * U * size_x
+        y[k] = moved_y + 8.0 * U * C
+        size[k] = size_x
+        moved_x = keep_a * moved_x + gamma_K * moved_y + 16.0 * U * (size_x + gamma_K * C)
+        moved_y = keep_b * moved_y + 16.0 * U * C
+        size_x = keep_a * size_x + gamma_K * C
+    return PrivateState(x, y, up(size, 4 * K + 8), np.full(K + 1, C))

@@ -1,0 +1,396 @@
+"""The coordinator against agents made by hand: what they may say, when, and what it does about the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpgt_node import __version__
+from dpgt_node.config import canonical_json, run_sha256
+from dpgt_node.errors import ConfigError, ExitCode, PeerError
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.serve_coordinator import serve
+from dpgt_node.wire import codec, services
+from dpgt_node.wire import messages as m
+from tests.runtime.cluster import Cluster, cluster, eventually, make_run
+
+NAMES = ("agent-1", "agent-2", "agent-3")
+
+
+def register(c: Cluster, name: str, **changes: Any) -> m.Register:
+    text = canonical_json(c.run)
+    made = m.Register(
+        name=name,
+        run_sha256=run_sha256(c.run),
+        run_json=text,
+        advertise="127.0.0.1:9",
+        samples=None,
+        dimension=3,
+        shape_sha256="0" * 64,
+        last_done_round=-1,
+        last_durable_round=-1,
+        finished=False,
+        run_id=b"",
+        instance=name.encode().ljust(16, b"\0"),
+        package_version=__version__,
+    )
+    return replace(made, **changes)
+
+
+class Hand:
+    """One agent made by hand."""
+
+    def __init__(self, c: Cluster, name: str) -> None:
+        self.c, self.name = c, name
+        self.channel = c.security(agent_identity(name)).opener(COORDINATOR_IDENTITY)(c.address)
+        self.call = services.join(self.channel, name)
+
+    async def say(self, *messages: m.AgentMessage) -> None:
+        for message in messages:
+            await self.call.write(message)
+
+    async def hear(self) -> m.CoordinatorMessage | None:
+        async with asyncio.timeout(30):
+            while isinstance(message := await self.call.read(), m.Heartbeat):
+                pass
+        return message
+
+    async def welcome(self, **changes: Any) -> m.Welcome:
+        await self.say(register(self.c, self.name, **changes))
+        message = await self.hear()
+        assert isinstance(message, m.Welcome), message
+        return message
+
+    async def thrown_out(self) -> PeerError:
+        with pytest.raises(PeerError) as caught:
+            while await self.hear() is not None:
+                pass
+        return caught.value
+
+    async def close(self) -> None:
+        self.call.cancel()
+        await self.channel.close()
+
+
+async def started(c: Cluster) -> list[Hand]:
+    """Three registered agents that have heard Start."""
+    hands = [Hand(c, name) for name in NAMES]
+    for hand in hands:
+        await hand.welcome()
+    for hand in hands:
+        assert await hand.hear() == m.Start({name: "127.0.0.1:9" for name in NAMES}, 0)
+    return hands
+
+
+async def concluded(c: Cluster) -> co.Conclude:
+    assert c.serving is not None
+    async with asyncio.timeout(30):
+        return (await c.serving).conclude
+
+
+# --- registration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"protocol_version": 2}, "version", ("2", "1")),
+        ({"package_version": "0.0.1"}, "version", ("0.0.1 at agent-2", f"{__version__} at the coordinator")),
+        ({"dimension": 4}, "data", ("agent-2 has a model of d = 4", "agent-1 of 3")),
+        ({"shape_sha256": "1" * 64}, "data", ("agent-2", "agent-1", "shapes differ")),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+async def test_an_agent_that_disagrees_ends_the_run_before_it_begins(
+    tmp_path: Path, changes: dict[str, Any], kind: str, words: tuple[str, ...]
+) -> None:
+    async with cluster(tmp_path) as c:
+        first, second = Hand(c, "agent-1"), Hand(c, "agent-2")
+        await first.welcome()
+        await second.say(register(c, "agent-2", **changes))
+        refused = await second.hear()
+        assert isinstance(refused, m.Refused) and refused.kind == kind
+        stop = await first.hear()
+        assert isinstance(stop, m.StopMessage) and stop.exit_code == ExitCode.REFUSED
+        for word in words:
+            assert word in refused.reason and word in stop.reason
+        for hand in (first, second):
+            await hand.close()
+        conclude = await concluded(c)
+    assert conclude.exit_code is ExitCode.REFUSED and conclude.reason.startswith("agent-2 refused: ")
+
+
+@pytest.mark.parametrize(
+    ("first", "status", "words"),
+    [
+        (m.Done(0, -1, 0), "INVALID_ARGUMENT", "first message must be Register"),
+        (m.Heartbeat(), "INVALID_ARGUMENT", "first message must be Register"),
+        ({"last_done_round": 31}, "OUT_OF_RANGE", "beyond the last, 30"),
+    ],
+    ids=["Done", "Heartbeat", "rounds that do not exist"],
+)
+async def test_nonsense_at_the_door_is_refused_and_the_run_goes_on(
+    tmp_path: Path, first: Any, status: str, words: str
+) -> None:
+    async with cluster(tmp_path) as c:
+        hand = Hand(c, "agent-1")
+        await hand.say(register(c, "agent-1", **first) if isinstance(first, dict) else first)
+        error = await hand.thrown_out()
+        assert error.grpc_status == status and words in str(error)
+        await hand.close()
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_bytes_that_are_no_message_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        hand = Hand(c, "agent-1")
+        for method, rubbish in (
+            ("Join", b"\xff\xff"),
+            ("Upload", b"\xff\xff"),
+            ("Status", b"\xff"),
+            ("Control", b"\xff"),
+        ):
+            call = hand.channel.stream_stream(f"/dpgt.v1.Coordinator/{method}")(
+                metadata=((services.NAME_METADATA, "agent-1"),)
+            )
+            await call.write(rubbish)
+            await call.done_writing()
+            assert (await call.code()).name in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"), method
+        await hand.close()
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_a_certificate_counts_and_not_the_name_in_the_registration(tmp_path: Path) -> None:
+    async with cluster(tmp_path, secure=True) as c:
+        hand = Hand(c, "agent-1")
+        await hand.say(register(c, "agent-2"))
+        refused = await hand.hear()
+        assert isinstance(refused, m.Refused) and refused.kind == "identity"
+        assert refused.reason == "the certificate is agent-1's, the registration says agent-2"
+        await hand.close()
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_the_same_process_may_register_again_and_takes_its_own_place(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        older, newer = Hand(c, "agent-1"), Hand(c, "agent-1")
+        await older.welcome()
+        await newer.welcome()
+        await older.close()
+        others = [Hand(c, "agent-2"), Hand(c, "agent-3")]
+        for hand in others:
+            await hand.welcome()
+        assert isinstance(await newer.hear(), m.Start), "its old stream's end did not take it away"
+        for hand in (newer, *others):
+            await hand.close()
+
+
+# --- in mid-run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        (m.Done(1, 0, 0), "OUT_OF_RANGE"),
+        (m.Done(0, 1, 0), "OUT_OF_RANGE"),
+        (m.FinishedReport("finished", 2, 9, b"\0" * 32, {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
+        (m.FinishedReport("stopped", 2, 9, b"", {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
+        ("register", "INVALID_ARGUMENT"),
+    ],
+    ids=["beyond the barrier", "durable before done", "a result too early", "a result of a stop", "a second Register"],
+)
+async def test_a_message_that_cannot_be_ends_the_call_and_not_the_run(
+    tmp_path: Path, message: Any, status: str
+) -> None:
+    async with cluster(tmp_path) as c:
+        hands = await started(c)
+        await hands[1].say(register(c, "agent-2") if message == "register" else message)
+        error = await hands[1].thrown_out()
+        assert error.grpc_status == status
+        back = Hand(c, "agent-2")
+        await back.welcome()
+        assert isinstance(await back.hear(), m.Start)
+        await back.say(m.Done(0, -1, 0))
+        await hands[0].say(m.Done(0, -1, 0))
+        await hands[2].say(m.Done(0, -1, 0))
+        while (heard := await hands[0].hear()) != m.GoMessage(1):
+            assert isinstance(heard, m.Start)
+        for hand in (*hands, back):
+            await hand.close()
+
+
+async def test_a_result_before_the_run_began_is_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        hand = Hand(c, "agent-1")
+        await hand.welcome()
+        await hand.say(m.FinishedReport("finished", 2, 9, b"\0" * 32, {}, m.MetricsReport(31)))
+        assert (await hand.thrown_out()).grpc_status == "INVALID_ARGUMENT"
+        await hand.close()
+
+
+@pytest.mark.parametrize(("code", "expected"), [(2, 2), (4, 4), (6, 6), (70, 70), (99, 70)])
+async def test_an_agents_failure_ends_the_run_for_all_with_its_code_and_words(
+    tmp_path: Path, code: int, expected: int
+) -> None:
+    async with cluster(tmp_path) as c:
+        hands = await started(c)
+        await hands[2].say(m.Failed(code, "the disk is full"))
+        for hand in hands:
+            assert await hand.hear() == m.StopMessage("agent-3: the disk is full", expected)
+            await hand.close()
+        conclude = await concluded(c)
+    assert (conclude.exit_code, conclude.reason) == (expected, "agent-3: the disk is full")
+
+
+async def test_a_lost_agent_stops_the_run_when_the_run_file_says_so(tmp_path: Path) -> None:
+    run = make_run()
+    runtime = replace(run.runtime, on_agent_loss="stop", round_timeout_s=0.3)
+    async with cluster(tmp_path, replace(run, runtime=runtime)) as c:
+        hands = await started(c)
+        for hand in hands:
+            await hand.close()
+        conclude = await concluded(c)
+    assert conclude.exit_code is ExitCode.PEER_LOST and "no sign of life" in conclude.reason
+
+
+# --- study uploads ---------------------------------------------------------------------------------------------------
+
+
+def study(c: Cluster, name: str, k: int, x: np.ndarray[Any, Any]) -> Iterator[bytes]:
+    run_id = bytes.fromhex((c.out / "run_id.json").read_text().split('"run_id": "')[1][:32])
+    return codec.encode_vectors(run_id, name, [codec.study_payload(k, x)], study=True)
+
+
+async def test_states_that_are_not_the_callers_or_not_numbers_are_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        hands = await started(c)
+        cases = [
+            ("agent-2", 0, np.ones(3), "PERMISSION_DENIED"),
+            ("agent-1", 32, np.ones(3), "OUT_OF_RANGE"),
+            ("agent-1", 0, np.ones(4), "INVALID_ARGUMENT"),
+            ("agent-1", 0, np.array([1.0, np.nan, 1.0]), "INVALID_ARGUMENT"),
+        ]
+        for name, k, x, status in cases:
+            with pytest.raises(PeerError) as caught:
+                await services.upload(hands[0].channel, "agent-1", study(c, name, k, x), timeout_s=30)
+            assert caught.value.grpc_status == status
+        reply = await services.upload(hands[0].channel, "agent-1", study(c, "agent-1", 31, np.ones(3)), timeout_s=30)
+        assert reply.vectors == 1
+        assert np.array_equal(np.load(c.out / "agents" / "agent-1" / "x_final.npy"), np.ones(3))
+        for hand in hands:
+            await hand.close()
+
+
+async def test_a_local_run_takes_no_state_and_its_rows_hold_none(tmp_path: Path) -> None:
+    run = make_run(20)
+    async with cluster(tmp_path, replace(run, evaluate=replace(run.evaluate, metrics="local"))) as c:
+        hands = await started(c)
+        with pytest.raises(PeerError, match="takes no private states"):
+            await services.upload(hands[0].channel, "agent-1", study(c, "agent-1", 0, np.ones(3)), timeout_s=30)
+        await hands[0].say(m.MetricsReport(0, 1.0, 1.0, 1.0, 1.0))
+        await hands[0].say(m.Done(0, -1, 0))
+        for hand in hands:
+            await hand.close()
+        c.stop.set()
+        await concluded(c)
+    with (c.out / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["agent"] for row in rows] == list(NAMES) and all(row["loss_train"] == "" for row in rows)
+
+
+# --- control ---------------------------------------------------------------------------------------------------------
+
+
+async def test_control_by_state_and_by_identity(tmp_path: Path) -> None:
+    async with cluster(tmp_path, secure=True) as c:
+        by = {
+            identity: c.security(identity).opener(COORDINATOR_IDENTITY)(c.address)
+            for identity in (OPERATOR_IDENTITY, agent_identity("agent-1"), agent_identity("mallory"))
+        }
+        operator, agent, stranger = by.values()
+        assert (await services.status(agent, timeout_s=30)).state == "waiting"
+        with pytest.raises(PeerError, match="not enrolled"):
+            await services.status(stranger, timeout_s=30)
+        for channel in (agent, stranger):
+            for action in ("pause", "resume", "stop"):
+                with pytest.raises(PeerError, match="may not control") as caught:
+                    await services.control(channel, m.ControlRequest(action), timeout_s=30)  # type: ignore[arg-type]
+                assert caught.value.grpc_status == "PERMISSION_DENIED"
+        for action in ("pause", "resume"):
+            reply = await services.control(operator, m.ControlRequest(action), timeout_s=30)  # type: ignore[arg-type]
+            assert not reply.ok and "waiting" in reply.message
+        hands = await started(c)
+        assert (await services.control(operator, m.ControlRequest("pause"), timeout_s=30)).ok
+        for hand in hands:
+            await hand.say(m.Done(0, -1, 0))
+        await eventually_k(operator, 0)
+        status = await services.status(operator, timeout_s=30)
+        assert (status.state, status.k, status.K) == ("paused", 0, 30)
+        assert [(a.name, a.connected, a.k) for a in status.agents] == [(name, True, 0) for name in NAMES]
+        assert (await services.control(operator, m.ControlRequest("resume"), timeout_s=30)).ok
+        assert await hands[0].hear() == m.GoMessage(1)
+        assert (await services.control(operator, m.ControlRequest("stop", "enough"), timeout_s=30)).ok
+        assert await hands[0].hear() == m.StopMessage("enough", 5)
+        assert (await services.control(operator, m.ControlRequest("stop"), timeout_s=30)).ok, "twice is no error"
+        for hand in hands:
+            await hand.close()
+        for channel in by.values():
+            await channel.close()
+        conclude = await concluded(c)
+    assert (conclude.exit_code, conclude.reason) == (ExitCode.STOPPED, "enough")
+
+
+async def eventually_k(channel: Any, k: int) -> None:
+    async with asyncio.timeout(30):
+        while (await services.status(channel, timeout_s=30)).k < k:
+            pass
+
+
+async def test_a_stop_before_anybody_came_leaves_a_folder_that_can_go_on(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        c.stop.set()
+        assert (await concluded(c)).exit_code is ExitCode.STOPPED
+        await c.coordinate()
+        c.start_all()
+        assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_two_coordinators_cannot_share_an_output_folder(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        with pytest.raises(ConfigError, match="in use by another coordinator"):
+            await serve(c.run, c.out, "127.0.0.1:0", None, keystream="test", stop=asyncio.Event())
+        assert c.serving is not None and not c.serving.done()
+
+
+async def test_a_port_in_use_leaves_no_output_folder(tmp_path: Path) -> None:
+    async with cluster(tmp_path / "first") as c:
+        out = tmp_path / "second"
+        with pytest.raises(ConfigError, match="in use"):
+            await serve(c.run, out, c.address, None, keystream=None, stop=asyncio.Event())
+        assert not out.exists()
+
+
+async def test_the_outcome_is_written_before_agents_hear_goodbye(tmp_path: Path) -> None:
+    async with cluster(tmp_path, make_run(0)) as c:
+        hands = await started(c)
+        for hand in hands:
+            await services.upload(hand.channel, hand.name, study(c, hand.name, 1, np.ones(3)), timeout_s=30)
+            await hand.say(m.Done(0, 0, 7), m.FinishedReport("finished", 2, 7, b"\0" * 32, {}, m.MetricsReport(1, 0.5)))
+        while not isinstance(heard := await hands[0].hear(), m.Goodbye):
+            assert isinstance(heard, m.AllDurableMessage)
+        assert (c.out / "summary.json").exists()
+        for hand in hands:
+            await hand.close()
+        assert (await concluded(c)).exit_code is ExitCode.DONE
+        await eventually("the address file stays", lambda: (c.out / "coordinator.json").exists())

@@ -1,0 +1,104 @@
+"""The output folder: fresh, continued, or refused without a trace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.config import load_run, run_sha256
+from dpgt_node.errors import ConfigError
+from dpgt_node.runtime import launcher, outdir
+from tests.runtime.cluster import make_run
+
+RUN = make_run()
+
+
+def prepare(path: Path, keystream: str | None = None, run=RUN) -> outdir.OutDir:
+    return outdir.prepare(path, run, source="command line", keystream=keystream)
+
+
+def refusal(path: Path, keystream: str | None = None, run=RUN) -> str:
+    before = sorted(path.rglob("*")) if path.is_dir() else None
+    with pytest.raises(ConfigError) as caught:
+        prepare(path, keystream, run)
+    assert before is None or sorted(path.rglob("*")) == before, "a refused folder is left as it is"
+    (problem,) = caught.value.problems
+    return str(problem)
+
+
+def test_a_fresh_folder_holds_a_durable_id_and_the_resolved_run(tmp_path: Path) -> None:
+    out = prepare(tmp_path / "a" / "b")
+    assert not out.resumed and len(out.run_id) == 16
+    assert run_sha256(load_run(out.path / "run.toml")) == run_sha256(RUN)
+    assert json.loads((out.path / "run_id.json").read_text())["run_id"] == out.run_id.hex()
+    assert prepare(tmp_path / "c").run_id != out.run_id
+
+
+def test_the_same_run_goes_on_under_its_id(tmp_path: Path) -> None:
+    out = prepare(tmp_path / "o")
+    again = prepare(tmp_path / "o")
+    assert again.resumed and again.run_id == out.run_id
+    (tmp_path / "o" / "summary.json").write_text("{ torn")
+    with pytest.raises(ConfigError):
+        prepare(tmp_path / "o")
+
+
+def test_anything_else_is_refused(tmp_path: Path) -> None:
+    prepare(tmp_path / "o")
+    other = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5))
+    assert "holds another run" in refusal(tmp_path / "o", run=other)
+    (tmp_path / "n").mkdir()
+    (tmp_path / "n" / "notes.txt").write_text("mine")
+    assert "is not empty and holds no run" in refusal(tmp_path / "n")
+    (tmp_path / "f").write_text("a file")
+    assert "cannot be used" in refusal(tmp_path / "f")
+    assert "cannot be used" in refusal(tmp_path / "f" / "below")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"run_id": 3}', '{"run_id": "xx", "run_sha256": "0"}'])
+def test_a_damaged_identity_is_no_fresh_start(tmp_path: Path, text: str) -> None:
+    """A second id would be a second set of releases."""
+    out = prepare(tmp_path / "o")
+    (out.path / "run_id.json").write_text(text)
+    assert "cannot be used" in refusal(out.path)
+
+
+@pytest.mark.parametrize(("first", "then"), [("test", None), (None, "test")])
+def test_a_run_keeps_the_keystream_it_began_with(tmp_path: Path, first: str | None, then: str | None) -> None:
+    prepare(tmp_path / "o", first)
+    assert "--test-keystream" in refusal(tmp_path / "o", then)
+    assert prepare(tmp_path / "o", first).resumed
+
+
+def test_hold_keeps_a_second_coordinator_out_and_lets_go(tmp_path: Path) -> None:
+    out = prepare(tmp_path / "o")
+    with outdir.hold(out.path, source="command line"), pytest.raises(ConfigError, match="another coordinator"):
+        outdir.hold(out.path, source="command line")
+    outdir.hold(out.path, source="command line").close()
+
+
+def test_claim_keeps_a_second_launch_out_and_blames_a_bad_path_on_its_giver(tmp_path: Path) -> None:
+    with launcher.claim(tmp_path / "o"), pytest.raises(ConfigError, match="in use by another run"):
+        launcher.claim(tmp_path / "o")
+    launcher.claim(tmp_path / "o").close()
+    with pytest.raises(ConfigError, match=r"--out: /dev/null/x cannot be used: Not a directory"):
+        launcher.claim(Path("/dev/null/x"))
+
+
+def test_the_address_file_is_read_back(tmp_path: Path) -> None:
+    assert outdir.read_address(tmp_path) is None
+    outdir.write_address(tmp_path, "127.0.0.1:7", tmp_path / "tls")
+    found = outdir.read_address(tmp_path)
+    assert found is not None and found.address == "127.0.0.1:7" and found.tls == tmp_path / "tls"
+    outdir.write_address(tmp_path, "[::1]:7", None)
+    assert json.loads((tmp_path / "coordinator.json").read_text())["tls"] is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"address": "a:1"}', '{"address": "a:1", "tls": null, "pid": "x"}'])
+def test_a_damaged_address_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "coordinator.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"coordinator\.json"):
+        outdir.read_address(tmp_path)
