@@ -11,9 +11,10 @@ import math
 
 import numpy as np
 
+from dpgt_node.agent.mechanisms import CHARGED, MECHANISMS, Mechanism
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams, step_x, step_y
+from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
@@ -31,7 +32,6 @@ from dpgt_node.protocol.types import (
     LedgerRow,
     Payload,
     ReleaseReady,
-    State,
     Stream,
     WireDtype,
 )
@@ -72,10 +72,12 @@ class AgentWork:
 
     __slots__ = (
         "_account",
+        "_charged",
         "_keystream",
         "_law",
         "_m",
         "_mechanism",
+        "_mechanism_name",
         "_oracle",
         "_params",
         "_sampler",
@@ -93,13 +95,14 @@ class AgentWork:
         keystream: Keystream,
         sampler: Sampler,
     ) -> None:
-        # Configuration lets nothing else through; a mechanism that is charged but not drawn would be a lie.
-        assert (run.algorithm.mechanism, run.noise.law) == ("paper", "laplace")
         self._params = AgentParams.build(topology, schedule, index)
         self._account = AgentAccount(run, topology, schedule, index, oracle.samples)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
-        self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
+        self._mechanism_name, self._law = run.algorithm.mechanism, run.noise.law
+        self._charged = CHARGED[self._mechanism_name]
+        build = MECHANISMS[self._mechanism_name]
+        self._mechanism: Mechanism = build(self._params, self._gradient, self._perturb, self._encode)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
 
@@ -113,39 +116,27 @@ class AgentWork:
 
     @np.errstate(all="ignore")
     def advance(self, effect: Advance) -> Advanced:
-        """The state of the next round: (alg,1), then g at the new x, then (alg,2).  Raises Diverged.
-
-        Round 0: x_0 is public, so it is all transcript part; y_0 = g_0 is all private part.
-        """
-        old = effect.state
-        if old is None:
-            x0 = self.initial()
-            g, batch = self._gradient(0, x0, effect.batch)
-            nothing = np.zeros(self.dimension)
-            return Advanced(State(0, px=nothing, tx=x0, p=g, t=nothing, g=g, batch=batch))
-        k = old.k + 1
-        px, tx = step_x(self._params, old.px, old.tx, old.p, old.t, effect.x_in)
-        g, batch = self._gradient(k, px + tx, effect.batch)
-        p, t = step_y(self._params, old.p, old.t, effect.y_in, old.g, g)
-        return Advanced(State(k, px=px, tx=tx, p=p, t=t, g=g, batch=batch))
+        """The state of the next round by the run's mechanism.  Raises Diverged."""
+        if effect.state is None:
+            return Advanced(self._mechanism.begin(self.initial(), effect.record))
+        assert effect.own is not None
+        return Advanced(self._mechanism.advance(effect.state, effect.x_in, effect.y_in, effect.own, effect.record))
 
     @np.errstate(all="ignore")
     def advance_final(self, effect: AdvanceFinal) -> FinalReady:
         """x_{i,K+1}.  Raises Diverged."""
-        state = effect.state
-        px, tx = step_x(self._params, state.px, state.tx, state.p, state.t, effect.x_in)
-        return FinalReady(self._checked(px + tx, state.k + 1, "x"))
+        x = self._mechanism.final(effect.state, effect.x_in, effect.own)
+        return FinalReady(self._checked(x, effect.state.k + 1, "x"))
 
     @np.errstate(all="ignore")
     def release(self, effect: DrawRelease) -> ReleaseReady:
-        """Draw x̆_k and y̆_k: noise on the private parts only, the transcript parts added after it (post-processing).
+        """Draw what the mechanism draws in this round and make its ledger rows.
 
         Not a function: under a production keystream a second call draws again.  Raises Diverged before anything leaves.
         """
-        state = effect.state
-        x = self._draw("X", state.k, state.px, state.tx)
-        y = self._draw("Y", state.k, state.p, state.t)
-        return ReleaseReady(state.k, x, y, (self._row(x), self._row(y)))
+        release = self._mechanism.release(effect.state)
+        rows = tuple(self._row(payload) for payload in (release.x, release.y) if payload.stream in self._charged)
+        return ReleaseReady(release.state, release.x, release.y, rows, release.noisy_gradient)
 
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
@@ -158,13 +149,13 @@ class AgentWork:
             batch = self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
         return self._checked(self._oracle.gradient(x, batch), k, "the gradient"), batch
 
-    def _draw(self, stream: Stream, k: int, private: F64, transcript: F64) -> Payload:
+    def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
         scale = self._account.scale(stream, k)
-        if scale > 0.0:
-            values = self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
-            values += transcript
-        else:
-            values = private + transcript
+        if scale == 0.0:
+            return private.copy()
+        return self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
+
+    def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
         # A value beyond the range of float32 would be sent as infinity.
         wire = self._checked(
             values.astype("<f8" if self.wire_dtype == "float64" else "<f4", copy=False), k, stream.lower()
@@ -173,6 +164,7 @@ class AgentWork:
         if wire.nbytes < _COPY_BELOW:
             data = wire.tobytes()
         else:
+            wire = wire.view()
             wire.setflags(write=False)
             data = wire.data.cast("B")
         return Payload(stream, k, self.wire_dtype, self.dimension, data, hashlib.sha256(data).digest())
@@ -182,7 +174,7 @@ class AgentWork:
         return LedgerRow(
             k=k,
             stream=stream,
-            mechanism=self._mechanism,
+            mechanism=self._mechanism_name,
             law=self._law,
             scale=self._account.scale(stream, k),
             sensitivity=self._account.sensitivity(stream, k),

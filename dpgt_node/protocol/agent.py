@@ -27,13 +27,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-import numpy as np
-
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
     F64,
-    I64,
     Advance,
     Advanced,
     AdvanceFinal,
@@ -90,9 +87,10 @@ class AgentMachine:
     ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W
     divides k.
     ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).
-    ``stall_ns``: after how long a round without its inputs is reported.  ``recovered``: what the state directory
-    holds of this run.  ``finished``: x_{i,K+1}, already durable; the agent only serves its payloads until it is
-    dismissed.
+    ``stall_ns``: after how long a round without its inputs is reported.  ``budget_through``: the last round that
+    the owner's budget covers, None without a cap; the machine ends before it would draw a later one.
+    ``recovered``: what the state directory holds of this run.  ``finished``: x_{i,K+1}, already durable; the agent
+    only serves its payloads until it is dismissed.
     """
 
     def __init__(
@@ -104,6 +102,7 @@ class AgentMachine:
         checkpoint_every: int = 1,
         run_ahead: int = 1,
         stall_ns: int = 60_000_000_000,
+        budget_through: int | None = None,
         recovered: Recovered | None = None,
         finished: F64 | None = None,
     ) -> None:
@@ -113,6 +112,7 @@ class AgentMachine:
         self._checkpoint_every = checkpoint_every
         self._stall_ns = stall_ns
         self._finished = finished
+        self._budget_through = budget_through
         self._go_through = -1
         self._phase = Phase.WAITING
         self._state: State | None = recovered.checkpoint if recovered else None
@@ -202,6 +202,7 @@ class AgentMachine:
                 assert self._phase is Phase.DRAWING and event.k == self.k
                 self._phase = Phase.PERSISTING
                 self._own = (event.x, event.y)
+                self._state = event.state
                 out.append(Persist(self._record(event)))
             case Persisted():
                 assert self._phase is Phase.PERSISTING and event.k == self.k
@@ -243,7 +244,7 @@ class AgentMachine:
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]
         elif self._state is None:
             self._phase = Phase.COMPUTING
-            out.append(Advance(None, {}, {}, None))
+            out.append(Advance(None, {}, {}))
         else:
             self._enter_round(self._state, out, now_ns)
 
@@ -260,6 +261,9 @@ class AgentMachine:
         record = self._records.pop(self.k, None)
         if record is None:
             assert self._state is not None and self.k > self._released, "a round is drawn once"
+            if self._budget_through is not None and self.k > self._budget_through:
+                self._end(Finish("budget", f"the privacy budget does not cover round {self.k}"), out)
+                return
             self._phase = Phase.DRAWING
             out.append(DrawRelease(self._state))
         else:
@@ -268,9 +272,9 @@ class AgentMachine:
             self._exchange(out, now_ns)
 
     def _record(self, event: ReleaseReady) -> RoundRecord:
-        assert self._state is not None
         keep = event.k % self._checkpoint_every == 0
-        return RoundRecord(event.k, event.x, event.y, event.rows, self._state.batch, self._state if keep else None)
+        checkpoint = event.state if keep else None
+        return RoundRecord(event.k, event.x, event.y, event.rows, event.state.batch, checkpoint, event.noisy_gradient)
 
     def _after_persist(self, out: list[AgentEffect], now_ns: int) -> None:
         k = self.k
@@ -304,17 +308,14 @@ class AgentMachine:
         k = self.k
         x_in, y_in = self._inbox.take("X"), self._inbox.take("Y")
         self._inbox.advance(k + 1)
-        self._own = None
+        own, self._own = self._own, None
+        assert own is not None
         if k == self._K:
             self._phase = Phase.FINAL
-            out.append(AdvanceFinal(self._state, x_in))
+            out.append(AdvanceFinal(self._state, x_in, own))
             return
         self._phase = Phase.COMPUTING
-        out += [ReportDone(k, self._durable_through), Advance(self._state, x_in, y_in, self._stored_batch(k + 1))]
-
-    def _stored_batch(self, k: int) -> I64 | None:
-        record = self._records.get(k)
-        return None if record is None else np.asarray(record.batch)
+        out += [ReportDone(k, self._durable_through), Advance(self._state, x_in, y_in, own, self._records.get(k + 1))]
 
     def _resend(self, event: PeerNeeds, out: list[AgentEffect]) -> None:
         for k in range(min(event.x_from, event.y_from), self._released + 1):

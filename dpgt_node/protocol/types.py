@@ -74,6 +74,9 @@ class State:
 
     x_k = px + tx and y_k = p + t: the private parts px, p are small; tx, t are functions of the transcript
     (privacy.md, section 6).  ``g`` is g_k, ``batch`` the indices it was sampled from (empty when there is no data set).
+
+    ``pending``: the mechanism evaluates or perturbs g_k only when it releases round k; until then p, t, g and batch
+    hold what that step starts from, and the state is neither stored nor mixed.
     """
 
     k: int
@@ -83,6 +86,7 @@ class State:
     t: F64 = field(repr=False)
     g: F64 = field(repr=False)
     batch: I64 = field(repr=False)
+    pending: bool = False
 
     @property
     def x(self) -> F64:
@@ -97,7 +101,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint."""
+    """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint.
+
+    ``noisy_gradient``: g~_k of noise-once, float64 (d,), the one perturbed value that x̆ and y̆ are functions of;
+    None for the other mechanisms.
+    """
 
     k: int
     x: Payload
@@ -105,6 +113,7 @@ class RoundRecord:
     rows: tuple[LedgerRow, ...]
     batch: I64 = field(repr=False)
     checkpoint: State | None
+    noisy_gradient: F64 | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +179,18 @@ class FinalReady:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReady:
-    """x̆_k and y̆_k were drawn, once; rows are ready to be charged."""
+    """x̆_k and y̆_k were drawn, once; rows are ready to be charged; ``state`` is complete."""
 
-    k: int
+    state: State
     x: Payload
     y: Payload
     rows: tuple[LedgerRow, ...]
+    noisy_gradient: F64 | None = field(default=None, repr=False)
+
+    @property
+    def k(self) -> int:
+        """The round."""
+        return self.state.k
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +257,15 @@ class Advance:
     """Go from round k to k+1: x_{k+1} by (alg,1), g_{k+1} at it, y_{k+1} by (alg,2).
 
     ``state`` None: make the state of round 0 (y_0 = g_0 at x_0).  ``x_in``, ``y_in``: released values by sender index.
-    ``batch`` given: exactly these samples (replay after a crash); None: draw a fresh batch.
+    ``own``: x̆_k and y̆_k as released, None with ``state``.  ``record``: what round k+1 released before a crash;
+    its batch and whatever else was drawn for it are taken from there.  None: a fresh batch.
     """
 
     state: State | None
     x_in: Mapping[int, F64] = field(repr=False)
     y_in: Mapping[int, F64] = field(repr=False)
-    batch: I64 | None = field(repr=False)
+    own: tuple[Payload, Payload] | None = field(default=None, repr=False)
+    record: RoundRecord | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +274,7 @@ class AdvanceFinal:
 
     state: State
     x_in: Mapping[int, F64] = field(repr=False)
+    own: tuple[Payload, Payload] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +349,9 @@ class SaveFinal:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The machine is done.  ``status``: "finished" | "stopped"."""
+    """The machine is done.  "budget": the owner's budget covers no further round."""
 
-    status: Literal["finished", "stopped"]
+    status: Literal["finished", "stopped", "budget"]
     reason: str
 
 

@@ -49,7 +49,7 @@ from dpgt_node.protocol.types import (
 from dpgt_node.report.metrics import MetricsRow, MetricsStore
 from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
 from dpgt_node.runtime.channels import Security, agent_identity
-from dpgt_node.runtime.driver import CHECKPOINT_BYTES, AgentDriver
+from dpgt_node.runtime.driver import AgentDriver
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.links import Link
 from dpgt_node.runtime.store import Store
@@ -300,12 +300,11 @@ class Node:
         finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
         if recovered is not None:
             log.info("going on from round %d of run %s", recovered.checkpoint.k, run_id.hex())
-        small = self._work.dimension * 8 <= CHECKPOINT_BYTES
         machine = AgentMachine(
             self._params,
             run.K,
             evaluate_every=run.evaluate.every,
-            checkpoint_every=1 if small else CHECKPOINT_ROUNDS,
+            checkpoint_every=CHECKPOINT_ROUNDS,
             run_ahead=run.runtime.barrier_every,
             stall_ns=int(run.runtime.round_timeout_s * 1e9),
             recovered=recovered,

@@ -31,6 +31,7 @@ from dpgt_node.runtime.ledger import DATABASE, NO_HEAD, Ledger, cost_text, next_
 FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
 X_FINAL = "x_final.npy"
 _VERSION = 1
+_FILE_COLUMNS = (("x_file", "rounds"), ("y_file", "rounds"), ("g_file", "rounds"), ("file", "checkpoints"))
 _APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 _SCHEMA = """
 CREATE TABLE runs (
@@ -53,6 +54,9 @@ CREATE TABLE rounds (
     y_data BLOB,
     y_file TEXT,
     batch BLOB,
+    g_sha256 BLOB,               -- of g~_k under noise-once, little-endian float64; NULL: another mechanism
+    g_data BLOB,
+    g_file TEXT,
     PRIMARY KEY (run, k)
 ) STRICT;
 CREATE TABLE ledger (
@@ -80,7 +84,7 @@ CREATE TABLE checkpoints (
     batch BLOB NOT NULL
 ) STRICT;
 """
-_INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_LEDGER = (
     "INSERT INTO ledger (run, k, stream, mechanism, law, scale, sensitivity, sha256, cost, head)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -123,7 +127,7 @@ class Store:
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
             last = self._db.execute("SELECT head FROM ledger ORDER BY id DESC LIMIT 1").fetchone()
             self._head: bytes = last[0] if last else NO_HEAD
-            named = "SELECT x_file FROM rounds UNION SELECT y_file FROM rounds UNION SELECT file FROM checkpoints"
+            named = " UNION ".join(f"SELECT {c} FROM {t}" for c, t in _FILE_COLUMNS)
             self._blobs.sweep({name for (name,) in self._db.execute(named) if name is not None})
             undo.pop_all()
 
@@ -257,9 +261,14 @@ class Store:
             )
         x_file = self._file_name(run_id, k, "X", x.nbytes)
         y_file = self._file_name(run_id, k, "Y", y.nbytes)
+        noisy = record.noisy_gradient
+        g_bytes = None if noisy is None else np.ascontiguousarray(noisy, dtype="<f8").data.cast("B")
+        g_file = None if g_bytes is None else self._file_name(run_id, k, "G", g_bytes.nbytes)
+        g_sha256 = None if g_bytes is None else hashlib.sha256(g_bytes).digest()
         values = (
             run, k, x.dtype, x.dimension, x.sha256, x.data if x_file is None else None, x_file,
             y.sha256, y.data if y_file is None else None, y_file, _batch_bytes(record.batch),
+            g_sha256, g_bytes if g_file is None else None, g_file,
         )  # fmt: skip
         written: list[str] = []
         replaced: list[str] = []
@@ -270,10 +279,10 @@ class Store:
                     db.executemany(_INSERT_LEDGER, charged)
                     if record.checkpoint is not None:
                         replaced = self._replace_checkpoint(db, run_id, record.checkpoint, written)
-                    for payload, file in ((x, x_file), (y, y_file)):
-                        if file is not None:
+                    for data, file in ((x.data, x_file), (y.data, y_file), (g_bytes, g_file)):
+                        if file is not None and data is not None:
                             written.append(file)
-                            self._blobs.write(file, (payload.data,))
+                            self._blobs.write(file, (data,))
             except sqlite3.IntegrityError as error:
                 raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
             except BaseException:
@@ -335,20 +344,23 @@ class Store:
             if row is None:
                 return None
             state = self._state(*row[1:])
-            rows = self._db.execute("SELECT k, batch FROM rounds WHERE run = ? AND k >= ? ORDER BY k", (run, state.k))
-            batches = [(k, _batch_array(batch)) for k, batch in rows.fetchall()]
-            if [k for k, _ in batches] != list(range(state.k, state.k + len(batches))):
+            select = (
+                "SELECT k, batch, dimension, g_sha256, g_data, g_file FROM rounds WHERE run = ? AND k >= ? ORDER BY k"
+            )
+            found = self._db.execute(select, (run, state.k)).fetchall()
+            if [k for k, *_ in found] != list(range(state.k, state.k + len(found))):
                 raise StoreError(f"{self._state_dir}: rounds are missing after the checkpoint of round {state.k}")
-            charged: dict[int, list[LedgerRow]] = {k: [] for k, _ in batches}
+            charged: dict[int, list[LedgerRow]] = {k: [] for k, *_ in found}
             for row in select_rows(self._db, run, state.k):
                 charged[row.k].append(row)
         records = []
-        for k, batch in batches:
+        for k, batch, dimension, *held in found:
             x, y = self.payloads(run_id, k)
             for payload in (x, y):
                 if hashlib.sha256(payload.data).digest() != payload.sha256:
                     raise StoreError(f"{self._state_dir}: {payload.stream} of round {k} is torn")
-            records.append(RoundRecord(k, x, y, tuple(charged[k]), batch, None))
+            noisy = self._noisy_gradient(k, dimension, *held)
+            records.append(RoundRecord(k, x, y, tuple(charged[k]), _batch_array(batch), None, noisy))
         return Recovered(state, tuple(records))
 
     def _state(
@@ -360,6 +372,16 @@ class Store:
             raise StoreError(f"{self._state_dir}: the checkpoint of round {k} is torn")
         px, tx, p, t, g = np.array(np.frombuffer(raw, dtype="<f8")).reshape(5, dimension)  # copied out of the mapping
         return State(k, px, tx, p, t, g, _batch_array(batch))
+
+    def _noisy_gradient(
+        self, k: int, dimension: int, sha256: bytes | None, data: bytes | None, file: str | None
+    ) -> F64 | None:
+        if sha256 is None:
+            return None
+        raw = data if file is None else self._blobs.read(file, 8 * dimension)
+        if raw is None or hashlib.sha256(raw).digest() != sha256:
+            raise StoreError(f"{self._state_dir}: the perturbed gradient of round {k} is torn")
+        return np.array(np.frombuffer(raw, dtype="<f8"))
 
     def prune(self, run_id: bytes, through: int) -> None:
         """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.
@@ -373,8 +395,10 @@ class Store:
             if through <= done:
                 return
             where, which = "run = ? AND k > ? AND k <= ?", (run, done, through)
-            files = self._db.execute(f"SELECT x_file, y_file FROM rounds WHERE {where}", which).fetchall()
-            nothing = "x_data = NULL, x_file = NULL, y_data = NULL, y_file = NULL, batch = NULL"
+            files = self._db.execute(f"SELECT x_file, y_file, g_file FROM rounds WHERE {where}", which).fetchall()
+            nothing = ", ".join(
+                f"{column} = NULL" for column in ("x_data", "x_file", "y_data", "y_file", "batch", "g_data", "g_file")
+            )
             with self._transaction() as db:
                 db.execute(f"UPDATE rounds SET {nothing} WHERE {where}", which)
             self._pruned[run_id] = through

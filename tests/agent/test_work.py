@@ -16,7 +16,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.sampler import LaplaceSampler, NoNoise, laplace
-from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, State
+from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
 from tests.learning.cases import run
 from tests.oracles import dense
 
@@ -53,8 +53,20 @@ def state(d: int = 4, k: int = 3, **parts: float) -> State:
     return State(k, batch=np.empty(0, dtype=np.int64), **vectors)
 
 
+def payload(stream: str) -> Payload:
+    data = np.zeros(4).tobytes()
+    return Payload(stream, 0, "float64", 4, data, hashlib.sha256(data).digest())
+
+
+OWN = (payload("X"), payload("Y"))  # only the mechanisms with a public x look at it
+
+
+def released(s: State) -> RoundRecord:
+    return RoundRecord(s.k, *OWN, (), s.batch, None)
+
+
 def start(w: AgentWork) -> State:
-    return w.advance(Advance(None, {}, {}, None)).state
+    return w.advance(Advance(None, {}, {})).state
 
 
 # --- the whole algorithm -------------------------------------------------------------------------------------------
@@ -75,9 +87,9 @@ def test_against_the_dense_matrices(dataset, noise, matrices):
         zeta.append([x_in[i] - s.x for i, s in enumerate(states)])
         eta.append([y_in[i] - s.y for i, s in enumerate(states)])
         if k == 12:
-            xs.append([w.advance_final(AdvanceFinal(s, x_in)).x for w, s in zip(agents, states, strict=True)])
+            xs.append([w.advance_final(AdvanceFinal(s, x_in, OWN)).x for w, s in zip(agents, states, strict=True)])
             break
-        states = [w.advance(Advance(s, x_in, y_in, None)).state for w, s in zip(agents, states, strict=True)]
+        states = [w.advance(Advance(s, x_in, y_in, OWN)).state for w, s in zip(agents, states, strict=True)]
         batches.append([s.batch for s in states])
         xs.append([s.x for s in states])
         assert [s.k for s in states] == [k + 1] * 3
@@ -104,10 +116,10 @@ def test_a_replayed_batch_draws_nothing_and_gives_the_same_bits():
     first, again = work(config), work(config, keystream=Recording(0))
     s0 = start(first)
     values = {i: np.full(650, 0.1 * i) for i in range(3)}
-    s1 = first.advance(Advance(s0, values, values, None)).state
+    s1 = first.advance(Advance(s0, values, values, OWN)).state
     assert set(s0.batch.tolist()) != set(s1.batch.tolist())
-    r0 = again.advance(Advance(None, {}, {}, s0.batch)).state
-    r1 = again.advance(Advance(r0, values, values, s1.batch)).state
+    r0 = again.advance(Advance(None, {}, {}, record=released(s0))).state
+    r1 = again.advance(Advance(r0, values, values, OWN, released(s1))).state
     assert again._keystream.asked == []
     for name in ("px", "tx", "p", "t", "g", "batch"):
         assert getattr(r1, name).tobytes() == getattr(s1, name).tobytes(), name
@@ -118,7 +130,7 @@ def test_every_draw_has_its_own_stream():
     s = start(w)
     w.release(DrawRelease(s))
     values = {i: np.zeros(650) for i in range(3)}
-    w.advance(Advance(s, values, values, None))
+    w.advance(Advance(s, values, values, OWN))
     assert w._keystream.asked == [(0, "batch"), (0, "X"), (0, "Y"), (1, "batch")]
 
 
@@ -220,8 +232,8 @@ def test_inputs_are_left_alone():
     arrays = [s.px, s.tx, s.p, s.t, s.g, *values.values()]
     before = [a.tobytes() for a in arrays]
     w.release(DrawRelease(s))
-    w.advance(Advance(s, values, values, None))
-    w.advance_final(AdvanceFinal(s, values))
+    w.advance(Advance(s, values, values, OWN))
+    w.advance_final(AdvanceFinal(s, values, OWN))
     assert [a.tobytes() for a in arrays] == before
 
 
@@ -261,8 +273,8 @@ def test_large_but_finite_vectors_pass():
 def test_x_is_checked_on_the_way():
     w, s = work(run("quadratic", dimension=4, gamma=1e10)), state(p=1e300)
     values = {i: np.zeros(4) for i in range(3)}
-    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance(Advance(s, values, values, None))))
-    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance_final(AdvanceFinal(s, values))))
+    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance(Advance(s, values, values, OWN))))
+    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance_final(AdvanceFinal(s, values, OWN))))
 
 
 def test_the_gradient_is_checked_on_the_way():
@@ -271,7 +283,7 @@ def test_the_gradient_is_checked_on_the_way():
     values = {i: x for i in range(3)}
     s = State(3, px=0 * x, tx=x, p=0 * x, t=0 * x, g=0 * x, batch=np.arange(3))
     assert "the gradient is no longer finite in round 4" in str(
-        diverge(lambda: w.advance(Advance(s, values, values, None)))
+        diverge(lambda: w.advance(Advance(s, values, values, OWN)))
     )
 
 
@@ -292,5 +304,5 @@ def test_digits_with_the_demos_noise_learn():
     s = start(w)
     for _ in range(150):
         r = w.release(DrawRelease(s))
-        s = w.advance(Advance(s, {0: r.x.array()}, {0: r.y.array()}, None)).state
+        s = w.advance(Advance(s, {0: r.x.array()}, {0: r.y.array()}, (r.x, r.y))).state
     assert w.evaluate(Evaluate(0, s.x)).accuracy_test > 0.8

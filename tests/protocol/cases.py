@@ -35,7 +35,7 @@ def release(k: int) -> t.ReleaseReady:
     rows = tuple(
         t.LedgerRow(k, stream, "paper", "laplace", 1.0, None, b"\0" * 32, {"lemma5": None}) for stream in t.STREAMS
     )
-    return t.ReleaseReady(k, payload("X", k), payload("Y", k), rows)
+    return t.ReleaseReady(state(k), payload("X", k), payload("Y", k), rows)
 
 
 def record(k: int) -> t.RoundRecord:
