@@ -172,7 +172,7 @@ class Coordinator:
             self.done.set_result(Outcome(conclude, summary))
 
     def _arm(self) -> None:
-        # Within a phase deadlines only move away: a pending timer is early at worst.  The next phase may have a nearer one.
+        # Within a phase deadlines only move away: a pending timer is early at worst.  The next phase may have a nearer.
         if self._timer is not None and self.machine.phase is self._armed_in:
             return
         self._armed_in = self.machine.phase

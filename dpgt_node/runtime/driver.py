@@ -196,7 +196,13 @@ class AgentDriver:
         if self._inline:
             self._upward.evaluated(effect.k, effect.x, metrics)
         else:
-            self._loop.call_soon_threadsafe(self._upward.evaluated, effect.k, effect.x, metrics)
+            self._loop.call_soon_threadsafe(self._evaluated, effect, metrics)
+
+    def _evaluated(self, effect: Evaluate, metrics: Metrics) -> None:
+        try:
+            self._upward.evaluated(effect.k, effect.x, metrics)
+        except BaseException as error:
+            self._fail(error)
 
     def _do(self, thread: str, inline: bool, job: Callable[[], AgentEvent | None]) -> None:
         if inline:

@@ -1,0 +1,239 @@
+"""The driver: effects in their order, small work inline, large work in threads, every failure in ``outcome``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpgt_node.errors import StoreError
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol import types as t
+from dpgt_node.runtime.driver import INLINE_BYTES, AgentDriver
+from tests.protocol import cases
+from tests.runtime.cluster import eventually
+
+SMALL, LARGE = 1, INLINE_BYTES // 8 + 1
+MAIN = threading.current_thread().name
+
+
+class World:
+    """Work, store, links and upward in one: notes what was done, where and in which order."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.did: list[str] = []
+        self.where: dict[str, str] = {}
+        self.fails: dict[str, Exception] = {}
+        self.gates: dict[str, threading.Event] = {}
+
+    def note(self, what: str, k: object = "") -> None:
+        self.where[what] = threading.current_thread().name
+        if what in self.gates:
+            self.gates[what].wait(30)
+        if what in self.fails:
+            raise self.fails[what]
+        self.did.append(f"{what} {k}".strip())
+
+    # work
+    def advance(self, effect: t.Advance) -> t.Advanced:
+        k = 0 if effect.state is None else effect.state.k + 1
+        self.note("advance", k)
+        return t.Advanced(cases.state(k))
+
+    def release(self, effect: t.DrawRelease) -> t.ReleaseReady:
+        self.note("draw", effect.state.k)
+        return cases.release(effect.state.k)
+
+    def evaluate(self, effect: t.Evaluate) -> Metrics:
+        self.note("evaluate", effect.k)
+        return Metrics(loss_train=1.0)
+
+    def advance_final(self, effect: t.AdvanceFinal) -> t.FinalReady:
+        self.note("final")
+        return t.FinalReady(np.ones(1))
+
+    # store
+    def commit_round(self, run_id: bytes, record: t.RoundRecord) -> None:
+        self.note("commit", record.k)
+
+    def prune(self, run_id: bytes, through: int) -> None:
+        self.note("prune", through)
+
+    def finish_run(self, run_id: bytes, x: t.F64) -> None:
+        self.note("save")
+
+    # link
+    def send(self, payloads: tuple[t.Payload, ...]) -> None:
+        self.note("send", payloads[0].k)
+
+    def resend(self, k: int, streams: tuple[t.Stream, ...]) -> None:
+        self.note("resend", f"{k} {''.join(streams)}")
+
+    # upward
+    def done(self, k: int, durable_through: int) -> None:
+        self.note("done", f"{k} {durable_through}")
+
+    def evaluated(self, k: int, x: t.F64, metrics: Metrics) -> None:
+        self.note("evaluated", k)
+
+    def stalled(self, effect: t.ReportStall, waited_s: float) -> None:
+        self.note("stalled", effect.k)
+
+
+def driver(world: World, *, last_round: int = 1, commit_inline: bool = True, **options: Any) -> AgentDriver:
+    made: Any = world
+    return AgentDriver(
+        cases.machine(last_round, **options), made, made, b"r" * 16, {1: made}, made, commit_inline=commit_inline
+    )
+
+
+def vectors(d: AgentDriver, k: int) -> None:
+    d.feed(t.VectorReceived(1, cases.payload("X", k)))
+    d.feed(t.VectorReceived(1, cases.payload("Y", k)))
+
+
+WHOLE = [
+    "advance 0", "evaluate 0", "evaluated 0", "draw 0", "commit 0", "send 0", "done 0 -1", "advance 1",
+    "draw 1", "commit 1", "send 1", "final", "save", "done 1 1",
+]  # fmt: skip
+
+
+async def test_small_work_is_done_at_once_inline_and_in_order() -> None:
+    world = World(SMALL)
+    d = driver(world)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(1))
+    vectors(d, 0)
+    vectors(d, 1)
+    assert [w for w in world.did if w not in ("evaluate 2", "evaluated 2")] == WHOLE
+    assert set(world.where.values()) == {MAIN}
+    assert d.releases == 4
+    d.feed(t.Dismissed())
+    assert (await d.outcome).status == "finished"
+    await d.close()
+
+
+async def test_large_work_runs_in_threads_in_the_same_order() -> None:
+    world = World(LARGE)
+    d = driver(world)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(1))
+    vectors(d, 0)
+    await eventually("round 0 is mixed", lambda: "advance 1" in world.did)
+    vectors(d, 1)
+    await eventually("the result is saved", lambda: "done 1 1" in world.did and "evaluated 2" in world.did)
+    order = [w for w in world.did if not w.startswith("evaluate")]
+    assert order == [w for w in WHOLE if not w.startswith("evaluate")]
+    for what, thread in (
+        ("advance", "work"),
+        ("draw", "work"),
+        ("final", "work"),
+        ("commit", "store"),
+        ("save", "store"),
+    ):
+        assert world.where[what].startswith(f"dpgt-{thread}"), what
+    assert world.where["evaluate"].startswith("dpgt-evaluate")
+    assert {world.where[what] for what in ("send", "done", "evaluated")} == {MAIN}
+    await d.close()
+
+
+async def test_a_slow_evaluation_or_commit_does_not_hold_the_loop() -> None:
+    world = World(LARGE)
+    for what in ("evaluate", "commit"):
+        world.gates[what] = threading.Event()
+    d = driver(world)
+    d.feed(t.Started(0))
+    await eventually("the commit waits for its disk", lambda: "commit" in world.where)
+    assert "send 0" not in world.did, "nothing leaves before it is durable"
+    d.feed(t.PeerNeeds(1, 0, 0))
+    world.gates["commit"].set()
+    await eventually("it leaves", lambda: "send 0" in world.did)
+    assert "evaluated 0" not in world.did
+    world.gates["evaluate"].set()
+    await eventually("and the metrics come", lambda: "evaluated 0" in world.did)
+    await d.close()
+
+
+async def test_commits_that_wait_for_a_disk_run_in_a_thread_even_when_small() -> None:
+    world = World(SMALL)
+    d = driver(world, commit_inline=False)
+    d.feed(t.Started(0))
+    await eventually("round 0 is durable", lambda: "commit 0" in world.did)
+    assert world.where["commit"].startswith("dpgt-store") and world.where["draw"] == MAIN
+    assert await d.in_store_thread(lambda: threading.current_thread().name) == world.where["commit"]
+    await d.close()
+
+
+@pytest.mark.parametrize("dimension", [SMALL, LARGE], ids=["inline", "in a thread"])
+@pytest.mark.parametrize("what", ["advance", "draw", "commit", "evaluate", "evaluated", "done", "final", "save"])
+async def test_whatever_breaks_ends_in_the_outcome_and_nothing_follows(what: str, dimension: int) -> None:
+    world = World(dimension)
+    world.fails[what] = StoreError("no space left")
+    d = driver(world, last_round=0)
+    d.feed(t.Started(0))
+    vectors(d, 0)
+    with pytest.raises(StoreError, match="no space left"):
+        async with asyncio.timeout(30):
+            await d.outcome
+    await d.close()
+    if what == "commit":
+        assert not any(w.startswith(("send", "done")) for w in world.did), "what is not durable never leaves"
+    before = list(world.did)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    assert world.did == before, "a broken agent says nothing more"
+
+
+async def test_a_stop_resolves_the_outcome_even_while_a_thread_works() -> None:
+    world = World(LARGE)
+    world.gates["advance"] = threading.Event()
+    d = driver(world)
+    d.feed(t.Started(0))
+    d.feed(t.StopRequested("enough"))
+    finish = await d.outcome
+    assert (finish.status, finish.reason) == ("stopped", "enough")
+    closing = asyncio.ensure_future(d.close())
+    done, _ = await asyncio.wait([closing], timeout=0.05)
+    assert not done, "the store must not be closed under a running thread"
+    world.gates["advance"].set()
+    await closing
+    assert world.did == ["advance 0"]
+
+
+async def test_late_inputs_are_reported_by_the_clock() -> None:
+    world = World(SMALL)
+    d = driver(world, stall_ns=20_000_000)
+    d.feed(t.Started(0))
+    await eventually("two reports came", lambda: world.did.count("stalled 0") >= 2)
+    d.feed(t.StopRequested("enough"))
+    await d.close()
+
+
+async def test_moved_wakes_those_that_wait_for_the_window() -> None:
+    d = driver(World(SMALL))
+    d.feed(t.Started(1))
+    waiting: Callable[[], Any] = d.moved.wait
+    task = asyncio.ensure_future(waiting())
+    d.feed(t.VectorReceived(1, cases.payload("X", 0)))
+    done, _ = await asyncio.wait([task], timeout=0.02)
+    assert not done
+    d.feed(t.VectorReceived(1, cases.payload("Y", 0)))
+    async with asyncio.timeout(30):
+        await task
+    assert d.machine.window() == (1, 2)
+    await d.close()
+
+
+async def test_a_resend_is_read_when_its_turn_comes_and_a_prune_reaches_the_store() -> None:
+    world = World(SMALL)
+    d = driver(world)
+    d.feed(t.Started(1))
+    vectors(d, 0)
+    d.feed(t.PeerNeeds(1, 1, 0))
+    d.feed(t.AllDurable(0))
+    assert world.did[-3:] == ["resend 0 Y", "resend 1 XY", "prune 0"]
+    await d.close()

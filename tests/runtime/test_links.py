@@ -1,0 +1,316 @@
+"""The sender's side of an edge and the agent's stream to the coordinator: opening, breaking, coming back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import grpc.aio
+import pytest
+
+from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.protocol import types as t
+from dpgt_node.runtime import backoff as backoff_module
+from dpgt_node.runtime import uplink as uplink_module
+from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.runtime.links import Link
+from dpgt_node.runtime.uplink import Uplink
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+from dpgt_node.wire.codec import Reassembler
+from dpgt_node.wire.messages import ExchangeReply, Received, Resume
+from tests.runtime.cluster import eventually
+from tests.wire import vectors
+
+RUN_ID = vectors.RUN_ID
+NAME = vectors.SENDER
+InStream = services.ServerStream[bytes, ExchangeReply]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, options=services.CHANNEL_OPTIONS)
+
+
+@asynccontextmanager
+async def served(handler: grpc.GenericRpcHandler, listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    server = grpc.aio.server(options=services.SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((handler,))
+    port = services.bind(server, listen, None, "test")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(grace=0)
+
+
+class Peer:
+    """A receiver: answers with ``resume``, keeps what arrives, ends the call after ``limit`` payloads."""
+
+    def __init__(self, resume: Resume, limit: int = 10**9) -> None:
+        self.resume, self.limit = resume, limit
+        self.got: list[t.Payload] = []
+        self.calls = 0
+
+    async def exchange(self, stream: InStream) -> None:
+        self.calls += 1
+        assert stream.agent_name() == NAME
+        await stream.write(self.resume)
+        first = {"X": self.resume.x_from, "Y": self.resume.y_from}
+        gate = vectors.gate(3)
+        gate = type(gate)(RUN_ID, NAME, gate.streams, "float64", 3, lambda which: (first[which], 100))
+        reassembler = Reassembler(gate)
+        while len(self.got) < self.limit and (frame := await stream.read()) is not None:
+            self.got += reassembler.feed(frame)
+            await stream.write(Received(self.got[-1].k))
+
+    @property
+    def rounds(self) -> list[tuple[t.Stream, int]]:
+        return [(payload.stream, payload.k) for payload in self.got]
+
+
+def pair(k: int) -> tuple[t.Payload, t.Payload]:
+    return vectors.payload("X", k, 3), vectors.payload("Y", k, 3)
+
+
+class Sender:
+    """A link whose machine is a list of events; ``on_needs`` answers PeerNeeds."""
+
+    def __init__(self, on_needs: Callable[[Link, t.PeerNeeds], None] = lambda link, needs: None) -> None:
+        self.events: list[t.AgentEvent] = []
+        self.on_needs = on_needs
+        self.link = Link(4, "agent-9", NAME, RUN_ID, open_channel, self.feed, self.read)
+        self.task = asyncio.ensure_future(self.link.run())
+
+    def feed(self, event: t.AgentEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, t.PeerNeeds):
+            self.on_needs(self.link, event)
+
+    async def read(self, k: int) -> tuple[t.Payload, t.Payload]:
+        return pair(k)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def test_a_link_asks_then_sends_fresh_and_stored_rounds_in_order() -> None:
+    def answer(link: Link, needs: t.PeerNeeds) -> None:
+        assert needs == t.PeerNeeds(4, 2, 1)
+        link.resend(1, ("Y",))
+        link.resend(2, ("X", "Y"))
+        link.send(pair(3))
+
+    peer = Peer(Resume("agent-9", RUN_ID, 2, 1))
+    async with served(services.agent_handler(peer)) as address:
+        s = Sender(answer)
+        s.link.dial(address)
+        await eventually("all arrive", lambda: len(peer.got) == 5)
+        assert peer.rounds == [("Y", 1), ("X", 2), ("Y", 2), ("X", 3), ("Y", 3)]
+        assert [p.data for p in peer.got[3:]] == [p.data for p in pair(3)]
+        await eventually("they are acknowledged", lambda: s.link.acknowledged == 3)
+        assert s.link.bytes_sent > 5 * 24 and not s.task.done()
+        await s.close()
+
+
+async def test_a_broken_stream_is_reported_and_reopened_and_what_was_queued_is_dropped() -> None:
+    peer = Peer(Resume("agent-9", RUN_ID, 0, 0), limit=2)
+    async with served(services.agent_handler(peer)) as address:
+        s = Sender(lambda link, _: link.send(pair(0)))
+        s.link.dial(address)
+        await eventually("it comes back", lambda: peer.calls >= 3)
+        kinds = [type(event).__name__ for event in s.events]
+        assert kinds[:4] == ["PeerNeeds", "PeerGone", "PeerNeeds", "PeerGone"]
+        s.link.send(pair(50))  # the machine would not: the peer is away.  It must not travel on the next stream.
+        await s.close()
+    assert ("X", 50) not in peer.rounds
+
+
+@pytest.mark.parametrize(
+    "resume",
+    [Resume("agent-8", RUN_ID, 0, 0), Resume("agent-9", b"z" * 16, 0, 0)],
+    ids=["another agent", "another run"],
+)
+async def test_whoever_answers_for_another_gets_nothing(resume: Resume, caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(resume)
+    async with served(services.agent_handler(peer)) as address:
+        s = Sender(lambda link, _: link.send(pair(0)))
+        s.link.dial(address)
+        await eventually("it tries again", lambda: peer.calls >= 2)
+        await s.close()
+    assert peer.got == [] and not any(isinstance(event, t.PeerNeeds) for event in s.events)
+    assert caplog.text.count("answers as") == 1, "one line a spell of trouble"
+
+
+async def test_a_peer_that_is_not_up_yet_is_waited_for_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Resume("agent-9", RUN_ID, 0, 0))
+    async with served(services.agent_handler(Peer(peer.resume))) as address:
+        pass  # a free port that nobody listens on now
+    s = Sender(lambda link, _: link.send(pair(0)))
+    s.link.dial(address)
+    await eventually("it tried in vain", lambda: s.events.count(t.PeerGone(4)) >= 2)
+    async with served(services.agent_handler(peer), address):
+        await eventually("it got through", lambda: len(peer.got) == 2)
+        await s.close()
+    assert caplog.text.count("trying again") == 1
+
+
+async def test_a_peer_that_moved_is_dialled_at_its_new_address() -> None:
+    old, new = Peer(Resume("agent-9", RUN_ID, 0, 0)), Peer(Resume("agent-9", RUN_ID, 1, 1))
+    async with served(services.agent_handler(old)) as first, served(services.agent_handler(new)) as second:
+        s = Sender(lambda link, needs: link.send(pair(needs.x_from)))
+        s.link.dial(first)
+        await eventually("the old one hears", lambda: len(old.got) == 2)
+        s.link.dial(first)
+        s.link.dial(second)
+        await eventually("the new one hears", lambda: len(new.got) == 2)
+        assert (old.calls, new.calls) == (1, 1)
+        assert new.rounds == [("X", 1), ("Y", 1)]
+        await s.close()
+
+
+async def test_a_store_that_fails_ends_the_link_loudly() -> None:
+    async with served(services.agent_handler(Peer(Resume("agent-9", RUN_ID, 0, 0)))) as address:
+        s = Sender(lambda link, _: link.resend(0, ("X",)))
+
+        async def broken(k: int) -> tuple[t.Payload, t.Payload]:
+            raise OSError("torn")
+
+        s.link._read = broken
+        s.link.dial(address)
+        with pytest.raises(OSError, match="torn"):
+            async with asyncio.timeout(30):
+                await s.task
+
+
+# --- to the coordinator ----------------------------------------------------------------------------------------------
+
+Join = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
+REGISTER = m.Register("agent-1", "0" * 64, "{}", "h:1", None, 3, "0" * 64, -1, -1, False, b"", b"i" * 16, "1")
+WELCOME = m.Welcome(RUN_ID, "0" * 64, "{}", -1, package_version="1")
+
+
+class StubCoordinator:
+    """Plays ``script`` once a call; keeps every message."""
+
+    def __init__(self, *script: Callable[[Join], Awaitable[None]]) -> None:
+        self.script = list(script)
+        self.got: list[m.AgentMessage] = []
+
+    async def join(self, stream: Join) -> None:
+        first = await stream.read()
+        assert first is not None
+        self.got.append(first)
+        await (self.script.pop(0) if len(self.script) > 1 else self.script[0])(stream)
+
+    async def keep(self, stream: Join) -> None:
+        while (message := await stream.read()) is not None:
+            self.got.append(message)
+
+
+async def welcome_and_leave(stream: Join) -> None:
+    await stream.write(WELCOME)
+
+
+def uplink(
+    address: str, received: list[m.CoordinatorMessage], *, first_s: float = 20.0, then_s: float = 20.0
+) -> Uplink:
+    return Uplink(
+        lambda: open_channel(address),
+        address,
+        "agent-1",
+        lambda: REGISTER,
+        received.append,
+        first_patience_s=first_s,
+        patience_s=then_s,
+    )
+
+
+async def test_every_attempt_registers_and_old_messages_do_not_travel_on_a_new_stream() -> None:
+    coordinator = StubCoordinator(welcome_and_leave, welcome_and_leave)
+    coordinator.script.append(coordinator.keep)
+    async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
+        received: list[m.CoordinatorMessage] = []
+        up = uplink(address, received)
+        task = asyncio.ensure_future(up.run())
+        await eventually("three attempts", lambda: coordinator.got.count(REGISTER) == 3)
+        up.send(m.Done(7, 6, 1))
+        await eventually("and then messages", lambda: coordinator.got[-1] == m.Done(7, 6, 1))
+        await up.drain(10)
+        assert coordinator.got == [REGISTER] * 3 + [m.Done(7, 6, 1)] and received == [WELCOME] * 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_silence_is_filled_with_heartbeats_both_ways_unheard_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uplink_module, "HEARTBEAT_S", 0.02)
+
+    async def beat(stream: Join) -> None:
+        await stream.write(m.Heartbeat())
+        await coordinator.keep(stream)
+
+    coordinator = StubCoordinator(beat)
+    async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
+        received: list[m.CoordinatorMessage] = []
+        task = asyncio.ensure_future(uplink(address, received).run())
+        await eventually("heartbeats come", lambda: coordinator.got.count(m.Heartbeat()) >= 3)
+        assert received == []
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION"])
+async def test_a_refusal_that_no_second_attempt_can_cure_is_final(status: str) -> None:
+    async def refuse(stream: Join) -> None:
+        raise PeerError("not you", grpc_status=status)
+
+    coordinator = StubCoordinator(refuse)
+    async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
+        with pytest.raises(PeerError, match="not you"):
+            async with asyncio.timeout(30):
+                await uplink(address, []).run()
+    assert coordinator.got == [REGISTER]
+
+
+async def test_patience_ends_as_unreachable_before_and_as_lost_after_the_welcome() -> None:
+    coordinator = StubCoordinator(welcome_and_leave)
+    async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
+        pass
+    with pytest.raises(PeerError, match="no coordinator at") as caught:
+        await uplink(address, [], first_s=0.1).run()
+    assert not isinstance(caught.value, PeerLost)
+    received: list[m.CoordinatorMessage] = []
+    task = asyncio.ensure_future(uplink(address, received, then_s=0.1).run())
+    async with served(services.coordinator_handler(coordinator), address):  # type: ignore[arg-type]
+        await eventually("it was welcome", lambda: len(received) > 0)
+    with pytest.raises(PeerLost, match="no coordinator at"):
+        async with asyncio.timeout(30):
+            await task
+
+
+async def test_backoff_doubles_to_its_cap_and_says_a_cause_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    monkeypatch.setattr(backoff_module.asyncio, "sleep", sleep)
+    b, log = Backoff(), logging.getLogger("dpgt_node.test")
+    for _ in range(7):
+        b.note(log, "the peer", PeerError("away"))
+        await b.wait()
+    assert slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    b.note(log, "the peer", PeerError("mad"))
+    b.reset()
+    b.note(log, "the peer", PeerError("mad"))
+    await b.wait()
+    assert slept[-1] == 0.05
+    assert [record.message for record in caplog.records] == [
+        "the peer: away (trying again)",
+        "the peer: mad (trying again)",
+        "the peer: mad (trying again)",
+    ]
