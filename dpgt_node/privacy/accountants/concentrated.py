@@ -118,13 +118,15 @@ def shift_norm(energy_curve: F64, unit: float, leftover: F64) -> F64:
     per_row = np.repeat(energy_curve, 2)
     per_row[2::2] = energy_curve[:-1]
     per_row[0] = 0.0
-    return up(unit * np.sqrt(per_row) + np.sqrt(np.cumsum(leftover**2)), len(leftover) + 16)
+    with np.errstate(over="ignore"):
+        return up(unit * np.sqrt(per_row) + np.sqrt(np.cumsum(leftover**2)), len(leftover) + 16)
 
 
 def zcdp(norms: F64, delta: float) -> F64:
     """Cumulative (epsilon, delta)-DP epsilon after every row, from :func:`shift_norm`."""
-    rho = 0.5 * norms**2
-    return up(rho + 2.0 * np.sqrt(rho * -math.log(delta)), 16)
+    with np.errstate(over="ignore"):
+        rho = 0.5 * norms**2
+        return up(rho + 2.0 * np.sqrt(rho * -math.log(delta)), 16)
 
 
 def _add_products(rows: F64, weights: F64, size: F64) -> None:
