@@ -5,9 +5,9 @@ standard normal and g = s/256: post-processing of v + N(0, s^2), real-valued and
 with the shift ||v - v'||_2 itself; nothing is charged for the grid or for floating point.
 
 Z is the normal quantile of a uniform number whose first 64 bits are drawn at once.  Floating point only proposes j:
-where the sum lies within 2^-24 of an edge of a cell (or far out in a tail), integer arithmetic decides, with further
-bits if 64 are too few.  That happens to one coordinate in seven million, and makes the result independent of the
-machine's mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
+where the sum lies within 2^-24 of an edge of a cell, or far out in a tail, integer arithmetic decides, with more bits
+if 64 are too few.  That happens to one coordinate in seven million.  So the result does not depend on the machine's
+mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Every step is integer arithmetic or one correctly rounded division, so all machi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,21 @@ _LOW31: Final = 0x7FFFFFFF
 _BIAS: Final = 127 * grid.BLOCK  # the exponent bias of float32, in cells
 _DIRECT_SHIFT: Final = np.uint64(64 - grid.DIRECT_BITS)
 
+# The five bits above 2^27 of h times it name the place of the one bit that h has: 64 times that place is in ZEROS.
+_DE_BRUIJN: Final = 0x077CB531
+ZEROS: Final = np.zeros(32, dtype=np.int64)
+ZEROS[[((_DE_BRUIJN << place) >> 27) & 31 for place in range(32)]] = grid.BLOCK * np.arange(32)
+ZEROS.setflags(write=False)
+
 Kernel = Callable[..., bool]
 
 
-def kernel(v: F64, unit: float, g: float, a: I64, b: I32, direct: Any, edges: I64, out: F64) -> bool:
+def kernel(
+    v: F64, unit: float, g: float, a: I64, b: I32, direct: npt.NDArray[np.uint8], edges: I64, zeros: I64, out: F64
+) -> bool:
     """One chunk, coordinate by coordinate, for numba; False when it met what only the numpy path handles.
 
-    Plain Python, so that it can be checked where numba is not installed.
+    ``direct``, ``edges``: grid.TABLES; ``zeros``: ZEROS.  Plain Python, so that it can be checked without numba.
     """
     for i in range(v.size):
         t = v[i] / unit
@@ -50,11 +58,7 @@ def kernel(v: F64, unit: float, g: float, a: I64, b: I32, direct: Any, edges: I6
             lo = 0
             while edges[lo + 1] <= r:
                 lo += 1
-        w = (short & -short) - 1  # as many ones as ``short`` has trailing zeros; now count them
-        w = w - ((w >> 1) & 0x55555555)
-        w = (w & 0x33333333) + ((w >> 2) & 0x33333333)
-        w = (w + (w >> 4)) & 0x0F0F0F0F
-        n = (((w * 0x01010101) >> 24) & 0xFF) * 64 + lo
+        n = int(zeros[(((short & -short) * _DE_BRUIJN) >> 27) & 31]) + lo
         if short < 0:
             n = -1 - n
         out[i] = g * (((int(t) + (word & _LOW40)) >> 40) + n + 0.5)
@@ -188,8 +192,9 @@ class GridLaplaceSampler:
             v, into = private[start : start + CHUNK], out[start : start + CHUNK]
             part = s.first(v.size)
             a, b = read(stream, part)
+            tables = grid.TABLES
             if fast is None or not fast(
-                v, g * 2.0**-grid.FRACTION_BITS, g, a, b, grid.TABLES.direct, grid.TABLES.edges, into
+                v, g * 2.0**-grid.FRACTION_BITS, g, a, b, tables.direct, tables.edges, ZEROS, into
             ):
                 self._chunk(v, g, a, b, part, (stream,), into)
         return out
