@@ -94,6 +94,16 @@ class AgentAccount:
         self._C2 = 2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else self._C
         self._curves: dict[str, F64 | None] = {}
 
+    @property
+    def traits(self) -> tuple[object, ...]:
+        """All that its costs depend on, within one run."""
+        noise = (self._schedule.zeta, self._schedule.eta)
+        return (self._a, self._b, self._D, *(None if one is None else one.values[self._agent] for one in noise))
+
+    def share(self, twin: AgentAccount) -> None:
+        """Take what ``twin``, of the same run and with equal traits, computes or has computed."""
+        self._curves = twin._curves
+
     def scale(self, stream: Stream, k: int) -> float:
         """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
         return self._schedule.sigma(stream, self._agent, k) if stream in self.charged_streams() else 0.0
@@ -311,11 +321,15 @@ def agent_accounts(
     dimension: int | None = None,
     leftover: Leftover | None = None,
 ) -> tuple[AgentAccount, ...]:
-    """One :class:`AgentAccount` an agent; ``D[i]``: samples of agent i."""
-    return tuple(
+    """One :class:`AgentAccount` an agent; ``D[i]``: samples of agent i.  Agents alike in everything share the work."""
+    accounts = tuple(
         AgentAccount(run, topology, schedule, i, D[i], Lam=Lam, dimension=dimension, leftover=leftover)
         for i in range(topology.n)
     )
+    first: dict[tuple[object, ...], AgentAccount] = {}
+    for account in accounts:
+        account.share(first.setdefault(account.traits, account))
+    return accounts
 
 
 def epsilon_table(

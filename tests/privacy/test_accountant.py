@@ -373,6 +373,17 @@ def test_reasons_and_totals_are_tables_of_agents() -> None:
     assert [text is None for text in table["amplified"]] == [True, True, False, False, True]
 
 
+def test_agents_that_are_alike_share_the_work_and_others_do_not() -> None:
+    config = under(run(S2, K=5, p_eta=(0.1, 0.1, 0.1, 0.1, 0.2), kind="constant", privacy=L1), "published-point")
+    topology, schedule = Topology.from_config(config.graph), Schedule.from_config(config)
+    D = (100, 100, 100, 200, 100)
+    together = agent_accounts(config, topology, schedule, D)
+    for i, shared in enumerate(together):
+        assert shared.epsilon_after(5) == account(config, i, D[i]).epsilon_after(5)
+    # Agents 1 and 2 alone are alike: agent 3 has r = c = 2, agent 4 another D, agent 5 another scale.
+    assert len({id(a._curves) for a in together}) == 4
+
+
 def test_subsampled_gaussian_is_below_the_unsampled_one_and_near_it_at_full_batch() -> None:
     scales = [0.05] * 11
     exact = gdp_epsilon((1.0 / 55) / 0.05 * math.sqrt(11), 1e-5)

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from tests.privacy.agreement import disagreements, modules
+from tests.oracles import accountants as oracle
+from tests.privacy.agreement import MECHANISMS, disagreements, modules, reference
 
 MUTANTS = [
     ("kernels", "cx, cy, majorant = -gamma_K, -b, gamma_K", "cx, cy, majorant = -gamma_K, b, gamma_K"),
@@ -52,6 +57,73 @@ MUTANTS = [
 
 def test_every_formula_agrees_with_explicit_matrices() -> None:
     assert disagreements(modules()) == []
+
+
+def test_random_settings_agree() -> None:
+    rng = np.random.default_rng(17)
+    for _ in range(25):
+        a, b = (rng.choice([0.0, rng.uniform(0, 0.99)]) for _ in range(2))
+        case = {"a": a, "b": rng.choice([a, b]), "gamma": rng.uniform(0.01, 3.0), "K": int(rng.integers(0, 16))}
+        case |= {"p_zeta": rng.uniform(-1, 1), "p_eta": rng.uniform(-1, 1)}
+        assert disagreements(modules(), tuple(reference(case, name) for name in MECHANISMS)) == []
+
+
+def test_sums_are_rounded_up_not_to_nearest() -> None:
+    m = modules()
+    for case in ({"a": 0.1, "b": 0.03, "gamma": 0.7, "K": 40}, {"a": 0.3, "b": 0.3, "gamma": 0.1, "K": 30}):
+        K, none = case["K"], np.zeros(case["K"] + 1)
+        sx, sy = np.linspace(0.9, 1.7, K + 1), np.linspace(1.3, 0.4, K + 1)
+        kernel = m.kernels.published_point(case["a"], case["b"], case["gamma"], K)
+        cx, cy = oracle.response_matrices(*(Fraction(case[n]) for n in ("a", "b", "gamma")), K)
+        exact_scales = [[Fraction(v) for v in s] for s in (sx, sy)]
+        tight = m.pure.tight(kernel, 0.1, sx, sy, none, none)[1::2]
+        w = m.pure.participation_weights(kernel, 0.1, sx, sy, none, none)
+        exact = oracle.tight(cx, cy, Fraction(0.1), *exact_scales)
+        exact += oracle.weights(cx, cy, Fraction(0.1), *exact_scales)
+        for got, value in zip([*tight, *w], exact, strict=True):
+            assert value <= Fraction(got) <= value * (1 + Fraction(1, 10**12))
+
+
+def test_delta_is_an_upper_bound_and_mu_a_lower_one() -> None:
+    m = modules()
+    for mu in np.geomspace(1e-3, 30.0, 40):
+        for epsilon in (0.0, 0.01, 1.0, mu, mu * mu / 2, mu * mu / 2 + 3 * mu):
+            delta = m.gaussian.gdp_delta(mu, epsilon)
+            assert 0.0 <= m.gaussian.gdp_delta(mu * 0.999, epsilon) <= delta <= 1.0
+            if 1e-250 < delta < 0.999:
+                assert m.gaussian.gdp_delta(m.gaussian.gdp_mu(epsilon, delta), epsilon) <= delta
+                assert m.gaussian.gdp_mu(epsilon, delta) == pytest.approx(mu, rel=1e-7)
+                solved = m.gaussian.gdp_epsilon(mu, delta)
+                assert m.gaussian.gdp_delta(mu, solved) <= delta
+                assert solved == pytest.approx(epsilon, rel=1e-6, abs=1e-6)
+    assert m.gaussian.gdp_delta(0.0, 1.0) == 0.0 and m.gaussian.gdp_delta(math.inf, 1.0) == 1.0
+    assert m.gaussian.gdp_epsilon(math.inf, 1e-5) == math.inf and m.gaussian.gdp_epsilon(0.0, 1e-5) == 0.0
+
+
+def test_the_prototypes_noise_levels() -> None:
+    # privacy.md, section 8: mu of (epsilon, 1e-5), four digits rounded down.
+    m = modules()
+    for epsilon, mu in ((1.0, 0.2680), (0.5, 0.1422), (3.0, 0.7191)):
+        assert mu <= m.gaussian.gdp_mu(epsilon, 1e-5) < mu + 1e-4
+
+
+def test_eigenvalues_a_round_of_privacy_md() -> None:
+    # Section 3: lambda_max against sum|M| a round, sigma = 1, K = 400.
+    m = modules()
+    K, one = 400, np.ones(401)
+    for (a, b, gamma), mechanism, largest, total in (
+        ((0.04, 0.005, 0.05), "public-state", 1.005, 1.76),
+        ((0.1, 0.01, 0.1), "public-state", 1.010, 1.88),
+        ((0.04, 0.005, 0.05), "published-point", 2.07, 2.75),
+        ((0.1, 0.01, 0.1), "published-point", 1.77, 2.75),
+    ):
+        kernel = (
+            m.kernels.public_state(b, K) if mechanism == "public-state" else m.kernels.published_point(a, b, gamma, K)
+        )
+        rows, diagonal = m.concentrated.gram_rows(kernel, one, one)
+        top = m.concentrated.largest_eigenvalue(kernel, one, one, diagonal.max(), rows.max())
+        assert top == pytest.approx(largest, abs=0.006) and rows.sum() / (K + 1) == pytest.approx(total, abs=0.006)
+        assert m.concentrated.energy(kernel, one, one)[-1] == pytest.approx((K + 1) * top, rel=1e-12)
 
 
 @pytest.mark.parametrize(("module", "old", "new"), MUTANTS, ids=[f"{m}: {old.strip()}" for m, old, _ in MUTANTS])
