@@ -12,13 +12,13 @@ import math
 import numpy as np
 
 from dpgt_node.agent.mechanisms import CHARGED, MECHANISMS, Mechanism
+from dpgt_node.agent.noise import account_for, check_range
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.noise import Keystream, Sampler
 from dpgt_node.protocol.types import (
     F64,
@@ -71,7 +71,6 @@ class AgentWork:
     """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
-        "_account",
         "_charged",
         "_keystream",
         "_law",
@@ -81,6 +80,7 @@ class AgentWork:
         "_oracle",
         "_params",
         "_sampler",
+        "account",
         "dimension",
         "wire_dtype",
     )
@@ -95,8 +95,9 @@ class AgentWork:
         keystream: Keystream,
         sampler: Sampler,
     ) -> None:
+        check_range(run, topology, schedule, index)
         self._params = AgentParams.build(topology, schedule, index)
-        self._account = AgentAccount(run, topology, schedule, index, oracle.samples)
+        self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension, None)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
         self._mechanism_name, self._law = run.algorithm.mechanism, run.noise.law
@@ -110,9 +111,13 @@ class AgentWork:
         """x_{i,0}, float64 (d,), may be read-only."""
         return self._oracle.initial()
 
+    def prepare(self) -> None:
+        """Compute every accountant's curve now (some take seconds for large K), not at the first release."""
+        self.account.epsilon_after(0)
+
     def epsilon_after(self, k: int) -> dict[str, float | None]:
         """Cumulative cost after round k (-1: before the first), by accountant name."""
-        return self._account.epsilon_after(k)
+        return self.account.epsilon_after(k)
 
     @np.errstate(all="ignore")
     def advance(self, effect: Advance) -> Advanced:
@@ -150,7 +155,7 @@ class AgentWork:
         return self._checked(self._oracle.gradient(x, batch), k, "the gradient"), batch
 
     def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        scale = self._account.scale(stream, k)
+        scale = self.account.scale(stream, k)
         if scale == 0.0:
             return private.copy()
         return self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
@@ -176,10 +181,10 @@ class AgentWork:
             stream=stream,
             mechanism=self._mechanism_name,
             law=self._law,
-            scale=self._account.scale(stream, k),
-            sensitivity=self._account.sensitivity(stream, k),
+            scale=self.account.scale(stream, k),
+            sensitivity=self.account.sensitivity(stream, k),
             sha256=payload.sha256,
-            cost=self._account.cost_after(k, stream),
+            cost=self.account.cost_after(k, stream),
         )
 
     def _checked(self, vector: F64, k: int, what: str) -> F64:

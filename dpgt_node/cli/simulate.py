@@ -61,7 +61,7 @@ def simulate(
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:
                 agents = tuple(
-                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.epsilon(name, k - 1)["lemma5"])
+                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.lemma5(name, k - 1))
                     for name in run.graph.agents
                 )
                 rate = k / seconds if seconds > 0 else None

@@ -37,9 +37,9 @@ METHODS = Words(
         "atc-dsgd",
     ),
 )
-MECHANISMS = Words(("paper",), ("published-point", "public-state", "noise-once"))
-LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace",)
-LAWS_PLANNED = ("gaussian",)
+MECHANISMS = Words(("paper", "published-point", "public-state", "noise-once"))
+LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
+LAWS_PLANNED: tuple[str, ...] = ()
 FEATURES = Words(("raw",), ("pool14", "hog"))
 NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none",)
 NORMALISE_PLANNED = ("l1", "l2")

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.report.metrics import MetricsRow, MetricsStore
 from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, versions, write_summary
 from dpgt_node.report.tensorboard import TensorBoardWriter
@@ -78,8 +78,11 @@ class RunRecorder:
         self._wants_states = self._study and dimension <= STUDY_DIMENSION_MAX
         self._keystream = keystream
         self._accounts = {
-            name: AgentAccount(run, topology, schedule, i, samples[i]) for i, name in enumerate(self._names)
+            name: account_for(run, topology, schedule, i, samples[i], dimension, None)
+            for i, name in enumerate(self._names)
         }
+        self._prepared = False
+        self._early: list[int] = []
         self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
         self._store = MetricsStore(out_dir)
         self._events = TensorBoardWriter(out_dir)
@@ -89,6 +92,25 @@ class RunRecorder:
         self._last: dict[str, Metrics] = {}
         self.consensus: float | None = None
         self.accuracy: dict[str, float | None] = dict.fromkeys(self._names)
+
+    def prepare(self) -> None:
+        """Compute every accountant's curve: up to seconds for a large K, so a daemon does it in a thread.
+
+        Rows that are complete before wait for it.
+        """
+        for account in self._accounts.values():
+            account.epsilon_after(0)
+
+    def prepared(self) -> None:
+        """``prepare`` is done: write the rows that waited."""
+        self._prepared = True
+        early, self._early = self._early, []
+        for k in early:
+            self._write(k)
+
+    def lemma5(self, name: str, k: int) -> float | None:
+        """Cumulative epsilon under Lemma 5 alone, which costs nothing to compute."""
+        return self._accounts[name].cost("lemma5", k)
 
     def epsilon(self, name: str, k: int) -> Mapping[str, float | None]:
         """Cumulative epsilon by accountant of agent ``name`` after round ``k`` (-1: before the first release)."""
@@ -124,16 +146,20 @@ class RunRecorder:
         finals: Mapping[str, F64] | None,
         *,
         made: int | None = None,
+        released_through: int | None = None,
     ) -> Summary:
         """Write what is left of metrics.csv and summary.json.
 
         ``rounds``: rounds that every agent finished (K+1 of a whole run); ``made``: those of this start, which took
-        ``seconds`` (None: all).  ``finals``: x_{i,K+1} by name where this
+        ``seconds`` (None: all).  ``released_through``: the last round that any agent may have released (None: round
+        ``rounds`` - 1); a run that was stopped is charged for it.  ``finals``: x_{i,K+1} by name where this
         machine may have them (study runs), for the last consensus error.
         """
         if finals is not None and len(finals) == len(self._names):
             self.consensus = consensus_error([finals[name] for name in self._names])
         made = rounds if made is None else made
+        charged = rounds - 1 if released_through is None else released_through
+        self._prepared, self._early = True, []
         for k in sorted(self._rows):
             self._write(k)
         self._store.close()
@@ -149,20 +175,20 @@ class RunRecorder:
             rounds_per_second=made / seconds if seconds > 0 and made > 0 else None,
             consensus_error=self.consensus if self._study else None,
             privacy=PrivacySummary.of(self._run),
-            agents=tuple(self._agent_summary(name, rounds) for name in self._names),
+            agents=tuple(self._agent_summary(name, charged) for name in self._names),
             versions=versions(),
             keystream=self._keystream,
         )
         write_summary(self._out, summary)
         return summary
 
-    def _agent_summary(self, name: str, rounds: int) -> AgentSummary:
+    def _agent_summary(self, name: str, charged: int) -> AgentSummary:
         last, result = self._last.get(name), self._results.get(name)
         return AgentSummary(
             name=name,
             accuracy_test=last.accuracy_test if last else None,
             loss_train=last.loss_train if last else None,
-            epsilon=Epsilon.of(self.epsilon(name, rounds - 1)),
+            epsilon=Epsilon.of(self.epsilon(name, charged)),
             releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
         )
@@ -174,7 +200,10 @@ class RunRecorder:
         row = self._rows[k]
         n = len(self._names)
         if len(row.metrics) == n and (not self._wants_states or len(row.states) == n):
-            self._write(k)
+            if self._prepared:
+                self._write(k)
+            else:
+                self._early.append(k)
 
     def _write(self, k: int) -> None:
         row = self._rows.pop(k)

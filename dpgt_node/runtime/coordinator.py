@@ -82,6 +82,7 @@ class Coordinator:
         self._study = run.evaluate.metrics == "study"
         self._members: dict[str, _Member] = {}
         self._recorder: RunRecorder | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._round0_s: float | None = None
         self._first_k = 0
         self._progress: deque[tuple[float, int]] = deque()
@@ -148,10 +149,16 @@ class Coordinator:
             dimension=registers[0].dimension,
             keystream=self._keystream,
         )
+        self._preparing = asyncio.create_task(self._prepare(self._recorder))
         self._first_k = self.machine.k
         for name in self._names:
             self._local_row(name, 0)
         log.info("all %d agents registered; rounds 0..%d begin", len(registers), self._run.K)
+
+    @staticmethod
+    async def _prepare(recorder: RunRecorder) -> None:
+        await asyncio.to_thread(recorder.prepare)
+        recorder.prepared()
 
     def _end(self, conclude: co.Conclude) -> None:
         self._conclude = conclude
@@ -163,7 +170,13 @@ class Coordinator:
                 finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
             k = self.machine.k
             summary = self._recorder.close(
-                self._out.run_id.hex(), conclude.status, k, seconds, finals, made=k - self._first_k
+                self._out.run_id.hex(),
+                conclude.status,
+                k,
+                seconds,
+                finals,
+                made=k - self._first_k,
+                released_through=self.machine.go_through,  # whoever was allowed to may have released it
             )
         self._beat.cancel()
         if self._timer:
@@ -409,7 +422,7 @@ class Coordinator:
                     k=done,
                     last_seen_s=now - member.seen_s if member else None,
                     accuracy_test=recorder.accuracy[name] if recorder and self._study else None,
-                    epsilon_lemma5=recorder.epsilon(name, done)["lemma5"] if recorder else None,
+                    epsilon_lemma5=recorder.lemma5(name, done) if recorder else None,
                 )
             )
         waiting = ", ".join(self.machine.waiting_for()) if self._conclude is None else ""

@@ -16,6 +16,7 @@ import grpc.aio
 import numpy as np
 
 from dpgt_node import __version__
+from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -33,7 +34,6 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError, Refuse
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.noise import Keystream
-from dpgt_node.privacy.sampler import LaplaceSampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import (
     F64,
@@ -95,7 +95,13 @@ class Node:
         self._study = setup.run.evaluate.metrics == "study"
         self._store = Store(setup.config.state_dir, setup.config.durability)
         self._work = AgentWork(
-            setup.run, self._topology, self._schedule, setup.index, setup.oracle, self._keystream(), LaplaceSampler()
+            setup.run,
+            self._topology,
+            self._schedule,
+            setup.index,
+            setup.oracle,
+            self._keystream(),
+            sampler_for(setup.run),
         )
         self._inbound = Inbound(self._topology, setup.index)
         self._instance = os.urandom(16)
@@ -131,7 +137,7 @@ class Node:
     def _keystream(self) -> Keystream:
         if self._setup.test_keystream is not None:
             return TestKeystream(self._setup.test_keystream, self._setup.index)
-        return AesCtrKeystream(os.urandom(16), os.urandom(16))
+        return AesCtrKeystream(*_fresh_key(), rekey=_fresh_key, process=os.getpid)
 
     def interrupt(self) -> None:
         """The operator wants this process to end; its state stays as it is and the run may go on with a restart."""
@@ -141,6 +147,7 @@ class Node:
 
     async def serve(self) -> ExitCode:
         """Register, take part, write the result."""
+        await asyncio.to_thread(self._work.prepare)
         server = grpc.aio.server(options=services.SERVER_OPTIONS)
         server.add_generic_rpc_handlers((services.agent_handler(self._inbound),))
         config = self._setup.config
@@ -422,6 +429,10 @@ class Node:
     def _finish_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
             self._failure.set_exception(error)
+
+
+def _fresh_key() -> tuple[bytes, bytes]:
+    return os.urandom(16), os.urandom(16)
 
 
 def _report(k: int, metrics: Metrics, costs: dict[str, float | None]) -> m.MetricsReport:

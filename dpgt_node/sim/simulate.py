@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -15,8 +16,7 @@ from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.noise import Keystream
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.noise import Keystream, Sampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.protocol.types import F64
@@ -41,7 +41,12 @@ def keystream_for(test_keystream: str | None, index: int) -> Keystream:
 
 
 def build_agents(
-    run: RunConfig, topology: Topology, schedule: Schedule, oracles: tuple[Oracle, ...], test_keystream: str | None
+    run: RunConfig,
+    topology: Topology,
+    schedule: Schedule,
+    oracles: tuple[Oracle, ...],
+    test_keystream: str | None,
+    sampler: Callable[[RunConfig], Sampler] = sampler_for,
 ) -> tuple[SimAgent, ...]:
     """The daemons' machines and per-agent functions, without daemons."""
     agents = []
@@ -54,7 +59,7 @@ def build_agents(
             stall_ns=STALL_NEVER_NS,
         )
         stream = keystream_for(test_keystream, i)
-        agents.append(SimAgent(machine, AgentWork(run, topology, schedule, i, oracles[i], stream, LaplaceSampler())))
+        agents.append(SimAgent(machine, AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run))))
     return tuple(agents)
 
 
@@ -86,6 +91,8 @@ def simulate(
         dimension=oracles[0].dimension,
         keystream="test" if test_keystream is not None else None,
     )
+    recorder.prepare()
+    recorder.prepared()
     begin = time.monotonic()
 
     def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
@@ -144,4 +151,6 @@ def write_results(
             if study:
                 save_npy(folder / "x_final.npy", x)
     complete = conclude.exit_code is ExitCode.DONE
-    return recorder.close(run_id.hex(), conclude.status, rounds, seconds, known if study and complete else None)
+    known_finals = known if study and complete else None
+    released = max(result.releases for result in results) // 2 - 1
+    return recorder.close(run_id.hex(), conclude.status, rounds, seconds, known_finals, released_through=released)

@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import pytest
 
+from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.work import AgentWork, Diverged
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.sampler import LaplaceSampler, NoNoise, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
@@ -214,7 +214,7 @@ def test_large_payloads_are_read_only_views():
 def test_ledger_rows():
     config = run("digits", samples=30, privacy=Privacy(clip_l1=2.0), noise=0.5)
     w = work(config, 1)
-    account = AgentAccount(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479)
+    account = account_for(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479, 650, None)
     release = w.release(DrawRelease(state(650, k=4)))
     for row, payload in zip(release.rows, (release.x, release.y), strict=True):
         assert (row.k, row.stream, row.sha256) == (4, payload.stream, payload.sha256)

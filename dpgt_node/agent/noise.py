@@ -1,0 +1,74 @@
+"""Which sampler draws a run's noise, what it costs, and whether its range suffices."""
+
+from __future__ import annotations
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.privacy.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
+from dpgt_node.privacy.noise import Sampler
+from dpgt_node.protocol.types import Stream
+
+_STREAMS: tuple[Stream, Stream] = ("X", "Y")
+
+
+def sampler_for(run: RunConfig) -> Sampler:
+    """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
+    return GaussianSampler() if run.noise.law == "gaussian" else GridLaplaceSampler()
+
+
+def account_for(
+    run: RunConfig,
+    topology: Topology,
+    schedule: Schedule,
+    agent: int,
+    samples: int | None,
+    dimension: int,
+    hessian_l1: float | None,
+) -> AgentAccount:
+    """The account of 0-based ``agent``: its releases and what the sampler's arithmetic adds to each.
+
+    ``samples``: D.  ``dimension``: d.  ``hessian_l1``: data-independent per-sample L1 -> L1 Hessian bound, None
+    where unknown.
+    """
+    sampler = sampler_for(run)
+    return AgentAccount(
+        run,
+        topology,
+        schedule,
+        agent,
+        samples,
+        Lam=hessian_l1,
+        dimension=dimension,
+        leftover=lambda scale, norm: sampler.lam(dimension, scale, norm),
+    )
+
+
+def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: int) -> None:
+    """ConfigError when noise is so small that clipped coordinates of the private part would lie beyond the
+    sampler's range.
+
+    Every coordinate of p is at most C in magnitude, of px at most gamma C min(1/a, K + 1); without a clip nothing
+    bounds them.
+    """
+    clip = run.privacy.clip_l1 if run.privacy.clip_l1 is not None else run.privacy.clip_l2
+    if clip is None or not schedule.noisy:
+        return
+    sampler, C, a = sampler_for(run), 2.0 * clip, float(schedule.alpha * topology.r[agent])
+    largest = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
+    problems = []
+    for stream in _STREAMS:
+        scale = min(schedule.sigma(stream, agent, k) for k in (0, schedule.K))
+        reach = sampler.range(scale) if scale > 0.0 else float("inf")
+        if reach < largest[stream]:
+            key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
+            message = (
+                f"scale {scale:g} reaches {reach:g}, but values of up to {largest[stream]:g} may have to be covered: "
+                "take a larger scale or a smaller clip"
+            )
+            problems.append(Problem("run file", key, message))
+    if problems:
+        raise ConfigError(problems)
