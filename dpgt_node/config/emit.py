@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from dpgt_node.config.data import resolved_dataset
-from dpgt_node.config.model import Matrix, NodeConfig, NoiseStream, RunConfig
+from dpgt_node.config.model import DATA_ID, Matrix, NodeConfig, NoiseStream, RunConfig
 from dpgt_node.config.vocabulary import TOYS
 
 _MAX_DIFFERENCES = 20
@@ -160,6 +160,11 @@ def node_to_toml(node: NodeConfig) -> str:
         value = getattr(node.policy, key)
         if value is not None:
             policy[key] = list(value) if isinstance(value, tuple) else value
+    data: dict[str, object] = {"id": node.data_id} if node.data_id != DATA_ID else {}
+    if node.shard is not None:
+        data["shard"] = node.shard
+    if node.data_path is not None:
+        data["path"] = str(node.data_path)
     tables: dict[str, object] = {
         "name": node.name,
         "run": str(node.run),
@@ -168,10 +173,8 @@ def node_to_toml(node: NodeConfig) -> str:
         "coordinator": node.coordinator,
         "state_dir": str(node.state_dir),
         "durability": node.durability,
-        "data": {k: v for k, v in (("shard", node.shard), ("path", node.data_path)) if v is not None},
+        "data": data,
         "tls": tls,
         "policy": policy,
     }
-    if node.data_path is not None:
-        tables["data"] = {"path": str(node.data_path)}
     return tomli_w.dumps({k: v for k, v in tables.items() if v not in (None, {})})

@@ -193,7 +193,11 @@ class NodeTls:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The data owner's limits; None is no limit (warned about)."""
+    """The data owner's limits over all runs of a data set; None is no limit (warned about).
+
+    ``accountant``: whose epsilon is capped; None: the smallest of the sound ones.  ``noise_min``: the smallest scale
+    of any charged release.
+    """
 
     epsilon_max: float | None = None
     delta_max: float | None = None
@@ -202,12 +206,17 @@ class Policy:
     noise_min: float | None = None
 
 
+DATA_ID = "default"
+"""Data-set id of a node that names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     """A whole NODE.toml.  Addresses are ``HOST:PORT``; relative paths were resolved against the file's folder.
 
     ``shard`` counts from 1, as in agent-1: the i-th part of the partition.  Without ``shard`` and ``data_path`` the
-    agent takes the part of its own row.
+    agent takes the part of its own row.  ``data_id`` names the data set a privacy budget belongs to: what runs cost
+    adds up over all runs of one id in one state directory.
     """
 
     name: str
@@ -221,3 +230,4 @@ class NodeConfig:
     data_path: Path | None = None
     durability: Literal["process", "power"] = "process"
     policy: Policy = Policy()
+    data_id: str = DATA_ID

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from dpgt_node.config.model import NodeConfig, NodeTls, Policy, RunConfig
+from dpgt_node.config.model import DATA_ID, NodeConfig, NodeTls, Policy, RunConfig
 from dpgt_node.config.reader import Section, bad_word, parse_toml, read_text, show, suggestion
 from dpgt_node.config.vocabulary import ACCOUNTANTS, MECHANISMS, NAME, TOYS
 from dpgt_node.errors import ConfigError, Problem
 
+_MAX_DATA_ID = 128
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -44,6 +45,9 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     data = top.section("data")
     shard = data.integer("shard", at_least=1) if data.has("shard") else None
     data_path = _path(data, "path", base) if data.has("path") else None
+    data_id = data.text("id", DATA_ID)
+    if len(data_id) > _MAX_DATA_ID:
+        data.problem("id", f"must have at most {_MAX_DATA_ID} characters, not {len(data_id)}")
     if data.has("shard") and data.has("path"):
         data.problem("", "give shard or path, not both")
     data.done()
@@ -52,7 +56,9 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     top.done()
     if problems:
         raise ConfigError(problems)
-    return NodeConfig(name, run, listen, advertise, coordinator, state_dir, tls, shard, data_path, durability, policy)
+    return NodeConfig(
+        name, run, listen, advertise, coordinator, state_dir, tls, shard, data_path, durability, policy, data_id
+    )
 
 
 def check_node_in_run(node: NodeConfig, run: RunConfig) -> int:

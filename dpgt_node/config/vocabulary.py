@@ -45,7 +45,7 @@ NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none",)
 NORMALISE_PLANNED = ("l1", "l2")
 PARTITIONS = Words(("iid", "contiguous"), ("shards", "dirichlet", "by-label"))
 MODELS = Words(("softmax",), ("mlp", "lenet", "cnn", "resnet18"))
-ACCOUNTANTS = Words(("lemma5",), ("corrected", "tight", "amplified", "zcdp", "gdp"))
+ACCOUNTANTS = Words(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
 SECTIONS_PLANNED = ("adversary",)
 
 DATASETS = Words(("digits", "quadratic", "zeros", "pl-sine", "pl-linear"), ("mnist", "fashion-mnist", "cifar10"))

@@ -90,6 +90,9 @@ def test_paths_are_resolved_and_defaults_documented():
         {"policy": {}},
         {"policy": {"epsilon_max": 3, "delta_max": 1e-5, "accountant": "lemma5", "noise_min": 0.1}},
         {"policy": {"mechanisms": ["paper", "noise-once"]}},
+        {"policy": {"accountant": "gdp"}},
+        {"data": {"id": "ward 7, 2026", "shard": 2}},
+        {"data": {"id": "x" * 128, "path": "own.npz"}},
     ],
 )
 def test_accepted_and_round_trip(changes):
@@ -123,6 +126,9 @@ BAD = [
     ({"data": {"shard": 0}}, "data.shard", "must be >= 1"),
     ({"data": {"shard": 1.0}}, "data.shard", "must be an integer"),
     ({"data": {"shard": 1, "path": "x"}}, "data", "give shard or path, not both"),
+    ({"data": {"id": ""}}, "data.id", "must be 1 to 4096 printable"),
+    ({"data": {"id": "a\nb"}}, "data.id", "must be 1 to 4096 printable"),
+    ({"data": {"id": "x" * 129}}, "data.id", "at most 128 characters, not 129"),
     ({"data": {"sahrd": 1}}, "data.sahrd", 'did you mean "shard"?'),
     ({"tls": DELETE}, "tls", "section [tls] is missing"),
     ({"tls.key": DELETE}, "tls.key", "is missing"),
@@ -131,7 +137,7 @@ BAD = [
     ({"tls.coordinator_id": "me"}, "tls.coordinator_id", "must be an identity"),
     ({"policy.epsilon_max": 0}, "policy.epsilon_max", "must be > 0"),
     ({"policy.delta_max": 1.0}, "policy.delta_max", "must be < 1"),
-    ({"policy.accountant": "gdp"}, "policy.accountant", '"gdp" is not in this version'),
+    ({"policy.accountant": "gpd"}, "policy.accountant", 'did you mean "gdp"?'),
     ({"policy.mechanisms": []}, "policy.mechanisms", "a list of mechanisms"),
     ({"policy.mechanisms": "paper"}, "policy.mechanisms", "a list of mechanisms"),
     ({"policy.mechanisms": ["papre"]}, "policy.mechanisms[0]", 'did you mean "paper"?'),
