@@ -152,7 +152,7 @@ class Node:
         server.add_generic_rpc_handlers((services.agent_handler(self._inbound),))
         config = self._setup.config
         host, _ = parse_address(config.listen)
-        port = services.bind(server, config.listen, self._setup.security.server_credentials(), str(config.name))
+        port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
         self._advertise = self._advertised(host, port)
         await services.serve_health(server, services.AGENT_SERVICE)
         await server.start()
