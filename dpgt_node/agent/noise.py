@@ -6,9 +6,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.privacy import laws
 from dpgt_node.privacy.accountant import AgentAccount
-from dpgt_node.privacy.gaussian_sampler import GaussianSampler
-from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
 from dpgt_node.privacy.noise import Sampler
 from dpgt_node.protocol.types import Stream
 
@@ -17,7 +16,7 @@ _STREAMS: tuple[Stream, Stream] = ("X", "Y")
 
 def sampler_for(run: RunConfig) -> Sampler:
     """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
-    return GaussianSampler() if run.noise.law == "gaussian" else GridLaplaceSampler()
+    return laws.sampler_for(run.noise.law)
 
 
 def account_for(

@@ -19,6 +19,7 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.privacy import laws
 from dpgt_node.privacy.noise import Keystream, Sampler
 from dpgt_node.protocol.types import (
     F64,
@@ -112,7 +113,8 @@ class AgentWork:
         return self._oracle.initial()
 
     def prepare(self) -> None:
-        """Compute every accountant's curve now (some take seconds for large K), not at the first release."""
+        """Test the sampler (RuntimeError) and compute every accountant's curve (seconds for a large K), before the run."""
+        laws.self_test(self._law)
         self.account.epsilon_after(0)
 
     def epsilon_after(self, k: int) -> dict[str, float | None]:
