@@ -113,7 +113,7 @@ class AgentWork:
         return self._oracle.initial()
 
     def prepare(self) -> None:
-        """Test the sampler (RuntimeError) and compute every accountant's curve (seconds for a large K), before the run."""
+        """Test the sampler (RuntimeError) and compute every accountant's curve (seconds for a large K)."""
         laws.self_test(self._law)
         self.account.epsilon_after(0)
 
