@@ -13,7 +13,6 @@ from dpgt_node.config.vocabulary import (
     FEATURES,
     MAX_DIMENSION,
     NORMALISE,
-    NORMALISE_PLANNED,
     PARTITIONS,
     PLUG_IN,
     TOYS,
@@ -44,7 +43,7 @@ def read_data(section: Section) -> Data:
     data = Data(
         dataset=dataset,
         features=word_or_plug_in(section, "features", FEATURES, "raw"),
-        normalise=section.choice("normalise", NORMALISE, "none", planned=NORMALISE_PLANNED),
+        normalise=section.choice("normalise", NORMALISE, "none"),
         partition=section.choice("partition", PARTITIONS.built, "iid", planned=PARTITIONS.planned),
         seed=seed,
     )

@@ -13,28 +13,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy.noise import F64
+from dpgt_node.learning.features import Reals
 
 I64 = npt.NDArray[np.int64]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 MAX_CLASSES = 1 << 16
 DIGITS_TEST = 359
+PIXEL_MAX = {"digits": 1.0}
+"""The largest magnitude a number of a data set can have by its format, where there is one."""
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Features float64 (N, p), labels int64 (N,) in 0..classes-1; the arrays are read-only and may be shared."""
+    """Features real (N, p), labels int64 (N,) in 0..classes-1; the arrays are read-only and may be shared.
 
-    x_train: F64 = field(repr=False)
+    Features keep the type of their file: an agent makes float64 of its own share only, not of everybody's.
+    """
+
+    x_train: Reals = field(repr=False)
     y_train: I64 = field(repr=False)
-    x_test: F64 = field(repr=False)
+    x_test: Reals = field(repr=False)
     y_test: I64 = field(repr=False)
     classes: int
 
@@ -51,7 +57,7 @@ def load_dataset(name: str) -> Dataset:
 def load_npz(path: Path) -> Dataset:
     """``x_train`` (N, p) real, ``y_train`` (N,) integers >= 0, ``x_test``, ``y_test`` likewise; classes = max + 1.
 
-    Features are used as they are (converted to float64).  The test set may be empty.  Raises ConfigError with every
+    Features are used as they are.  The test set may be empty.  Raises ConfigError with every
     problem of the file.
     """
     try:
@@ -124,7 +130,7 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
 def _features(
     path: Path, name: str, arrays: Mapping[str, npt.NDArray[np.generic]], problems: list[Problem]
-) -> F64 | None:
+) -> Reals | None:
     raw = arrays[name]
     if raw.dtype.kind not in "fiu":
         problems.append(Problem(str(path), name, f"has dtype {raw.dtype}; features must be real numbers"))
@@ -132,7 +138,7 @@ def _features(
         problems.append(Problem(str(path), name, f"has shape {raw.shape}; features must be (samples, features)"))
     else:
         with np.errstate(over="ignore"):  # a long double may not fit; the check below names it
-            x = np.ascontiguousarray(raw, dtype=np.float64)
+            x = cast("Reals", raw) if raw.dtype.itemsize <= 8 else raw.astype(np.float64)
         bad = np.argwhere(~np.isfinite(x))
         if not len(bad):
             return x
@@ -157,7 +163,7 @@ def _labels(
     return None
 
 
-def _frozen(x_train: F64, y_train: I64, x_test: F64, y_test: I64) -> Dataset:
+def _frozen(x_train: Reals, y_train: I64, x_test: Reals, y_test: I64) -> Dataset:
     classes = 1 + max(int(y.max()) for y in (y_train, y_test) if y.size)
     for array in (x_train, y_train, x_test, y_test):
         array.setflags(write=False)

@@ -38,9 +38,9 @@ class SoftmaxOracle:
     ) -> None:
         """``shard``: the agent's rows of the training set, None: all.  ``bias`` s = 0: there is no b."""
         own = slice(None) if shard is None else shard
-        self._x = np.ascontiguousarray(data.x_train[own])
+        self._x = np.ascontiguousarray(data.x_train[own], dtype=np.float64)
         self._y = np.ascontiguousarray(data.y_train[own])
-        self._x_test, self._y_test = data.x_test, data.y_test
+        self._x_test, self._y_test = np.ascontiguousarray(data.x_test, dtype=np.float64), data.y_test
         self._classes, self._features = data.classes, int(data.x_train.shape[1])
         self._weights = self._classes * self._features
         self._bias = bias
@@ -59,6 +59,11 @@ class SoftmaxOracle:
     def dimension(self) -> int:
         """classes * features, plus classes with a bias."""
         return self._weights + (self._classes if self._bias else 0)
+
+    @property
+    def features(self) -> int:
+        """Number of features of one sample, the bias not included."""
+        return self._features
 
     @property
     def samples(self) -> int:

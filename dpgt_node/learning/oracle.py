@@ -13,18 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics
-from dpgt_node.learning.datasets import load_dataset, load_npz
+from dpgt_node.learning.features import size
 from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.partition import partition
-from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
+from dpgt_node.learning.shards import (
+    blocks,
+    division,
+    feature_bounds,
+    largest_square_norm,
+    own_file,
+    run_dataset,
+    shards,
+)
+from dpgt_node.learning.toys import TOYS, build_toy, toy_constants, toy_hessian_l1
+from dpgt_node.privacy.accountants.curvature import softmax_hessian_l1
 from dpgt_node.privacy.noise import F64, ByteStream
 
-__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "sample_counts"]
+__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "hessian_l1", "sample_counts"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -84,12 +92,12 @@ def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, d
             raise ConfigError.one("node file", "data.path", message)
         return build_toy(run, shard)
     if data_path is not None:
-        data, own = load_npz(data_path), None
+        data, divided = own_file(run, data_path), None
     else:
-        data = load_dataset(resolved_dataset(run))
-        own = partition(run.data.partition, len(data.x_train), run.n, run.data.seed)[shard]
+        data, divided = run_dataset(run), division(run)
+    own = shards(data, run.data.features, run.data.normalise, divided).own(shard)
     oracle = SoftmaxOracle(
-        data, own, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
+        own, None, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
     )
     m, D = Schedule.from_config(run).m_for(oracle.samples), oracle.samples
     if not 1 <= m <= D:
@@ -103,8 +111,7 @@ def sample_counts(run: RunConfig) -> tuple[int | None, ...]:
     """D of every agent as this machine's copy of the data gives it; None for toys.  Raises ConfigError."""
     if run.data.dataset in TOYS:
         return (None,) * run.n
-    total = len(load_dataset(resolved_dataset(run)).x_train)
-    return tuple(len(own) for own in partition(run.data.partition, total, run.n, run.data.seed))
+    return tuple(len(own) for own in blocks(run_dataset(run), division(run)))
 
 
 def constants(run: RunConfig) -> tuple[float, float | None] | None:
@@ -115,5 +122,23 @@ def constants(run: RunConfig) -> tuple[float, float | None] | None:
     """
     if run.data.dataset in TOYS:
         return toy_constants(run)
-    x = load_dataset(resolved_dataset(run)).x_train
-    return 0.5 * float(np.square(x).sum(axis=1).max() + run.model.bias**2), None
+    return 0.5 * (largest_square_norm(run, run_dataset(run)) + run.model.bias**2), None
+
+
+def hessian_l1(run: RunConfig, oracle: Oracle | None = None) -> float | None:
+    """Lam: L1 -> L1 bound of the Hessian of EVERY possible sample, before clipping (accountants double it).
+
+    Depends on the run and on the number of features, on nobody's samples: the sample that replaces one may be any.
+    None where nothing bounds it: features of an NPZ file that are not normalised, the noisy toys (unbounded xi).
+    ``oracle``: any agent's; without one the data set of the run file is read for the number of features.
+    """
+    if run.data.dataset in TOYS:
+        return toy_hessian_l1(run)
+    if run.model.name != "softmax":
+        return None
+    if isinstance(oracle, SoftmaxOracle):
+        features = oracle.features
+    else:
+        features = size(run.data.features, run_dataset(run).x_train.shape[1], f"'{run.data.dataset}'")
+    found = feature_bounds(run, features)
+    return None if found is None else softmax_hessian_l1(*found, run.model.bias)

@@ -1,0 +1,135 @@
+"""Fixed features of one sample at a time: they learn nothing from the data, so they cost no privacy.
+
+Every map here is total (any finite row gives a finite row), looks at one row only and has no parameter that was
+fitted to anybody's data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.noise import F64
+
+Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
+
+SIDE = 28
+HOG_SHIFT = 0.04
+"""A fixed number, never a mean of the data; near 1/sqrt(392), the entries of a unit vector of equal entries."""
+_BINS = 8
+_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image
+_WINDOWS = _CELLS - 1
+_SIZES = {"pool14": SIDE * SIDE // 4, "hog": _WINDOWS * _WINDOWS * _BINS}
+_ROWS = 512  # bounds the scratch memory, and keeps it in the cache
+
+
+def size(features: str, p: int, what: str) -> int:
+    """Number of features of samples with ``p`` numbers.  ConfigError when they are no 28 x 28 images."""
+    if features == "raw":
+        return p
+    if p != SIDE * SIDE:
+        side = math.isqrt(p)
+        seen = f"{side} x {side} = {p}" if side * side == p else f"{p}"
+        message = f"'{features}' needs samples of {SIDE} x {SIDE} = {SIDE * SIDE} pixels; those of {what} have {seen}"
+        raise ConfigError.one("run file", "data.features", message)
+    return _SIZES[features]
+
+
+def transform(x: Reals, features: str, normalise: str) -> F64:
+    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog, then ``normalise`` none | l1 | l2.
+
+    ``pool14``: means over 2 x 2 pixels, row-major.  ``hog``: see :func:`hog`.  ``l1``, ``l2``: each row divided by its
+    norm, a zero row stays zero.  ``x`` is finite and has as many columns as :func:`size` asks for.
+    """
+    kind, norm = _FEATURES[features], _NORMS[normalise]
+    if kind is None and norm is None:
+        return np.ascontiguousarray(x, dtype=np.float64)
+    out = np.empty((len(x), size(features, x.shape[1], "the data")))
+    for start in range(0, len(x), _ROWS):
+        rows = np.ascontiguousarray(x[start : start + _ROWS], dtype=np.float64)
+        rows = rows if kind is None else kind(rows)
+        out[start : start + _ROWS] = rows if norm is None else norm(rows)
+    return out
+
+
+def bounds(features: str, normalise: str, size: int, pixel_max: float | None) -> tuple[float, float] | None:
+    """(bound of ||phi||_1, bound of ||phi||_inf) for EVERY possible sample, rounding included; None: there is none.
+
+    ``size``: number of features.  ``pixel_max``: the largest magnitude the data set's FORMAT allows, None when any
+    number may stand there.  What the agents happen to hold plays no part: the sample that replaces theirs may be any.
+    """
+    rounding = 1.0 + size * 2.0**-50  # of the norm, the division and this very product, with room
+    if normalise == "l1":
+        return rounding, rounding
+    if normalise == "l2" or features == "hog":
+        return math.sqrt(size) * rounding, rounding
+    return None if pixel_max is None else (size * pixel_max * rounding, pixel_max * rounding)
+
+
+def l1_unit(rows: F64) -> F64:
+    """Rows divided by their L1 norms; zero rows stay zero.  Any finite numbers."""
+    rows = _peak_one(rows)
+    return _divide(rows, np.abs(rows).sum(axis=1))
+
+
+def l2_unit(rows: F64) -> F64:
+    """Rows divided by their L2 norms; zero rows stay zero.  Any finite numbers."""
+    rows = _peak_one(rows)
+    return _divide(rows, np.sqrt(np.square(rows).sum(axis=1)))
+
+
+def _peak_one(rows: F64) -> F64:
+    """Rows scaled to a largest magnitude of 1: what follows can neither overflow nor lose digits to underflow."""
+    return _divide(rows, np.abs(rows).max(axis=1))
+
+
+def _divide(rows: F64, norms: F64) -> F64:
+    norms[norms == 0.0] = 1.0
+    return np.asarray(rows / norms[:, None])
+
+
+def pool14(rows: F64) -> F64:
+    """(m, 784) to (m, 196): the means of 2 x 2 pixels."""
+    quarters = 0.25 * rows.reshape(-1, SIDE, SIDE)  # before the sum, which could overflow
+    pairs = quarters[:, 0::2] + quarters[:, 1::2]
+    return (pairs[:, :, 0::2] + pairs[:, :, 1::2]).reshape(len(rows), -1)
+
+
+def hog(rows: F64) -> F64:
+    """(m, 784) to (m, 392), oriented gradients: 7 x 7 windows (row-major) of 8 bins, L2 norm 1 (privacy.md, section 8).
+
+    Central differences on the image zero-padded by 2 (zeros beyond, too); the magnitude of each is split linearly
+    between the two nearest of 8 signed orientations j pi/4; summed over windows of 8 x 8 pixels with stride 4; square
+    root, divided by the L2 norm, minus ``HOG_SHIFT``, divided by the L2 norm.  Invariant to the scale of the image, so
+    means instead of sums, or halved differences, would give the same.
+    """
+    m = len(rows)
+    image = np.zeros((m, SIDE + 6, SIDE + 6))
+    image[:, 3:-3, 3:-3] = _peak_one(rows).reshape(m, SIDE, SIDE)
+    across = (image[:, 1:-1, 2:] - image[:, 1:-1, :-2]).reshape(-1)
+    down = (image[:, 2:, 1:-1] - image[:, :-2, 1:-1]).reshape(-1)
+    found = np.flatnonzero((across != 0.0) | (down != 0.0))  # most pixels are flat
+    across, down = across[found], down[found]
+    strength, turn = np.sqrt(across * across + down * down), np.arctan2(down, across) * (_BINS / (2.0 * math.pi))
+    low = np.floor(turn)
+    upper_share = strength * (turn - low)
+    low_bin = low.astype(np.int64)  # -4..4, and -4 is 4: modulo 8 below
+    image_number, pixel = np.divmod(found, _CELL_OF_PIXEL.size)
+    first = (image_number * _CELLS * _CELLS + _CELL_OF_PIXEL[pixel]) * _BINS
+    total = m * _CELLS * _CELLS * _BINS
+    cells = np.bincount(first + (low_bin & 7), strength - upper_share, total)
+    cells += np.bincount(first + ((low_bin + 1) & 7), upper_share, total)
+    cells = cells.reshape(m, _CELLS, _CELLS, _BINS)
+    pairs = cells[:, :-1] + cells[:, 1:]  # a window is 2 x 2 cells
+    windows = (pairs[:, :, :-1] + pairs[:, :, 1:]).reshape(m, -1)
+    return l2_unit(l2_unit(np.sqrt(windows)) - HOG_SHIFT)
+
+
+_CELL_OF_PIXEL = np.add.outer(np.arange(4 * _CELLS) // 4 * _CELLS, np.arange(4 * _CELLS) // 4).reshape(-1)
+_FEATURES: dict[str, Callable[[F64], F64] | None] = {"raw": None, "pool14": pool14, "hog": hog}
+_NORMS: dict[str, Callable[[F64], F64] | None] = {"none": None, "l1": l1_unit, "l2": l2_unit}

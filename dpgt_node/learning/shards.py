@@ -1,0 +1,104 @@
+"""Every agent's own samples as features: what the oracles of one run share in a process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.config.data import resolved_dataset
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning import features
+from dpgt_node.learning.datasets import PIXEL_MAX, Dataset, load_dataset, load_npz
+from dpgt_node.learning.partition import I64, partition
+from dpgt_node.privacy.noise import F64
+
+Division = tuple[str, int, int]
+"""(partition, number of agents, seed)."""
+
+
+class Shards:
+    """One data set, divided, under one choice of features; only what is asked for is computed, once."""
+
+    def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None) -> None:
+        self._data, self._kind, self._normalise = data, kind, normalise
+        self._rows = None if division is None else blocks(data, division)
+        self._x_test = self._features(data.x_test)
+        self._own: dict[int, Dataset] = {}
+
+    def own(self, agent: int) -> Dataset:
+        """Features of the training samples of 0-based ``agent`` and of all test samples.  Shared, read-only."""
+        if agent not in self._own:
+            data, rows = self._data, slice(None) if self._rows is None else self._rows[agent]
+            x_train = self._features(data.x_train[rows])
+            self._own[agent] = Dataset(x_train, data.y_train[rows], self._x_test, data.y_test, data.classes)
+        return self._own[agent]
+
+    def _features(self, x: features.Reals) -> F64:
+        phi = features.transform(x, self._kind, self._normalise)
+        phi.setflags(write=False)
+        return phi
+
+
+@lru_cache(maxsize=1)
+def shards(data: Dataset, kind: str, normalise: str, division: Division | None) -> Shards:
+    """Kept for the next oracle of the same run: n agents in one process compute the test features once.
+
+    ``division`` None: all training samples belong to every agent that asks.
+    """
+    return Shards(data, kind, normalise, division)
+
+
+def run_dataset(run: RunConfig) -> Dataset:
+    """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it."""
+    data = load_dataset(resolved_dataset(run))
+    features.size(run.data.features, data.x_train.shape[1], f"'{run.data.dataset}'")
+    return data
+
+
+def division(run: RunConfig) -> Division:
+    """How ``run`` divides its training set."""
+    return run.data.partition, run.n, run.data.seed
+
+
+def blocks(data: Dataset, division: Division) -> list[I64]:
+    """Every agent's rows of the training set."""
+    kind, agents, seed = division
+    return partition(kind, len(data.x_train), agents, seed)
+
+
+def own_file(run: RunConfig, path: Path) -> Dataset:
+    """An agent's own NPZ file, all of it.  ConfigError: see :func:`load_npz`, or it does not fit the run.
+
+    Where the run's data set bounds its numbers, the bound is part of what a sample is: :func:`feature_bounds` relies
+    on it.
+    """
+    data = load_npz(path)
+    features.size(run.data.features, data.x_train.shape[1], f"'{path}'")
+    pixel_max = PIXEL_MAX.get(run.data.dataset)
+    if pixel_max is not None and (data.x_train.min() < -pixel_max or data.x_train.max() > pixel_max):
+        message = f"holds numbers beyond +-{pixel_max:g}, the range of '{run.data.dataset}', the run's data set"
+        raise ConfigError.one(str(path), "x_train", message)
+    return data
+
+
+def largest_square_norm(run: RunConfig, data: Dataset) -> float:
+    """max ||phi||_2^2 over the training set; 1 without a look at it where the features are unit vectors."""
+    kind, normalise = run.data.features, run.data.normalise
+    if normalise == "l2" or (kind == "hog" and normalise == "none"):
+        return 1.0
+    step, largest = 4096, 0.0
+    for start in range(0, len(data.x_train), step):
+        phi = features.transform(data.x_train[start : start + step], kind, normalise)
+        largest = max(largest, float(np.square(phi).sum(axis=1).max()))
+    return largest
+
+
+def feature_bounds(run: RunConfig, size: int) -> tuple[float, float] | None:
+    """:func:`~dpgt_node.learning.features.bounds` for the ``size`` features of ``run``.
+
+    The data set of an NPZ file may hold any numbers.
+    """
+    return features.bounds(run.data.features, run.data.normalise, size, PIXEL_MAX.get(run.data.dataset))
