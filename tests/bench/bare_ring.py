@@ -125,7 +125,10 @@ def main() -> None:
             authority.write_folder(folder / f"agent-{i}", agent_identity(f"agent-{i}"), ["127.0.0.1"])
         command = [sys.executable, "-m", "tests.bench.bare_ring", "--folder", name, "--agents", str(o.agents)]
         command += ["--rounds", str(o.rounds), "--bytes", str(o.bytes)]
-        children = [subprocess.Popen([*command, "--role", role]) for role in ["c", *map(str, range(o.agents))]]
+        children = [
+            subprocess.Popen([*command, "--role", role], stderr=subprocess.DEVNULL)
+            for role in ["c", *map(str, range(o.agents))]
+        ]
         for child in children:
             child.wait()
 

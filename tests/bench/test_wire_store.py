@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State, Stream, WireDtype
+from dpgt_node.runtime.ledger import Terms
 from dpgt_node.runtime.store import Durability, Store
 from dpgt_node.wire import convert
 from dpgt_node.wire import messages as m
@@ -21,6 +22,7 @@ from dpgt_node.wire.codec import Gate, Reassembler, encode_vectors
 
 pytestmark = pytest.mark.bench
 RUN = bytes(16)
+TERMS = Terms("default", 1e-5, "replace-one")
 
 
 def show(what: str, seconds: float) -> None:
@@ -91,7 +93,7 @@ def test_commit_round(tmp_path: Path, durability: Durability, checkpoint: bool) 
     records = [record(k) for k in range(rounds)]
     seconds = []
     with contextlib.closing(Store(tmp_path, durability)) as store:
-        store.begin_run(RUN, "0" * 64, "agent-1")
+        store.begin_run(RUN, "0" * 64, "agent-1", TERMS)
         for each in records:
             start = time.perf_counter()
             store.commit_round(RUN, each)
