@@ -1,8 +1,9 @@
 """The ledger: what an agent has released and what it cost, as rows in a hash chain.
 
 ``head_0`` is 32 zero bytes, ``head_i = SHA-256(head_{i-1} || row_i)`` over all rows of a state directory in the order
-they were charged, whatever run they belong to.  Changing, removing or inserting a row breaks every later head; cutting
-off the end shows only against a head that was written down elsewhere.
+they were charged, whatever run they belong to; a row's text holds what its run's charges mean (data set, delta,
+adjacency).  Changing, removing or inserting a row breaks every later head; a row cut off the end is missed by its
+round, and a round cut off with it shows only against a head that was written down elsewhere.
 """
 
 from __future__ import annotations
@@ -12,17 +13,61 @@ import hashlib
 import json
 import math
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import LedgerRow
 
 DATABASE = "dpgt.sqlite3"
 NO_HEAD = bytes(32)
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
-_SELECT = f"SELECT {_ROW}, head, runs.run_id FROM ledger JOIN runs ON runs.id = ledger.run ORDER BY ledger.id"
+_SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
+_TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
+_UNCHARGED = """
+SELECT k, NULL FROM rounds WHERE NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.run = rounds.run AND ledger.k = rounds.k)
+UNION ALL
+SELECT ledger.k, stream FROM ledger LEFT JOIN rounds ON rounds.run = ledger.run AND rounds.k = ledger.k
+WHERE ledger.sha256 IS NOT CASE stream WHEN 'X' THEN x_sha256 ELSE y_sha256 END
+LIMIT 1
+"""
+
+
+class LedgerBroken(StoreError):
+    """The ledger is not what the agent wrote."""
+
+    exit_code = ExitCode.CHECK_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the charges of a run mean.
+
+    ``data_id``: the data set whose budget they use up.  ``delta``: of zcdp and gdp.  ``adjacency``: which data sets
+    are neighbours, in words.
+    """
+
+    data_id: str
+    delta: float
+    adjacency: str
+
+    def text(self, run_id: bytes) -> str:
+        """The part of a row's text that all rows of the run share."""
+        return f"{run_id.hex()}\n{self.data_id}\n{self.delta!r}\n{self.adjacency}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a run has cost so far: cumulative by accountant, after its rows of rounds up to ``k``."""
+
+    run_id: bytes
+    terms: Terms
+    mechanism: str
+    law: str
+    k: int
+    cost: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +81,11 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Rows in the order they were charged; ``head`` of the whole chain (of all runs), verified."""
+    """Rows in the order they were charged; ``head`` of the whole chain (of all runs), verified; ``terms`` by run."""
 
     entries: tuple[LedgerEntry, ...]
     head: bytes
+    terms: Mapping[bytes, Terms] = field(default_factory=dict)
 
 
 def cost_text(cost: dict[str, float | None]) -> str:
@@ -51,13 +97,13 @@ def cost_text(cost: dict[str, float | None]) -> str:
     return "{" + ",".join(parts) + "}"  # json.dumps takes five times as long, in the middle of every round
 
 
-def next_head(head: bytes, run_id: bytes, row: LedgerRow, cost: str) -> bytes:
-    """The chain's head after ``row``; ``cost`` is its ``cost_text``.
+def next_head(head: bytes, run: str, row: LedgerRow, cost: str) -> bytes:
+    """The chain's head after ``row``; ``run`` is its ``Terms.text``, ``cost`` its ``cost_text``.
 
     The fields are words and numbers without line breaks, one a line, floats in their shortest exact form.
     """
     text = (
-        f"{run_id.hex()}\n{row.k}\n{row.stream}\n{row.mechanism}\n{row.law}\n{row.scale!r}\n{row.sensitivity!r}\n"
+        f"{run}{row.k}\n{row.stream}\n{row.mechanism}\n{row.law}\n{row.scale!r}\n{row.sensitivity!r}\n"
         f"{row.sha256.hex()}\n{cost}\n"
     )
     return hashlib.sha256(head + text.encode()).digest()
@@ -75,21 +121,60 @@ def select_rows(connection: sqlite3.Connection, run: int, k_from: int) -> list[L
     return [_row(fields) for fields in connection.execute(query, (run, k_from))]
 
 
-def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: Path) -> Ledger:
-    """Read and verify the whole chain; the entries of one run, or of all.  StoreError names the first bad row."""
-    entries = []
+def select_terms(connection: sqlite3.Connection) -> dict[int, tuple[bytes, Terms]]:
+    """(run id, terms) of every run, by its number in the database."""
+    return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(_TERMS)}
+
+
+def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
+    """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
+    round has its charge.  LedgerBroken names the first bad row.
+    """
     head = NO_HEAD
-    for number, (*fields, stored, run) in enumerate(connection.execute(_SELECT), start=1):
+    runs = select_terms(connection)
+    texts = {number: terms.text(run_id) for number, (run_id, terms) in runs.items()}
+    for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
         try:
             row = _row(tuple(fields))
         except (ValueError, AttributeError):
-            raise StoreError(f"{where}: ledger row {number} cannot be read") from None
-        head = next_head(head, run, row, fields[-1])
-        if head != stored:
-            raise StoreError(f"{where}: ledger row {number} (round {row.k}, {row.stream}) or one before it was changed")
-        if run_id is None or run == run_id:
-            entries.append(LedgerEntry(run, row, head))
-    return Ledger(tuple(entries), head)
+            raise LedgerBroken(f"{where}: ledger row {number} cannot be read") from None
+        if run in runs:
+            head = next_head(head, texts[run], row, fields[-1])
+        if head != stored or run not in runs:
+            raise LedgerBroken(
+                f"{where}: ledger row {number} (round {row.k}, {row.stream}) or one before it was changed"
+            )
+        yield LedgerEntry(runs[run][0], row, head), runs[run][1]
+    stray = connection.execute(_UNCHARGED).fetchone()
+    if stray is not None:
+        k, stream = stray
+        what = "a released round has no ledger row" if stream is None else "a ledger row is not of the stored release"
+        raise LedgerBroken(f"{where}: {what} (round {k}{', ' + stream if stream else ''})")
+
+
+def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: Path) -> Ledger:
+    """Read and verify the whole chain; the entries of one run, or of all.  LedgerBroken names the first bad row."""
+    entries, terms, head = [], {}, NO_HEAD
+    for entry, its_terms in walk(connection, where):
+        head = entry.head
+        if run_id is None or entry.run_id == run_id:
+            entries.append(entry)
+            terms[entry.run_id] = its_terms
+    return Ledger(tuple(entries), head, terms)
+
+
+def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[Charge, ...]:
+    """What every run that released anything has cost, in the order of their first releases; verified as by ``walk``."""
+    return last_charges(walk(connection, where))
+
+
+def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...]:
+    """The last charge of each run, in the order of their first ones."""
+    last: dict[bytes, Charge] = {}
+    for entry, terms in rows:
+        row = entry.row
+        last[entry.run_id] = Charge(entry.run_id, terms, row.mechanism, row.law, row.k, row.cost)
+    return tuple(last.values())
 
 
 def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
@@ -98,7 +183,10 @@ def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
     if not path.is_file():
         raise StoreError(f"{state_dir}: no ledger here ({DATABASE} is missing)")
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        ) as connection:
+            connection.execute("BEGIN")  # one snapshot, whatever the agent commits meanwhile
             return select_ledger(connection, run_id, path)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: cannot read the ledger: {error}") from error

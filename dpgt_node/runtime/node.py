@@ -30,7 +30,7 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError, RefusedError
+from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.noise import Keystream
@@ -48,9 +48,11 @@ from dpgt_node.protocol.types import (
 )
 from dpgt_node.report.metrics import MetricsRow, MetricsStore
 from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
+from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
 from dpgt_node.runtime.driver import AgentDriver
 from dpgt_node.runtime.inbound import Inbound, Session
+from dpgt_node.runtime.ledger import Charge
 from dpgt_node.runtime.links import Link
 from dpgt_node.runtime.store import Store
 from dpgt_node.runtime.study import StudyUploader
@@ -120,6 +122,10 @@ class Node:
         self._report: m.FinishedReport | None = None
         self._report_task: asyncio.Task[None] | None = None
         self._stop_code = ExitCode.STOPPED
+        self._stop_heard = asyncio.Event()
+        self._charges: tuple[Charge, ...] = ()
+        self._refusal: m.Refusal | None = None
+        self._shortfall: str | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._interrupted = asyncio.Event()
         open_coordinator = setup.security.opener(setup.config.tls.coordinator_id)
@@ -148,6 +154,7 @@ class Node:
     async def serve(self) -> ExitCode:
         """Register, take part, write the result."""
         await asyncio.to_thread(self._work.prepare)
+        self._charges = await asyncio.to_thread(self._store.charges)
         server = grpc.aio.server(options=services.SERVER_OPTIONS)
         server.add_generic_rpc_handlers((services.agent_handler(self._inbound),))
         config = self._setup.config
@@ -185,21 +192,30 @@ class Node:
         if outcome.done():
             try:
                 finish = outcome.result()
+                if finish.status == "budget":
+                    raise BudgetReached(f"{finish.reason}: {self._shortfall}")
             except DpgtError as error:
                 # The others must know why they wait in vain.
-                self._uplink.send(m.Failed(int(error.exit_code), str(error)[:1000] or type(error).__name__))
-                await self._uplink.drain(FAREWELL_S)
+                await self._tell(m.Failed(int(error.exit_code), str(error)[:1000] or type(error).__name__))
                 raise
             if finish.status == "finished":
                 return ExitCode.DONE
             log.warning("stopped: %s", finish.reason)
             return self._stop_code
         if self._failure.done():
+            if self._refusal is not None:
+                await self._tell(self._refusal)
             self._failure.result()
         if uplink.done():
             uplink.result()
         log.warning("interrupted in round %s", self._driver.machine.k if self._driver else "-")
         return ExitCode.STOPPED
+
+    async def _tell(self, last_word: m.Failed | m.Refusal) -> None:
+        """Say why this agent leaves, and wait until the coordinator acts on it: it then stops everybody."""
+        self._uplink.send(last_word)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._stop_heard.wait(), FAREWELL_S)
 
     async def _outcome(self) -> Finish:
         while self._driver is None:
@@ -272,6 +288,7 @@ class Node:
                 self._start(dict(peers), go_through)
             case m.StopMessage(reason, exit_code):
                 self._stop_code = ExitCode(exit_code)
+                self._stop_heard.set()
                 if self._driver is None:
                     raise RefusedError(f"the run does not begin: {reason}")
                 self._driver.feed(StopRequested(reason))
@@ -302,9 +319,18 @@ class Node:
     def _open_session(self, run_id: bytes) -> None:
         setup, run = self._setup, self._run
         self._run_id = run_id
-        self._store.begin_run(run_id, self._sha256, setup.name)
-        recovered = self._store.recover(run_id)
-        finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
+        try:
+            recovered = self._store.recover(run_id)
+            finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
+            budget_through = None
+            if finished is None:  # whoever has the result releases nothing new
+                verdict = obey(setup.config, run, self._work.account, setup.oracle.samples, self._charges, run_id)
+                budget_through, self._shortfall = verdict.budget_through, verdict.shortfall
+            self._store.begin_run(run_id, self._sha256, setup.name, terms_of(setup.config.data_id, run))
+        except (StoreError, RefusedError) as error:
+            kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"
+            self._refusal = m.Refusal(kind, str(error)[:1000])
+            raise
         if recovered is not None:
             log.info("going on from round %d of run %s", recovered.checkpoint.k, run_id.hex())
         machine = AgentMachine(
@@ -314,6 +340,7 @@ class Node:
             checkpoint_every=CHECKPOINT_ROUNDS,
             run_ahead=run.runtime.barrier_every,
             stall_ns=int(run.runtime.round_timeout_s * 1e9),
+            budget_through=budget_through,
             recovered=recovered,
             finished=finished,
         )

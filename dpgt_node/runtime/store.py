@@ -26,70 +26,32 @@ import numpy as np
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import F64, I64, LedgerRow, Payload, Recovered, RoundRecord, State, Stream
 from dpgt_node.runtime.blobs import BlobFolder, Durability, write_whole
-from dpgt_node.runtime.ledger import DATABASE, NO_HEAD, Ledger, cost_text, next_head, select_ledger, select_rows
+from dpgt_node.runtime.ledger import (
+    DATABASE,
+    NO_HEAD,
+    Charge,
+    Ledger,
+    Terms,
+    cost_text,
+    next_head,
+    select_charges,
+    select_ledger,
+    select_rows,
+    select_terms,
+)
+from dpgt_node.runtime.schema import (
+    APPLICATION,
+    FILE_COLUMNS,
+    INSERT_LEDGER,
+    INSERT_ROUND,
+    INSERT_RUN,
+    SCHEMA,
+    SELECT_ROUND,
+    VERSION,
+)
 
 FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
 X_FINAL = "x_final.npy"
-_VERSION = 1
-_FILE_COLUMNS = (("x_file", "rounds"), ("y_file", "rounds"), ("g_file", "rounds"), ("file", "checkpoints"))
-_APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
-_SCHEMA = """
-CREATE TABLE runs (
-    id INTEGER PRIMARY KEY,
-    run_id BLOB NOT NULL UNIQUE,
-    run_sha256 TEXT NOT NULL,
-    name TEXT NOT NULL,
-    x_final_sha256 BLOB          -- of the float64 little-endian bytes; NULL: not finished
-) STRICT;
--- One row a round.  data NULL and file NULL: pruned.  Batches are little-endian int64.
-CREATE TABLE rounds (
-    run INTEGER NOT NULL,
-    k INTEGER NOT NULL,
-    dtype TEXT NOT NULL,
-    dimension INTEGER NOT NULL,
-    x_sha256 BLOB NOT NULL,
-    x_data BLOB,
-    x_file TEXT,
-    y_sha256 BLOB NOT NULL,
-    y_data BLOB,
-    y_file TEXT,
-    batch BLOB,
-    g_sha256 BLOB,               -- of g~_k under noise-once, little-endian float64; NULL: another mechanism
-    g_data BLOB,
-    g_file TEXT,
-    PRIMARY KEY (run, k)
-) STRICT;
-CREATE TABLE ledger (
-    id INTEGER PRIMARY KEY,
-    run INTEGER NOT NULL,
-    k INTEGER NOT NULL,
-    stream TEXT NOT NULL,
-    mechanism TEXT NOT NULL,
-    law TEXT NOT NULL,
-    scale REAL NOT NULL,
-    sensitivity REAL,
-    sha256 BLOB NOT NULL,
-    cost TEXT NOT NULL,
-    head BLOB NOT NULL,
-    UNIQUE (run, k, stream)
-) STRICT;
--- The last one of each run.  data or file: px, tx, p, t, g, little-endian float64, one after another.
-CREATE TABLE checkpoints (
-    run INTEGER PRIMARY KEY,
-    k INTEGER NOT NULL,
-    dimension INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
-    data BLOB,
-    file TEXT,
-    batch BLOB NOT NULL
-) STRICT;
-"""
-_INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_LEDGER = (
-    "INSERT INTO ledger (run, k, stream, mechanism, law, scale, sensitivity, sha256, cost, head)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_SELECT_ROUND = "SELECT dtype, dimension, x_sha256, x_data, x_file, y_sha256, y_data, y_file FROM rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +85,28 @@ class Store:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
             undo.callback(self._db.close)
             self._prepare(path)
-            self._ids: dict[bytes, int] = dict(self._db.execute("SELECT run_id, id FROM runs"))
+            runs = select_terms(self._db)
+            self._ids = {run_id: number for number, (run_id, _) in runs.items()}
+            self._texts = {run_id: terms.text(run_id) for run_id, terms in runs.values()}
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
             last = self._db.execute("SELECT head FROM ledger ORDER BY id DESC LIMIT 1").fetchone()
             self._head: bytes = last[0] if last else NO_HEAD
-            named = " UNION ".join(f"SELECT {c} FROM {t}" for c, t in _FILE_COLUMNS)
+            named = " UNION ".join(f"SELECT {c} FROM {t}" for c, t in FILE_COLUMNS)
             self._blobs.sweep({name for (name,) in self._db.execute(named) if name is not None})
             undo.pop_all()
 
     def _prepare(self, path: Path) -> None:
         one = self._pragma
-        if one("application_id") != _APPLICATION:
+        if one("application_id") != APPLICATION:
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StoreError(f"{path}: a database of another program")
-        elif one("user_version") != _VERSION:
-            raise StoreError(f"{path}: version {one('user_version')}; this version of dpgt knows {_VERSION}")
+        elif one("user_version") != VERSION:
+            raise StoreError(f"{path}: version {one('user_version')}; this version of dpgt knows {VERSION}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'power' else 'OFF'}")
-        if one("application_id") != _APPLICATION:
-            marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {_VERSION};"
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {marks} COMMIT;")
+        if one("application_id") != APPLICATION:
+            marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {marks} COMMIT;")
 
     def _pragma(self, name: str) -> int:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
@@ -177,16 +141,24 @@ class Store:
 
     # --- runs
 
-    def begin_run(self, run_id: bytes, run_sha256: str, name: str) -> None:
-        """Remember a run (16 bytes; hex hash of its canonical run file).  Again with the same hash: nothing happens."""
+    def begin_run(self, run_id: bytes, run_sha256: str, name: str, terms: Terms) -> None:
+        """Remember a run (16 bytes; hex hash of its canonical run file) and what its charges mean.
+
+        Again with the same hash and data set: nothing happens.
+        """
         with self._blamed("cannot record the run"):
-            known = self._db.execute("SELECT run_sha256 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            known = self._db.execute("SELECT run_sha256, data_id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             if known is None:
-                insert = "INSERT INTO runs (run_id, run_sha256, name) VALUES (?, ?, ?) RETURNING id"
+                values = (run_id, run_sha256, name, terms.data_id, terms.delta, terms.adjacency)
                 with self._transaction() as db:
-                    (self._ids[run_id],) = db.execute(insert, (run_id, run_sha256, name)).fetchone()
+                    (self._ids[run_id],) = db.execute(INSERT_RUN, values).fetchone()
+                self._texts[run_id] = terms.text(run_id)
             elif known[0] != run_sha256:
                 raise StoreError(f"{self._state_dir}: run {run_id.hex()} was begun with another run file")
+            elif known[1] != terms.data_id:
+                raise StoreError(
+                    f'{self._state_dir}: run {run_id.hex()} was begun on data set "{known[1]}", not "{terms.data_id}"'
+                )
 
     def runs(self) -> tuple[RunInfo, ...]:
         """Every run, oldest first."""
@@ -251,11 +223,11 @@ class Store:
         run, k, x, y = self._ids[run_id], record.k, record.x, record.y
         assert x.k == y.k == k and (x.stream, y.stream) == ("X", "Y"), "a record holds one round"
         assert (x.dtype, x.dimension) == (y.dtype, y.dimension), "both payloads have one shape"
-        head = self._head
+        head, text = self._head, self._texts[run_id]
         charged = []
         for row in record.rows:
             cost = cost_text(row.cost)
-            head = next_head(head, run_id, row, cost)
+            head = next_head(head, text, row, cost)
             charged.append(
                 (run, row.k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost, head)
             )
@@ -275,8 +247,8 @@ class Store:
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:
-                    db.execute(_INSERT_ROUND, values)  # before the files: a second draw must not reach the first one's
-                    db.executemany(_INSERT_LEDGER, charged)
+                    db.execute(INSERT_ROUND, values)  # before the files: a second draw must not reach the first one's
+                    db.executemany(INSERT_LEDGER, charged)
                     if record.checkpoint is not None:
                         replaced = self._replace_checkpoint(db, run_id, record.checkpoint, written)
                     for data, file in ((x.data, x_file), (y.data, y_file), (g_bytes, g_file)):
@@ -320,7 +292,7 @@ class Store:
     def payloads(self, run_id: bytes, k: int) -> tuple[Payload, Payload]:
         """The stored X and Y of round ``k``, for resends.  StoreError when there are none or they were pruned."""
         with self._blamed(f"round {k} cannot be read"):
-            row = self._db.execute(f"{_SELECT_ROUND} WHERE run = ? AND k = ?", (self._ids[run_id], k)).fetchone()
+            row = self._db.execute(f"{SELECT_ROUND} WHERE run = ? AND k = ?", (self._ids[run_id], k)).fetchone()
             if row is None:
                 raise StoreError(f"{self._state_dir}: round {k} of run {run_id.hex()} is not here")
             return self._payload("X", k, row[0], row[1], *row[2:5]), self._payload("Y", k, row[0], row[1], *row[5:8])
@@ -407,9 +379,14 @@ class Store:
     # --- ledger
 
     def ledger(self, run_id: bytes | None = None) -> Ledger:
-        """The ledger, its chain verified; the entries of one run, or of all.  StoreError names the first bad row."""
+        """The ledger, its chain verified; the entries of one run, or of all.  LedgerBroken names the first bad row."""
         with self._blamed("cannot be read"):
             return select_ledger(self._db, run_id, self._state_dir / DATABASE)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """What every run has cost so far, the chain verified.  LedgerBroken names the first bad row."""
+        with self._blamed("cannot be read"):
+            return select_charges(self._db, self._state_dir / DATABASE)
 
 
 def _batch_bytes(batch: I64) -> bytes:

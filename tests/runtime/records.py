@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.protocol.types import F64, LedgerRow, Payload, RoundRecord, State, Stream
+from dpgt_node.runtime.ledger import Terms
 from dpgt_node.runtime.store import Store
 
 RUN = bytes(range(16))
 SHA = "ab" * 32
+TERMS = Terms("default", 1e-5, "replace-one")
 
 
 def vector(d: int, *seed: int) -> F64:
@@ -53,7 +55,7 @@ def same_record(a: RoundRecord, b: RoundRecord) -> bool:
 
 def opened(state_dir: Path) -> Store:
     store = Store(state_dir, "process")
-    store.begin_run(RUN, SHA, "agent-1")
+    store.begin_run(RUN, SHA, "agent-1", TERMS)
     return store
 
 

@@ -15,9 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.ledger import DATABASE, NO_HEAD, Ledger, cost_text, read_ledger
+from dpgt_node.runtime.ledger import (
+    DATABASE,
+    NO_HEAD,
+    Charge,
+    Ledger,
+    LedgerBroken,
+    Terms,
+    cost_text,
+    last_charges,
+    read_ledger,
+)
 from dpgt_node.runtime.store import Store
-from tests.runtime.records import RUN, SHA, opened, record
+from tests.runtime.records import RUN, SHA, TERMS, opened, record
+
+OTHER = Terms("ward 7", 1e-6, "replace-one, C = 2")
 
 
 @pytest.fixture
@@ -38,8 +50,12 @@ def oracle_head(ledger: Ledger) -> bytes:
             separators=(",", ":"),
             allow_nan=False,
         )
+        terms = ledger.terms[e.run_id]
         words = [
             e.run_id.hex(),
+            terms.data_id,
+            repr(terms.delta),
+            terms.adjacency,
             r.k,
             r.stream,
             r.mechanism,
@@ -65,7 +81,7 @@ def test_the_chain_goes_on_over_restarts_and_runs(store: Store, tmp_path: Path) 
     store.close()
     other = bytes(16)
     with contextlib.closing(Store(tmp_path, "process")) as again:
-        again.begin_run(other, SHA, "agent-1")
+        again.begin_run(other, SHA, "agent-1", OTHER)
         again.commit_round(other, record(0))
         again.commit_round(RUN, record(3))
         ledger = again.ledger()
@@ -75,6 +91,16 @@ def test_the_chain_goes_on_over_restarts_and_runs(store: Store, tmp_path: Path) 
         assert [e.run_id for e in again.ledger(other).entries] == [other, other]
         again.prune(RUN, 3)
         assert again.ledger() == ledger
+        assert again.charges() == (
+            Charge(RUN, TERMS, "paper", "laplace", 3, record(3).rows[1].cost),
+            Charge(other, OTHER, "paper", "laplace", 0, record(0).rows[1].cost),
+        )
+    assert last_charges((e, ledger.terms[e.run_id]) for e in ledger.entries) == again_charges(tmp_path)
+
+
+def again_charges(state_dir: Path) -> tuple[Charge, ...]:
+    with contextlib.closing(Store(state_dir, "process")) as store:
+        return store.charges()
 
 
 def test_an_empty_ledger(tmp_path: Path) -> None:
@@ -101,12 +127,46 @@ def test_an_empty_ledger(tmp_path: Path) -> None:
     ],
 )
 def test_a_changed_row_is_found(store: Store, tmp_path: Path, change: str) -> None:
-    store.begin_run(bytes(16), SHA, "agent-1")
+    store.begin_run(bytes(16), SHA, "agent-1", TERMS)
     tamper(tmp_path, f"UPDATE ledger SET {change} WHERE id = 4")
-    for read in (store.ledger, lambda: read_ledger(tmp_path)):
-        with pytest.raises(StoreError, match="ledger row 4 ") as caught:
+    for read in (store.ledger, store.charges, lambda: read_ledger(tmp_path)):
+        with pytest.raises(LedgerBroken, match="ledger row 4 ") as caught:
             read()
         assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE runs SET data_id = 'another'",
+        "UPDATE runs SET delta = 1e-9",
+        "UPDATE runs SET adjacency = 'add or remove'",
+        "UPDATE runs SET run_id = zeroblob(16)",
+        "DELETE FROM runs",
+    ],
+)
+def test_what_a_charge_means_cannot_be_changed_afterwards(store: Store, tmp_path: Path, change: str) -> None:
+    tamper(tmp_path, change)
+    for read in (store.ledger, store.charges, lambda: read_ledger(tmp_path)):
+        with pytest.raises(LedgerBroken, match="ledger row 1 "):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("DELETE FROM ledger WHERE k = 2", r"a released round has no ledger row \(round 2\)"),
+        ("DELETE FROM ledger", r"a released round has no ledger row \(round 0\)"),
+        ("UPDATE rounds SET y_sha256 = x_sha256 WHERE k = 1", r"not of the stored release \(round 1, Y\)"),
+        ("DELETE FROM rounds WHERE k = 2", r"not of the stored release \(round 2, X\)"),
+    ],
+)
+def test_a_release_without_its_charge_is_found(store: Store, tmp_path: Path, change: str, words: str) -> None:
+    """Cutting the end off leaves an intact chain."""
+    tamper(tmp_path, change)
+    for read in (store.ledger, store.charges, lambda: read_ledger(tmp_path)):
+        with pytest.raises(LedgerBroken, match=words):
+            read()
 
 
 @pytest.mark.parametrize(

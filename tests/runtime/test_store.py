@@ -19,7 +19,7 @@ import pytest
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.ledger import DATABASE
 from dpgt_node.runtime.store import FILE_BYTES, X_FINAL, RunInfo, Store
-from tests.runtime.records import RUN, SHA, opened, payload, record, same_record, same_state, state, vector
+from tests.runtime.records import RUN, SHA, TERMS, opened, payload, record, same_record, same_state, state, vector
 
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def blob_names(state_dir: Path) -> list[str]:
 @pytest.mark.parametrize("d", [1, SMALL, LARGE])
 def test_rounds_come_back_after_the_last_checkpoint(tmp_path: Path, d: int, durability: str) -> None:
     store = Store(tmp_path, durability)  # type: ignore[arg-type]
-    store.begin_run(RUN, SHA, "agent-1")
+    store.begin_run(RUN, SHA, "agent-1", TERMS)
     assert store.recover(RUN) is None
     records = [record(k, d, checkpoint=k in (0, 3)) for k in range(6)]
     for each in records:
@@ -182,7 +182,7 @@ def test_the_directory_is_free_again_after_a_failed_start(tmp_path: Path) -> Non
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         db.execute("PRAGMA user_version = 99")
     for _ in range(2):
-        with pytest.raises(StoreError, match="version 99; this version of dpgt knows 1"):
+        with pytest.raises(StoreError, match="version 99; this version of dpgt knows 2"):
             Store(tmp_path, "process")
 
 
@@ -191,21 +191,23 @@ def test_the_directory_is_free_again_after_a_failed_start(tmp_path: Path) -> Non
 
 def test_runs(store: Store) -> None:
     other, sha = bytes(16), "cd" * 32
-    store.begin_run(other, sha, "agent-1")
-    store.begin_run(RUN, SHA, "agent-1")  # again: a restart
+    store.begin_run(other, sha, "agent-1", TERMS)
+    store.begin_run(RUN, SHA, "agent-1", TERMS)  # again: a restart
     store.commit_round(RUN, record(0))
     store.commit_round(RUN, record(1))
     assert store.runs() == (RunInfo(RUN, SHA, "agent-1", False, 1), RunInfo(other, sha, "agent-1", False, -1))
     assert (store.find_run(SHA), store.find_run(sha), store.find_run("x")) == (RUN, other, None)
     assert (store.releases(RUN), store.releases(other), store.releases(b"?")) == (4, 0, 0)
     with pytest.raises(StoreError, match="was begun with another run file"):
-        store.begin_run(RUN, sha, "agent-1")
+        store.begin_run(RUN, sha, "agent-1", TERMS)
+    with pytest.raises(StoreError, match='was begun on data set "default", not "other"'):
+        store.begin_run(RUN, SHA, "agent-1", dataclasses.replace(TERMS, data_id="other"))
     assert store.recover(b"unknown") is None
 
 
 def test_two_runs_do_not_mix(store: Store) -> None:
     other = bytes(16)
-    store.begin_run(other, SHA, "agent-1")
+    store.begin_run(other, SHA, "agent-1", TERMS)
     store.commit_round(RUN, record(0))
     store.commit_round(other, record(0, draw=1))
     store.commit_round(RUN, record(1))
@@ -231,7 +233,7 @@ def test_finish(store: Store, tmp_path: Path) -> None:
 
 def test_the_result_of_another_run_is_not_taken_for_this_ones(store: Store, tmp_path: Path) -> None:
     other = bytes(16)
-    store.begin_run(other, SHA, "agent-1")
+    store.begin_run(other, SHA, "agent-1", TERMS)
     store.finish_run(RUN, vector(7, 1))
     store.finish_run(other, vector(7, 2))
     assert np.array_equal(store.final(other), vector(7, 2))

@@ -1,0 +1,194 @@
+"""The data owner's limits ([policy] in NODE.toml), judged by the owner's own agent before it releases anything.
+
+Epsilons add over the runs of a data set, and so do deltas, whichever accountant each run is counted by: basic
+composition.  The values of one run are those of its ledger, so a run that was stopped counts with what it released.
+Under a pure accountant that holds whatever made it stop; under zcdp and gdp it holds for stops that do not look at
+the released values (an operator's stop, a crash, a cap).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpgt_node.config.model import Policy, RunConfig
+from dpgt_node.privacy.accountant import AgentAccount, within
+
+PURE = ("corrected", "tight", "amplified")
+APPROXIMATE = ("zcdp", "gdp")
+SOUND = PURE + APPROXIMATE
+"""``lemma5`` is conditional: it caps a budget only where the owner names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What another run on the same data set has cost: ``epsilon`` by accountant; ``delta`` of zcdp and gdp.
+
+    ``run``: its name in messages.
+    """
+
+    run: str
+    epsilon: Mapping[str, float | None]
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a policy says to a run.
+
+    ``problems``: what in the run contradicts the policy, whatever it costs.
+
+    ``budget_through``: the last round that the budget covers, -1 for none; None without a cap.  ``shortfall``: why it
+    does not cover the whole run; None when it does.  ``accountant``: whose epsilon is capped.  ``warnings``: what the
+    owner should know of a run that is allowed.
+    """
+
+    problems: tuple[str, ...]
+    budget_through: int | None
+    shortfall: str | None
+    accountant: str | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to add up: this run by ``accountant``, every other one by one that has a value."""
+
+    accountant: str
+    past: float
+    unbounded: str | None
+    delta: Fraction
+    predicted: float
+    through: int
+
+
+def judge(
+    policy: Policy, run: RunConfig, account: AgentAccount, spent: Sequence[Spent], *, samples: int | None
+) -> Verdict:
+    """Judge ``run`` for the agent of ``account`` (``samples``: its D) after ``spent``, all other runs on the data set.
+
+    A named accountant counts every run that it has a value for, the others by their smallest sound value.
+    Without a name the one that covers most rounds is taken, the smallest total among those.
+    """
+    problems = [*_mechanism(policy, run), *_noise(policy, account, run.K)]
+    warnings = []
+    if policy.epsilon_max is None and policy.delta_max is None:
+        without = f"; accountant = {policy.accountant} has no effect" if policy.accountant else ""
+        warnings.append(f"no [policy] epsilon_max: nothing caps what this agent releases{without}")
+        return Verdict(tuple(problems), None, None, None, tuple(warnings))
+    if policy.epsilon_max is None:
+        warnings.append("no [policy] epsilon_max: epsilon may be any finite number")
+    named: tuple[str, ...] = (policy.accountant,) if policy.accountant is not None else SOUND
+    names = [name for name in named if account.total(name) is not None]
+    if not names:
+        reasons: dict[str, None] = dict.fromkeys(f"{name}: {account.why_not(name)}" for name in named)
+        which = f"accountant {policy.accountant}" if policy.accountant else "any sound accountant"
+        problems.append(f"this run has no value under {which} ({'; '.join(reasons)})")
+        return Verdict(tuple(problems), -1, None, None, tuple(warnings))
+    options = [_option(policy, run, account, name, spent, kinds) for name in names for kinds in (PURE, SOUND)]
+    cap, meant = _delta_cap(policy, samples)
+    fitting = [option for option in options if cap is None or option.delta <= cap]
+    if not fitting:
+        least = min(option.delta for option in options)
+        deltas = f"the deltas of this run and {len(spent)} earlier ones add up to {float(least):.6g}, above {meant}"
+        return Verdict(tuple(problems), -1, deltas, None, tuple(warnings))
+    best = min(fitting, key=lambda option: (-option.through, add_up((option.past, option.predicted))))
+    if policy.delta_max is None and best.delta > 0:
+        warnings.append(f"no [policy] delta_max: the delta of this data set is {float(best.delta):.6g}")
+    if not run.privacy.enforced:
+        warnings.append("C is declared, not enforced: this epsilon holds only where it is true")
+    shortfall = None if best.through >= run.K else _shortfall(policy, run, best, len(spent))
+    return Verdict(tuple(problems), best.through, shortfall, best.accountant, tuple(warnings))
+
+
+def add_up(costs: Iterable[float]) -> float:
+    """The sum, rounded up: never below the sum of the numbers as they are."""
+    values = list(costs)
+    try:
+        total = math.fsum(values)
+    except OverflowError:
+        return math.inf
+    # fsum is within half a unit; a sum that is exact, as one of a single run is, stays what it is.
+    exact = math.isfinite(total) and sum(map(Fraction, values)) <= Fraction(total)
+    return total if exact else math.nextafter(total, math.inf)
+
+
+def _mechanism(policy: Policy, run: RunConfig) -> list[str]:
+    mechanism = run.algorithm.mechanism
+    if policy.mechanisms is None or mechanism in policy.mechanisms:
+        return []
+    return [f"mechanism {mechanism} is not allowed (mechanisms = {', '.join(policy.mechanisms)})"]
+
+
+def _noise(policy: Policy, account: AgentAccount, K: int) -> list[str]:
+    if policy.noise_min is None:
+        return []
+    # Every schedule is monotone in k: the smallest scale is the first or the last.
+    least = [(min(account.scale(stream, k) for k in (0, K)), stream) for stream in account.charged_streams()]
+    return [
+        f"the noise scale of {stream.lower()} is {scale:g}, below noise_min = {policy.noise_min:g}"
+        for scale, stream in least
+        if scale < policy.noise_min
+    ]
+
+
+def _option(
+    policy: Policy, run: RunConfig, account: AgentAccount, name: str, spent: Sequence[Spent], kinds: tuple[str, ...]
+) -> _Option:
+    delta = _decimal(run.privacy.delta) if name in APPROXIMATE else Fraction(0)
+    past, unbounded = [], None
+    for other in spent:
+        by = (policy.accountant,) if other.epsilon.get(policy.accountant or "") is not None else kinds
+        values = [(value, a) for a in by if a and (value := other.epsilon.get(a)) is not None and value < math.inf]
+        if not values:
+            unbounded = other.run
+            past.append(math.inf)
+            continue
+        value, accountant = min(values, key=lambda pair: pair[0])
+        past.append(value)
+        if accountant in APPROXIMATE:
+            delta += _decimal(other.delta)
+    before, predicted = add_up(past), account.total(name)
+    assert predicted is not None
+    return _Option(name, before, unbounded, delta, predicted, _covered(policy, account, name, before, run.K))
+
+
+def _covered(policy: Policy, account: AgentAccount, name: str, before: float, K: int) -> int:
+    """The last round k whose cumulative cost fits, by bisection: costs never fall."""
+    low, high = -1, K
+    while low < high:
+        k = (low + high + 1) // 2
+        cost = account.cost(name, k)
+        assert cost is not None
+        total = add_up((before, cost))
+        if math.isfinite(total) and (policy.epsilon_max is None or within(total, policy.epsilon_max)):
+            low = k
+        else:
+            high = k - 1
+    return low
+
+
+def _delta_cap(policy: Policy, samples: int | None) -> tuple[Fraction | None, str]:
+    """(cap, what it is).  A delta of 1/D or more allows to publish a whole sample: no guarantee of anything."""
+    if policy.delta_max is not None:
+        return _decimal(policy.delta_max), f"delta_max = {policy.delta_max:g}"
+    if samples is not None:
+        return Fraction(1, samples), f"1/D = 1/{samples}, which guarantees nothing (delta_max would allow it)"
+    return None, ""
+
+
+def _decimal(delta: float) -> Fraction:
+    """The number as it was written: three runs of 1e-5 are 3e-5."""
+    return Fraction(repr(delta))
+
+
+def _shortfall(policy: Policy, run: RunConfig, best: _Option, earlier: int) -> str:
+    if best.unbounded is not None:
+        return f"earlier run {best.unbounded} on this data set has no finite epsilon, so no cap can be kept"
+    cap = "any finite epsilon" if policy.epsilon_max is None else f"epsilon_max = {policy.epsilon_max:g}"
+    spent = f", {earlier} earlier ones on this data set cost {best.past:.6g}" if earlier else ""
+    delta = f" and delta {float(best.delta):.6g}" if best.delta else ""
+    covers = f"rounds 0..{best.through} of {run.K}" if best.through >= 0 else "no round"
+    return f"this run costs {best.predicted:.6g} under {best.accountant}{delta}{spent}: {cap} covers {covers}"
