@@ -13,6 +13,7 @@ import pytest
 
 from dpgt_node import __version__
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
+from dpgt_node.runtime import driver as driver_module
 from dpgt_node.runtime import node as node_module
 from dpgt_node.runtime.channels import OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.tls import CertificateAuthority
@@ -237,6 +238,14 @@ async def kill(c: Cluster, name: str) -> None:
     await asyncio.gather(c.agents[name], return_exceptions=True)
 
 
+@pytest.fixture(params=["inline", "threads"])
+def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where work and commits run."""
+    if request.param == "threads":
+        monkeypatch.setattr(driver_module, "INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("placed")
 async def test_an_agent_that_comes_back_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     async with cluster(tmp_path, make_run(300), secure=True) as c:
         c.start_all()
@@ -263,13 +272,14 @@ async def test_a_coordinator_that_comes_back_goes_on_with_the_same_run(tmp_path:
     c.assert_simulators_bits()
 
 
+@pytest.mark.usefixtures("placed")
 @pytest.mark.parametrize("barrier_every", [1, 7])
 async def test_everything_comes_back_even_what_had_finished(tmp_path: Path, barrier_every: int) -> None:
     """All stop in mid-run and go on; then all stop when one agent has its result and the others do not."""
     run = make_run(60)
     run = replace(run, runtime=replace(run.runtime, barrier_every=barrier_every))
     async with cluster(tmp_path, run) as c:
-        for k in (10, 30):
+        for k in (15, 38):
             c.start_all()
             await c.reached(k)
             c.stop.set()
