@@ -7,8 +7,11 @@ import pytest
 
 from dpgt_node.config.model import Model, Privacy
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
+from dpgt_node.learning import features, shards
+from dpgt_node.learning.datasets import Dataset
+from dpgt_node.learning.oracle import build_oracle, constants, hessian_l1, sample_counts
 from tests.learning.cases import blobs, run, save
+from tests.oracles import softmax
 
 
 @pytest.fixture
@@ -84,3 +87,156 @@ def test_the_lipschitz_constant_of_softmax_is_attained(tmp_path):
     assert max(rates) <= L1 * (1 + 1e-9)
     assert max(rates) == pytest.approx(L1, rel=1e-6)
     assert mu is None
+
+
+# --- features ------------------------------------------------------------------------------------------------------
+
+
+def with_features(config, kind: str, normalise: str = "none"):
+    return replace(config, data=replace(config.data, features=kind, normalise=normalise))
+
+
+def pictures(samples: int = 20, seed: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    x, y = rng.random((samples + 6, 784)).astype(np.float32), np.arange(samples + 6) % 3
+    return Dataset(x[:samples], y[:samples], x[samples:], y[samples:], 3)
+
+
+@pytest.fixture
+def picture_file(tmp_path):
+    return save(tmp_path / "pictures.npz", pictures())
+
+
+@pytest.mark.parametrize(
+    ("kind", "normalise", "d"), [("raw", "l2", 2355), ("pool14", "l1", 591), ("hog", "none", 1179)]
+)
+def test_features_arrive_in_training_and_test_samples(picture_file, kind, normalise, d):
+    config = with_features(run(f"npz:{picture_file}", partition="contiguous"), kind, normalise)
+    oracles = [build_oracle(config, shard) for shard in range(3)]
+    found = np.vstack([o._x for o in oracles])
+    np.testing.assert_array_equal(found, features.transform(pictures().x_train, kind, normalise))
+    assert {o.dimension for o in oracles} == {d} and found.dtype == np.float64
+    x = np.random.default_rng(0).standard_normal(d)
+    plain = pictures()
+    by_hand = Dataset(found, plain.y_train, features.transform(plain.x_test, kind, normalise), plain.y_test, 3)
+    whole = save(picture_file.parent / "features.npz", by_hand)
+    for shard, o in enumerate(oracles):
+        expected = build_oracle(run(f"npz:{whole}", partition="contiguous"), shard)
+        assert o.evaluate(x) == expected.evaluate(x)
+        np.testing.assert_array_equal(o.gradient(x, np.array([4, 0])), expected.gradient(x, np.array([4, 0])))
+    own = build_oracle(config, 1, data_path=picture_file)
+    np.testing.assert_array_equal(own._x, found)
+    np.testing.assert_array_equal(build_oracle(config, 1)._x, oracles[1]._x)  # and the run's own shard again
+
+
+def test_an_agent_computes_the_features_of_its_own_samples_only(picture_file, monkeypatch):
+    rows = []
+    plain = features.transform
+    monkeypatch.setattr(shards.features, "transform", lambda x, *kind: rows.append(len(x)) or plain(x, *kind))
+    config = with_features(run(f"npz:{picture_file}"), "hog")
+    for shard in (2, 2, 1):
+        build_oracle(config, shard)
+    assert rows == [6, 6, 7]  # the tests, then one share each
+
+
+def test_shards_follow_every_key_of_the_division(picture_file):
+    base = run(f"npz:{picture_file}")
+    seen = []
+    for change in ({}, {"seed": 1}, {"partition": "contiguous"}, {"features": "pool14"}, {"normalise": "l1"}, {}):
+        seen.append(build_oracle(replace(base, data=replace(base.data, **change)), 0)._x)
+    np.testing.assert_array_equal(seen[0], seen[5])
+    assert all(a.shape != b.shape or (a != b).any() for i, a in enumerate(seen[:5]) for b in seen[:i])
+
+
+def test_features_that_do_not_fit(npz, picture_file):
+    for config in (with_features(run("digits"), "hog"), with_features(run(f"npz:{npz}"), "pool14")):
+        for ask in (sample_counts, constants, hessian_l1, lambda config: build_oracle(config, 0)):
+            with pytest.raises(ConfigError, match="needs samples of 28 x 28") as caught:
+                ask(config)
+            assert config.data.dataset in str(caught.value)
+    with pytest.raises(ConfigError, match=str(npz)):
+        build_oracle(with_features(run(f"npz:{picture_file}"), "hog"), 0, data_path=npz)
+
+
+@pytest.mark.parametrize("kind", ["raw", "pool14", "hog"])
+@pytest.mark.parametrize("normalise", ["none", "l1", "l2"])
+def test_the_lipschitz_constant_follows_the_features(picture_file, kind, normalise):
+    config = with_features(run(f"npz:{picture_file}", softmax=Model(bias=0.3)), kind, normalise)
+    phi = features.transform(pictures().x_train, kind, normalise)
+    largest = max(float(row @ row) for row in phi)
+    assert constants(config)[0] == pytest.approx((largest + 0.09) / 2.0, rel=1e-12)
+
+
+# --- Lam -----------------------------------------------------------------------------------------------------------
+
+
+def numeric_hessian_l1(x: np.ndarray, phi: np.ndarray, label: int, classes: int, bias: float) -> float:
+    """Largest absolute column sum of one sample's Hessian, by central differences of its gradient."""
+    h, sums = 1e-5, []
+    for step in h * np.eye(len(x)):
+        difference = softmax.sample_gradient(x + step, phi, label, classes, bias)
+        difference = difference - softmax.sample_gradient(x - step, phi, label, classes, bias)
+        sums.append(np.abs(difference).sum() / (2.0 * h))
+    return max(sums)
+
+
+def worst_curvature(normalise: str, bias: float, p: int = 6, classes: int = 3) -> float:
+    """Over points and samples: random ones, and one where two classes share and one feature has everything."""
+    rng = np.random.default_rng(0)
+    raw = [*rng.standard_normal((12, p)), *10.0 ** rng.uniform(-3, 3, (12, p)), *np.eye(p)[:2], np.ones(p)]
+    found = []
+    for phi in features.transform(np.array(raw), "raw", normalise):
+        d = classes * (p + (1 if bias else 0))
+        shared = np.zeros(d)
+        shared[2 * p : 3 * p] = -30.0 * phi  # takes class 3 out where the logits are not tiny
+        if bias:
+            shared[-1] = -200.0
+        found += [numeric_hessian_l1(x, phi, 1, classes, bias) for x in (shared, rng.standard_normal(d))]
+    return max(found)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.2, 1.0, 2.0])
+def test_lam_bounds_numeric_hessians_and_is_attained_under_l1(bias, tmp_path):
+    file = save(tmp_path / "d.npz", blobs(30, features=6))
+    plain = run(f"npz:{file}", softmax=Model(bias=bias))
+    l1, l2 = (hessian_l1(with_features(plain, "raw", normalise)) for normalise in ("l1", "l2"))
+    assert worst_curvature("l1", bias) <= l1 * (1 + 1e-8) and worst_curvature("l2", bias) <= l2 * (1 + 1e-8)
+    assert worst_curvature("l1", bias) == pytest.approx(l1, rel=1e-6)  # hence nothing smaller will do
+    assert l1 == pytest.approx(max(1.0, bias) * (1.0 + bias) / 2.0, rel=1e-12)
+    assert l2 == pytest.approx(max(1.0, bias) * (6**0.5 + bias) / 2.0, rel=1e-12)
+    assert hessian_l1(plain) is None
+
+
+def test_lam_is_of_every_possible_sample_and_not_of_those_held(tmp_path):
+    """Data sets that share nothing but their shape have the same Lam; so has an oracle with a file of its own."""
+    files = [save(tmp_path / f"{seed}.npz", blobs(seed=seed, spread=10.0**seed)) for seed in (0, 3)]
+    configs = [with_features(run(f"npz:{file}"), "raw", "l2") for file in files]
+    values = {hessian_l1(config) for config in configs}
+    values |= {
+        hessian_l1(configs[0], build_oracle(configs[0], 1)),
+        hessian_l1(configs[0], build_oracle(configs[0], 1, data_path=files[1])),
+    }
+    assert len(values) == 1
+
+
+def test_lam_with_clipping_is_the_one_before_it(tmp_path):
+    """The accountants know what a clip does to it."""
+    config = with_features(run(f"npz:{save(tmp_path / 'd.npz', blobs())}"), "raw", "l1")
+    assert hessian_l1(replace(config, privacy=Privacy(clip_l1=1e-3))) == hessian_l1(config) > 0
+
+
+def test_lam_of_formats_that_bound_their_numbers(tmp_path):
+    digits = run("digits")
+    assert hessian_l1(digits) == pytest.approx(65.0 / 2.0, rel=1e-12)
+    wide = blobs(40, features=64)
+    x = np.clip(wide.x_train, -1.0, 1.0)
+    inside, outside = (save(tmp_path / f"{i}.npz", wide, x_train=held) for i, held in enumerate((x, 16 * x)))
+    assert hessian_l1(digits, build_oracle(digits, 0, data_path=inside)) == hessian_l1(digits)
+    with pytest.raises(ConfigError, match=r"beyond \+-1, the range of 'digits'") as caught:
+        build_oracle(digits, 0, data_path=outside)
+    assert [(p.source, p.key) for p in caught.value.problems] == [(str(outside), "x_train")]
+
+
+def test_lam_of_toys():
+    lams = [hessian_l1(run(name, dimension=2)) for name in ("quadratic", "zeros", "pl-sine", "pl-linear")]
+    assert lams == [1.0, 0.0, None, None]

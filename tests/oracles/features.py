@@ -1,0 +1,43 @@
+"""Features of one image, one pixel at a time, in Python numbers: nothing shared with the product."""
+
+from __future__ import annotations
+
+import math
+
+
+def padded(image: list[list[float]], row: int, column: int, pad: int) -> float:
+    """The pixel of the image zero-padded by ``pad`` on every side, zero beyond as well."""
+    r, c = row - pad, column - pad
+    return image[r][c] if 0 <= r < len(image) and 0 <= c < len(image) else 0.0
+
+
+def unit(values: list[float], order: int) -> list[float]:
+    norm = math.fsum(abs(v) ** order for v in values) ** (1.0 / order)
+    return [v / norm for v in values] if norm else values
+
+
+def pool14(image: list[list[float]]) -> list[float]:
+    pooled = []
+    for r in range(0, 28, 2):
+        for c in range(0, 28, 2):
+            pooled.append((image[r][c] + image[r][c + 1] + image[r + 1][c] + image[r + 1][c + 1]) / 4.0)
+    return pooled
+
+
+def hog(image: list[list[float]], shift: float) -> list[float]:
+    """privacy.md, section 8, read literally; windows left to right, top to bottom, bins of one window together."""
+    values = []
+    for top in range(0, 28, 4):
+        for left in range(0, 28, 4):
+            bins = [0.0] * 8
+            for r in range(top, top + 8):
+                for c in range(left, left + 8):
+                    across = (padded(image, r, c + 1, 2) - padded(image, r, c - 1, 2)) / 2.0
+                    down = (padded(image, r + 1, c, 2) - padded(image, r - 1, c, 2)) / 2.0
+                    turn = math.degrees(math.atan2(down, across)) % 360.0
+                    for j in range(8):
+                        away = abs((turn - 45.0 * j + 180.0) % 360.0 - 180.0)
+                        bins[j] += math.hypot(across, down) * max(0.0, 1.0 - away / 45.0) / 64.0
+            values += bins
+    values = unit([math.sqrt(v) for v in values], 2)
+    return unit([v - shift for v in values], 2)
