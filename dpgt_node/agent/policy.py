@@ -35,6 +35,15 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What several runs cost together; ``unbounded``: the first that has no finite epsilon, and epsilon is infinite."""
+
+    epsilon: float
+    delta: Fraction
+    unbounded: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a policy says to a run.
 
@@ -57,8 +66,7 @@ class _Option:
     """One way to add up: this run by ``accountant``, every other one by one that has a value."""
 
     accountant: str
-    past: float
-    unbounded: str | None
+    past: Tally
     delta: Fraction
     predicted: float
     through: int
@@ -89,12 +97,15 @@ def judge(
         return Verdict(tuple(problems), -1, None, None, tuple(warnings))
     options = [_option(policy, run, account, name, spent, kinds) for name in names for kinds in (PURE, SOUND)]
     cap, meant = _delta_cap(policy, samples)
-    fitting = [option for option in options if cap is None or option.delta <= cap]
+    bounded = [option for option in options if option.past.unbounded is None]
+    fitting = [option for option in bounded if cap is None or option.delta <= cap]
     if not fitting:
-        least = min(option.delta for option in options)
-        deltas = f"the deltas of this run and {len(spent)} earlier ones add up to {float(least):.6g}, above {meant}"
-        return Verdict(tuple(problems), -1, deltas, None, tuple(warnings))
-    best = min(fitting, key=lambda option: (-option.through, add_up((option.past, option.predicted))))
+        why = f"earlier run {options[-1].past.unbounded} on this data set has no finite epsilon, so no cap can be kept"
+        if bounded:
+            least = min(option.delta for option in bounded)
+            why = f"the deltas of this run and {len(spent)} earlier ones add up to {float(least):.6g}, above {meant}"
+        return Verdict(tuple(problems), -1, why, None, tuple(warnings))
+    best = min(fitting, key=lambda o: (-o.through, add_up((o.past.epsilon, o.predicted)), o.delta))
     if policy.delta_max is None and best.delta > 0:
         warnings.append(f"no [policy] delta_max: the delta of this data set is {float(best.delta):.6g}")
     if not run.privacy.enforced:
@@ -134,25 +145,28 @@ def _noise(policy: Policy, account: AgentAccount, K: int) -> list[str]:
     ]
 
 
+def tally(spent: Sequence[Spent], kinds: tuple[str, ...], named: str | None = None) -> Tally:
+    """Add ``spent`` up: a run counts by ``named`` where that has a value for it, else by its smallest of ``kinds``."""
+    epsilons, delta, unbounded = [], Fraction(0), None
+    for run in spent:
+        by = (named,) if named is not None and run.epsilon.get(named) is not None else kinds
+        values = [(value, name) for name in by if (value := run.epsilon.get(name)) is not None and value < math.inf]
+        if not values:
+            unbounded = unbounded or run.run
+            continue
+        value, name = min(values, key=lambda pair: pair[0])
+        epsilons.append(value)
+        delta += as_written(run.delta) if name in APPROXIMATE else 0
+    return Tally(math.inf if unbounded else add_up(epsilons), delta, unbounded)
+
+
 def _option(
     policy: Policy, run: RunConfig, account: AgentAccount, name: str, spent: Sequence[Spent], kinds: tuple[str, ...]
 ) -> _Option:
-    delta = _decimal(run.privacy.delta) if name in APPROXIMATE else Fraction(0)
-    past, unbounded = [], None
-    for other in spent:
-        by = (policy.accountant,) if other.epsilon.get(policy.accountant or "") is not None else kinds
-        values = [(value, a) for a in by if a and (value := other.epsilon.get(a)) is not None and value < math.inf]
-        if not values:
-            unbounded = other.run
-            past.append(math.inf)
-            continue
-        value, accountant = min(values, key=lambda pair: pair[0])
-        past.append(value)
-        if accountant in APPROXIMATE:
-            delta += _decimal(other.delta)
-    before, predicted = add_up(past), account.total(name)
+    past, predicted = tally(spent, kinds, policy.accountant), account.total(name)
     assert predicted is not None
-    return _Option(name, before, unbounded, delta, predicted, _covered(policy, account, name, before, run.K))
+    delta = past.delta + (as_written(run.privacy.delta) if name in APPROXIMATE else 0)
+    return _Option(name, past, delta, predicted, _covered(policy, account, name, past.epsilon, run.K))
 
 
 def _covered(policy: Policy, account: AgentAccount, name: str, before: float, K: int) -> int:
@@ -173,22 +187,21 @@ def _covered(policy: Policy, account: AgentAccount, name: str, before: float, K:
 def _delta_cap(policy: Policy, samples: int | None) -> tuple[Fraction | None, str]:
     """(cap, what it is).  A delta of 1/D or more allows to publish a whole sample: no guarantee of anything."""
     if policy.delta_max is not None:
-        return _decimal(policy.delta_max), f"delta_max = {policy.delta_max:g}"
+        return as_written(policy.delta_max), f"delta_max = {policy.delta_max:g}"
     if samples is not None:
         return Fraction(1, samples), f"1/D = 1/{samples}, which guarantees nothing (delta_max would allow it)"
     return None, ""
 
 
-def _decimal(delta: float) -> Fraction:
+def as_written(delta: float) -> Fraction:
     """The number as it was written: three runs of 1e-5 are 3e-5."""
     return Fraction(repr(delta))
 
 
 def _shortfall(policy: Policy, run: RunConfig, best: _Option, earlier: int) -> str:
-    if best.unbounded is not None:
-        return f"earlier run {best.unbounded} on this data set has no finite epsilon, so no cap can be kept"
     cap = "any finite epsilon" if policy.epsilon_max is None else f"epsilon_max = {policy.epsilon_max:g}"
-    spent = f", {earlier} earlier ones on this data set cost {best.past:.6g}" if earlier else ""
+    spent = f", {earlier} earlier ones on this data set cost {best.past.epsilon:.6g}" if earlier else ""
     delta = f" and delta {float(best.delta):.6g}" if best.delta else ""
     covers = f"rounds 0..{best.through} of {run.K}" if best.through >= 0 else "no round"
-    return f"this run costs {best.predicted:.6g} under {best.accountant}{delta}{spent}: {cap} covers {covers}"
+    costs = f"{best.predicted:.6g}" if math.isfinite(best.predicted) else "an infinite epsilon (its noise is off)"
+    return f"this run costs {costs} under {best.accountant}{delta}{spent}: {cap} covers {covers}"

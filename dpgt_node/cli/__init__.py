@@ -36,6 +36,7 @@ VERBS = {
     "simulate": "dpgt_node.cli.simulate:simulate",
     "check": "dpgt_node.cli.check:check",
     "report": "dpgt_node.cli.report:report",
+    "ledger": "dpgt_node.cli.ledger:ledger",
     "pki": "dpgt_node.cli.pki:pki",
 }
 LEVELS = ("debug", "info", "warning", "error")

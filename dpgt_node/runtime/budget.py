@@ -22,6 +22,11 @@ def terms_of(data_id: str, run: RunConfig) -> Terms:
     return Terms(data_id, run.privacy.delta, words)
 
 
+def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:
+    """What was spent of the budget of ``data_id``."""
+    return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta) for c in charges if c.terms.data_id == data_id]
+
+
 def obey(
     config: NodeConfig,
     run: RunConfig,
@@ -36,11 +41,7 @@ def obey(
     before is part of its own cost, so it counts once.
     """
     begun = any(charge.run_id == run_id for charge in charges)
-    spent = [
-        Spent(charge.run_id.hex()[:12], charge.cost, charge.terms.delta)
-        for charge in charges
-        if charge.terms.data_id == config.data_id and charge.run_id != run_id
-    ]
+    spent = spent_on(config.data_id, [charge for charge in charges if charge.run_id != run_id])
     verdict = judge(config.policy, run, account, spent, samples=samples)
     against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
     if against:

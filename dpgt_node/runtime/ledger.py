@@ -182,11 +182,21 @@ def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
     path = state_dir / DATABASE
     if not path.is_file():
         raise StoreError(f"{state_dir}: no ledger here ({DATABASE} is missing)")
+    log = path.with_name(f"{DATABASE}-wal")
     try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        ) as connection:
-            connection.execute("BEGIN")  # one snapshot, whatever the agent commits meanwhile
-            return select_ledger(connection, run_id, path)
+        # A plain reader would leave a log behind, which is the reader's own and in the agent's way.
+        if not log.exists():
+            with contextlib.suppress(StoreError, sqlite3.Error):  # an agent that starts meanwhile disturbs it
+                found = _read(path, "immutable=1", run_id)
+                if not log.exists():
+                    return found
+        return _read(path, "mode=ro", run_id)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: cannot read the ledger: {error}") from error
+
+
+def _read(path: Path, how: str, run_id: bytes | None) -> Ledger:
+    address = f"{path.absolute().as_uri()}?{how}"
+    with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")  # one snapshot, whatever the agent commits meanwhile
+        return select_ledger(connection, run_id, path)

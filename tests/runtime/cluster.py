@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dpgt_node.config import NodeConfig, NodeTls, RunConfig, parse_run
+from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, parse_run
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
@@ -119,7 +119,16 @@ class Cluster:
 
         self.address = await eventually("the coordinator listens", listening)
 
-    def node(self, name: str, *, run: RunConfig | None = None, state: str = "", row: int | None = None) -> Node:
+    def node(
+        self,
+        name: str,
+        *,
+        run: RunConfig | None = None,
+        state: str = "",
+        row: int | None = None,
+        policy: Policy | None = None,
+        data_id: str = "default",
+    ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
         run = self.run if run is None else run
         security = self.security(agent_identity(name))
@@ -132,6 +141,8 @@ class Cluster:
             coordinator=self.address,
             state_dir=self.folder / "state" / (state or name),
             tls=tls,
+            policy=policy or Policy(),
+            data_id=data_id,
         )
         index = run.graph.agents.index(name) if row is None else row
         oracle = build_oracle(run, index, data_root=None)

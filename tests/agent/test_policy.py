@@ -1,0 +1,296 @@
+"""The owner's policy against every kind of run: contradictions, caps, what earlier runs count."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.policy import APPROXIMATE, PURE, SOUND, Spent, Verdict, add_up, judge, tally
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import Policy, parse_run
+
+RUN = """
+name = "policy"
+[algorithm]
+mechanism = "{mechanism}"
+iterations = {K}
+[scheme]
+kind = "S2"
+alpha = 0.2
+beta = 0.2
+gamma = 0.02
+p_m = 1.0
+[noise]
+scale_zeta = 3.0
+scale_eta = {eta}
+law = "{law}"
+multiplier = {multiplier}
+[graph]
+agents = 2
+R = [[0, 1], [1, 0]]
+C = [[0, 1], [1, 0]]
+[data]
+dataset = "quadratic"
+dimension = 3
+[privacy]
+{C}
+delta = {delta}
+"""
+
+
+def run_of(mechanism="noise-once", law="laplace", K=9, delta=1e-5, eta=2.0, multiplier=1.0, C="C = 1.0"):
+    values = {"mechanism": mechanism, "law": law, "K": K, "delta": delta, "eta": eta}
+    return parse_run(RUN.format(**values, multiplier=multiplier, C=C), "run.toml", Path("/"))
+
+
+def account_of(run):
+    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, None, 3, None)
+
+
+def verdict(policy, run=None, spent=(), samples=None):
+    run = run_of() if run is None else run
+    return judge(policy, run, account_of(run), spent, samples=samples)
+
+
+def spent(delta=1e-5, **epsilon):
+    return Spent("earlier", epsilon, delta)
+
+
+# --- contradictions: named, whatever the run costs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "words"),
+    [
+        (Policy(mechanisms=("public-state", "noise-once")), {"mechanism": "paper"},
+         "mechanism paper is not allowed (mechanisms = public-state, noise-once)"),
+        (Policy(noise_min=2.5), {}, "the noise scale of y is 2, below noise_min = 2.5"),
+        (Policy(noise_min=3.5), {"mechanism": "paper"}, "the noise scale of x is 3, below noise_min = 3.5"),
+        (Policy(noise_min=1e-9), {"multiplier": 0.0}, "the noise scale of y is 0, below noise_min"),
+        (Policy(1.0, accountant="gdp"), {}, "no value under accountant gdp (gdp: needs Gaussian noise; the law is"),
+        (Policy(1.0, accountant="lemma5"), {}, "lemma5: describes the releases of paper and published-point only"),
+        (Policy(1.0), {"C": ""}, "no value under any sound accountant"),
+        (Policy(1.0), {"C": ""}, "set clip_l1"),
+        (Policy(delta_max=1e-5), {"mechanism": "paper", "law": "gaussian"}, "must be taken at a released point"),
+    ],
+)  # fmt: skip
+def test_a_contradiction_is_named(policy, run, words):
+    problems = verdict(policy, run_of(**run)).problems
+    assert any(words in problem for problem in problems), problems
+
+
+def test_contradictions_come_together():
+    policy = Policy(1.0, mechanisms=("noise-once",), noise_min=9.0)
+    assert len(verdict(policy, run_of("paper", C="")).problems) == 4  # the mechanism, x, y, no value
+
+
+def test_without_a_policy_everything_goes_and_a_warning_says_so():
+    found = verdict(Policy())
+    assert found == Verdict((), None, None, None, ("no [policy] epsilon_max: nothing caps what this agent releases",))
+    assert "accountant = tight has no effect" in verdict(Policy(accountant="tight")).warnings[0]
+    assert verdict(Policy(mechanisms=("noise-once",), noise_min=2.0)).problems == ()
+
+
+# --- caps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["published-point", "public-state", "noise-once"])
+@pytest.mark.parametrize(("law", "accountant"), [("laplace", "tight"), ("laplace", "zcdp"), ("gaussian", "gdp")])
+def test_exactly_the_cap_passes_and_one_round_more_does_not(mechanism, law, accountant):
+    run, longer = run_of(mechanism, law), run_of(mechanism, law, K=10)
+    cap = account_of(run).total(accountant)
+    allowed = verdict(Policy(cap, accountant=accountant), run)
+    assert (allowed.problems, allowed.shortfall, allowed.budget_through) == ((), None, run.K)
+    over = verdict(Policy(cap, accountant=accountant), longer)
+    assert over.problems == () and f"under {accountant}" in over.shortfall
+    if accountant == "tight":  # the others may bound a prefix of a longer run by a little more
+        assert over.budget_through == 9 and "covers rounds 0..9 of 10" in over.shortfall
+    assert over.budget_through in (8, 9)
+
+
+def test_three_runs_of_a_third_each_fit_and_a_fourth_does_not():
+    cost = account_of(run_of()).total("tight")
+    policy = Policy(3 * cost, accountant="tight")
+    for earlier in range(5):
+        found = verdict(policy, spent=[spent(tight=cost)] * earlier)
+        assert (found.shortfall is None) == (earlier < 3)
+        assert found.budget_through == (9 if earlier < 3 else -1)
+    assert "3 earlier ones on this data set cost" in verdict(policy, spent=[spent(tight=cost)] * 3).shortfall
+
+
+def test_the_smallest_sound_accountant_is_taken_unless_one_is_named():
+    run = run_of("paper")
+    account = account_of(run)
+    assert account.total("lemma5") is not None and account.total("corrected") is None
+    assert verdict(Policy(1e9), run).problems, "lemma5 is conditional: only by name"
+    assert verdict(Policy(1e9, accountant="lemma5"), run).accountant == "lemma5"
+    laplace = account_of(run_of(K=300))
+    assert laplace.total("zcdp") < laplace.total("tight")
+    assert verdict(Policy(1e9), run_of(K=300)).accountant == "zcdp"
+    assert verdict(Policy(1e9, delta_max=1e-6), run_of(K=300)).accountant == "tight"  # delta 1e-5 is too much
+
+
+def test_noise_that_is_off_is_within_no_cap():
+    found = verdict(Policy(1e300), run_of(multiplier=0.0))
+    assert found.budget_through == -1 and "its noise is off" in found.shortfall
+
+
+# --- deltas -----------------------------------------------------------------------------------------------------------
+
+
+def test_deltas_add_as_they_were_written():
+    run = run_of(law="gaussian")
+    for earlier, fits in ((2, True), (3, False)):
+        found = verdict(Policy(1e9, delta_max=3e-5), run, [spent(gdp=0.1)] * earlier)
+        assert (found.shortfall is None) == fits
+    assert "add up to 4e-05, above delta_max = 3e-05" in found.shortfall
+    assert verdict(Policy(delta_max=3e-5), run, [spent(gdp=0.1)] * 2).shortfall is None
+
+
+def test_an_earlier_run_counts_without_delta_where_the_cap_asks_for_it():
+    run = run_of(law="gaussian")
+    both = [spent(tight=2.0, zcdp=1.0)]
+    wide = verdict(Policy(2.5 + account_of(run).total("gdp"), delta_max=1e-5), run, both)
+    assert wide.shortfall is None and wide.accountant == "gdp"
+    assert verdict(Policy(1.5 + account_of(run).total("gdp"), delta_max=1e-5), run, both).shortfall is not None
+    assert verdict(Policy(1.5 + account_of(run).total("gdp"), delta_max=2e-5), run, both).shortfall is None
+
+
+def test_without_delta_max_a_delta_must_still_mean_something():
+    run = run_of(law="gaussian", delta=0.01)
+    assert verdict(Policy(1e9), run, samples=99).shortfall is None
+    assert "above 1/D = 1/101, which guarantees nothing" in verdict(Policy(1e9), run, samples=101).shortfall
+    assert any("the delta of this data set is 0.01" in line for line in verdict(Policy(1e9), run).warnings)
+
+
+# --- earlier runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "epsilon", [{}, {"lemma5": 3.0}, {"tight": None}, {"tight": math.inf, "zcdp": math.inf}], ids=str
+)
+def test_an_earlier_run_without_an_epsilon_leaves_no_budget(epsilon):
+    found = verdict(Policy(1e9), spent=[spent(tight=1.0), spent(**epsilon)])
+    assert (
+        found.budget_through == -1 and "earlier run earlier on this data set has no finite epsilon" in found.shortfall
+    )
+
+
+def test_a_named_accountant_counts_other_runs_by_a_sound_one_where_it_says_nothing():
+    other = [spent(corrected=4.0, tight=None, lemma5=7.0), spent(tight=1.0, zcdp=0.5)]
+    assert tally(other, PURE, "tight").epsilon == 5.0
+    assert tally(other, PURE, "lemma5").epsilon == 8.0
+    assert tally(other, SOUND, None).epsilon == 4.5 and tally(other, SOUND, None).delta == Fraction("1e-05")
+    assert tally([], PURE).epsilon == 0.0
+
+
+# --- against a dumb oracle --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeAccount:
+    """Costs by accountant and round, nothing else."""
+
+    costs: dict[str, list[float]]
+    streams: tuple[str, ...] = field(default=("Y",))
+
+    def total(self, name):
+        return self.costs[name][-1] if name in self.costs else None
+
+    def cost(self, name, k):
+        return self.costs[name][k]
+
+    def why_not(self, name):
+        return "no"
+
+    def charged_streams(self):
+        return self.streams
+
+    def scale(self, stream, k):
+        return 1.0
+
+
+amounts = st.floats(0.0, 4.0) | st.integers(0, 8).map(lambda n: n / 2)
+pasts = st.lists(
+    st.tuples(st.dictionaries(st.sampled_from(SOUND), amounts, min_size=1), st.sampled_from([1e-5, 2e-5])), max_size=3
+)
+curves = st.dictionaries(st.sampled_from(SOUND), st.lists(amounts, min_size=4, max_size=4).map(sorted), min_size=1)
+
+
+def oracle(policy, costs, past, delta):
+    """The last round covered, over every way to choose an accountant for every run."""
+    ways = [(Fraction(0), Fraction(0))]
+    for epsilon, its_delta in past:
+        named = policy.accountant if policy.accountant in epsilon else None
+        names = [named] if named else list(epsilon)
+        ways = [
+            (e + Fraction(epsilon[a]), d + (Fraction(repr(its_delta)) if a in APPROXIMATE else 0))
+            for e, d in ways
+            for a in names
+        ]
+    best = -1
+    for a in [policy.accountant] if policy.accountant else costs:
+        for e, d in ways:
+            if d + (Fraction(repr(delta)) if a in APPROXIMATE else 0) > Fraction(repr(policy.delta_max)):
+                continue
+            for k in range(4):
+                if e + Fraction(costs[a][k]) <= Fraction(policy.epsilon_max) * (1 + Fraction(1, 2**19)):
+                    best = max(best, k)
+    return best
+
+
+@given(curves, pasts, amounts.filter(bool), st.sampled_from([1e-5, 2e-5, 5e-5, 1e-3]), st.data())
+def test_never_more_than_the_oracle_and_the_same_where_deltas_are_no_matter(costs, past, cap, delta_max, data):
+    name = data.draw(st.sampled_from([None, *costs]))
+    policy = Policy(cap, delta_max, name)
+    run = run_of(K=3)
+    earlier = [Spent("r", epsilon, delta) for epsilon, delta in past]
+    found = judge(policy, run, FakeAccount(costs), earlier, samples=None)
+    expected = oracle(policy, costs, past, run.privacy.delta)
+    assert found.budget_through <= expected
+    if delta_max == 1e-3:
+        assert found.budget_through == expected
+    assert (found.shortfall is None) == (found.budget_through == run.K)
+
+
+@given(st.lists(st.floats(0.0, 1e308), max_size=8))
+def test_a_sum_is_never_below_the_sum(values):
+    total, exact = add_up(values), sum(map(Fraction, values))
+    assert total == math.inf or Fraction(total) >= exact
+    assert total == math.inf or Fraction(math.nextafter(total, 0.0)) < exact or total == 0.0
+
+
+def test_sums_that_are_exact_stay():
+    assert add_up([]) == 0.0 and add_up([0.1]) == 0.1 and add_up([0.5, 0.25]) == 0.75
+    assert add_up([0.1, math.inf]) == math.inf and add_up([1.7e308, 1.7e308]) == math.inf
+    assert Fraction(add_up([0.1, 0.2])) >= Fraction(0.1) + Fraction(0.2)
+
+
+# --- mutants: a policy that forgets must not pass for one that does not ----------------------------------------------
+
+
+def forgets_the_past(policy, costs, earlier):
+    return judge(policy, run_of(K=3), FakeAccount(costs), [], samples=None)
+
+
+def forgets_deltas(policy, costs, earlier):
+    free = [Spent(run.run, run.epsilon, 1e-300) for run in earlier]
+    return judge(policy, run_of(K=3, delta=1e-300), FakeAccount(costs), free, samples=None)
+
+
+@pytest.mark.parametrize("mutant", [forgets_the_past, forgets_deltas])
+def test_the_oracle_notices(mutant):
+    costs, past = {"gdp": [0.25, 0.5, 0.75, 1.0]}, [({"gdp": 0.5}, 1e-5), ({"gdp": 0.25}, 1e-5)]
+    policy = Policy(1.0, 2e-5)
+    earlier = [Spent("r", epsilon, delta) for epsilon, delta in past]
+    expected = oracle(policy, costs, past, 1e-5)
+    assert judge(policy, run_of(K=3), FakeAccount(costs), earlier, samples=None).budget_through <= expected
+    assert mutant(policy, costs, earlier).budget_through > expected
