@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
@@ -218,6 +218,7 @@ def test_no_sample_exceeds_the_bounds(kind, normalise):
         assert exceeds(found, mutant)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(FINITE, min_size=3, max_size=3), min_size=1, max_size=3), st.sampled_from(["l1", "l2"]))
 def test_normalised_rows_are_unit_vectors(rows, normalise):
     x = np.array(rows)

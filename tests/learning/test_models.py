@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.learning import models
@@ -133,6 +133,7 @@ def worst_excess(clip: Clip, seeds) -> float:
 
 
 @pytest.mark.parametrize("order", [1, 2])
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e6), st.integers(0, 1000))
 def test_no_sample_exceeds_the_bound(order, bound, seed):
     assert worst_excess(Clip(order, bound), [seed]) <= 1.0
