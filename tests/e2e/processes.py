@@ -131,12 +131,12 @@ class Launch:
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def running(self) -> None:
-        """Wait until rounds are being made."""
+    def running(self, starts: int = 1) -> None:
+        """Wait until rounds are being made, in the start of this number in ``out``."""
 
         def begun() -> bool:
             assert self.process.poll() is None, self.said
-            return "rounds 0.." in self.log("coordinator")
+            return self.log("coordinator").count("rounds 0..") >= starts
 
         eventually("the rounds begin", begun)
 
