@@ -73,14 +73,22 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) ->
 
 
 def _show(reply: StatusReply) -> str:
+    from dpgt_node.report.epsilons import head
+    from dpgt_node.report.text import epsilon as number
+
     lines = [
         f"{reply.name}: {reply.state}, k = {reply.k} of {reply.K}, {reply.rounds_per_second:.1f} rounds/s"
         + (f" ({reply.reason})" if reply.reason else "")
     ]
+    if reply.accountant is not None:
+        lines.append(f"  adjacent data sets: {reply.adjacency}")
     for agent in reply.agents:
         seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
         state = "connected" if agent.connected else "NOT connected"
-        lines.append(f"  {agent.name}: {state}, k = {agent.k}, {seen}")
+        spent = ""
+        if reply.accountant is not None and agent.epsilon is not None:
+            spent = f", {head(reply.accountant, reply.delta or 0.0)} {number(agent.epsilon)} so far"
+        lines.append(f"  {agent.name}: {state}, k = {agent.k}, {seen}{spent}")
     return "\n".join(lines)
 
 
@@ -95,12 +103,15 @@ def status(
     if format_ == "text":
         click.echo(_show(reply))
         return ExitCode.DONE
+    from dpgt_node.report.summary import to_json
+
     agents = [
         {
             "name": agent.name,
             "connected": agent.connected,
             "k": agent.k,
             "last_seen_s": agent.last_seen_s,
+            "epsilon": to_json(agent.epsilon),
         }
         for agent in reply.agents
     ]
@@ -112,6 +123,9 @@ def status(
         "k": reply.k,
         "K": reply.K,
         "rounds_per_second": reply.rounds_per_second,
+        "accountant": reply.accountant,
+        "delta": reply.delta,
+        "adjacency": reply.adjacency,
         "agents": agents,
     }
     click.echo(json.dumps(document, indent=2, allow_nan=False))

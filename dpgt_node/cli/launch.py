@@ -100,5 +100,14 @@ def live_status(status: StatusReply) -> LiveStatus:
     """The coordinator's status as the live view takes it."""
     from dpgt_node.cli.live import LiveAgent, LiveStatus
 
-    agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon_lemma5) for a in status.agents)
-    return LiveStatus(status.state, status.k, status.K, agents, status.rounds_per_second, status.consensus_error)
+    agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon) for a in status.agents)
+    return LiveStatus(
+        status.state,
+        status.k,
+        status.K,
+        agents,
+        status.rounds_per_second,
+        status.consensus_error,
+        status.accountant,
+        status.delta,
+    )

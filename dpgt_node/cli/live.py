@@ -17,13 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import text
-from dpgt_node.report.summary import AgentSummary, Summary
+from dpgt_node.report import epsilons, text
+from dpgt_node.report.summary import AgentSummary, PrivacySummary, Summary
 
-EPSILON_HEAD = "epsilon (Lemma 5; conditional)"
 # Above this many agents a table shows the worst, the middle and the best only.
 ROWS_MAX = 12
 WORST_SHOWN = 5
+COLUMNS_MAX = 6
 PLAIN_EVERY_S = 5.0
 
 
@@ -35,12 +35,15 @@ class LiveAgent:
     connected: bool
     k: int
     accuracy_test: float | None = None
-    epsilon_lemma5: float | None = None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
-    """One snapshot of a run: ``k`` the last round that every agent finished (-1: none), of 0..``K``."""
+    """One snapshot of a run: ``k`` the last round that every agent finished (-1: none), of 0..``K``.
+
+    ``accountant``: whose epsilon the agents' is, with its ``delta``; None: no accountant has a value.
+    """
 
     state: str
     k: int
@@ -48,6 +51,13 @@ class LiveStatus:
     agents: tuple[LiveAgent, ...]
     rounds_per_second: float | None = None
     consensus_error: float | None = None
+    accountant: str | None = None
+    delta: float | None = None
+
+    @property
+    def epsilon_head(self) -> str:
+        """``epsilon (gdp, delta 1e-05)``; empty where there is none to show."""
+        return "" if self.accountant is None else epsilons.head(self.accountant, self.delta or 0.0)
 
 
 class LiveView:
@@ -73,6 +83,8 @@ class LiveView:
         self._printed: tuple[str, int] | None = None
         self._printed_at = -math.inf
         print_warnings(run, self._console, keystream)
+        line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
+        self._console.print(Text(line, style="dim"), soft_wrap=True)
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=False)
 
@@ -128,9 +140,9 @@ def plain_line(status: LiveStatus) -> str:
         parts.append(f"worst test accuracy {text.accuracy(worst[0].accuracy_test)} ({worst[0].name})")
     if status.consensus_error is not None:
         parts.append(f"consensus error {text.number(status.consensus_error, 2)}")
-    largest = _largest_epsilon(status.agents)
+    largest = _largest_epsilon(status)
     if largest is not None:
-        parts.append(f"epsilon (Lemma 5) {_epsilon(largest)}")
+        parts.append(f"{status.epsilon_head} {_epsilon(largest)}")
     missing = [agent.name for agent in status.agents if not agent.connected]
     if missing and status.k < status.K:
         parts.append(f"not connected: {_some(missing)}")
@@ -153,7 +165,8 @@ def live_table(status: LiveStatus) -> Group:
     table.add_column("agent")
     table.add_column("k", justify="right")
     table.add_column("test accuracy", justify="right")
-    table.add_column(EPSILON_HEAD, justify="right")
+    if status.accountant is not None:
+        table.add_column(status.epsilon_head, justify="right")
     worst = next((a for a in _by_accuracy(status.agents)[:1] if a.accuracy_test is not None), None)
     for label, agent in _shown(status.agents):
         name = Text(f"{agent.name}  {label}" if label else agent.name)
@@ -161,7 +174,9 @@ def live_table(status: LiveStatus) -> Group:
             name.append("  not connected", style="red")
         k = str(agent.k) if agent.k >= 0 else "–"
         style = "bold yellow" if agent is worst and len(status.agents) > 1 else ""
-        table.add_row(name, k, text.accuracy(agent.accuracy_test), _epsilon(agent.epsilon_lemma5), style=style)
+        cells: list[Text | str] = [name, k, text.accuracy(agent.accuracy_test)]
+        cells += [_epsilon(agent.epsilon)] if status.accountant is not None else []
+        table.add_row(*cells, style=style)
     return Group(_head(status), table, _foot(status))
 
 
@@ -172,7 +187,7 @@ def print_warnings(run: RunConfig, console: Console, keystream: str | None = Non
 
 
 def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
-    """The result of a run: a table of the agents, the worst one, the privacy line, where the report is."""
+    """The result of a run: the agents, the worst one, what every accountant says, where the report is."""
     console = console or Console()
     head = [f"{summary.name}: {summary.status}", f"{summary.rounds} rounds"]
     if summary.seconds is not None:
@@ -186,12 +201,40 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
     elif worst is not None:
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
-    console.print(Text(text.privacy_line(summary)), soft_wrap=True)
+    _print_epsilons(summary, console)
+    console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
     if text.largest_epsilon(summary, "lemma5") is not None:
         console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
     console.print(Text(f"Report: {report if report.exists() else out_dir}"), soft_wrap=True)
+
+
+def _print_epsilons(summary: Summary, console: Console) -> None:
+    """One table of what every accountant says, the reasons of those that say nothing, the paper's for comparison."""
+    lines, few = epsilons.lines(summary), len(summary.agents) <= COLUMNS_MAX
+    table = Table()
+    table.add_column("accountant")
+    for name in [agent.name for agent in summary.agents] if few else ["largest", "median"]:
+        table.add_column(Text(name), justify="right")
+    for line in lines:
+        values = line.values if few else (_largest(line.values), text.middle(line.values))
+        style = "bold" if line.accountant == summary.headline else ""
+        table.add_row(line.label, *map(_epsilon, values), style=style)
+    if any(line.speaks for line in lines):
+        console.print(Text("Epsilon of each agent's whole transcript", style="bold"))
+        console.print(table)
+    for line in lines:
+        if line.reason is not None:
+            console.print(Text(f"  null: {line.label}: {line.reason}", style="dim"), soft_wrap=True)
+    paper = epsilons.comparison(summary)
+    if paper is not None:
+        label = epsilons.comparison_label(summary)
+        console.print(Text(f"{label}: {epsilons.LEMMA5} = {_epsilon(_largest(paper))} at most"), soft_wrap=True)
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 class _View:
@@ -209,7 +252,9 @@ def _summary_table(summary: Summary) -> Table:
     table.add_column("agent")
     table.add_column("test accuracy", justify="right")
     table.add_column("training loss", justify="right")
-    table.add_column(EPSILON_HEAD, justify="right")
+    accountant = epsilons.shown(summary)
+    if accountant is not None:
+        table.add_column(epsilons.head(accountant, summary.privacy.delta), justify="right")
     table.add_column("releases", justify="right")
     table.add_column("sent", justify="right")
     worst = text.worst_agent(summary.agents)
@@ -222,7 +267,7 @@ def _summary_table(summary: Summary) -> Table:
             Text(agent.name),
             text.accuracy(agent.accuracy_test),
             text.number(agent.loss_train, 4),
-            _epsilon(agent.epsilon.lemma5),
+            *([] if accountant is None else [_epsilon(getattr(agent.epsilon, accountant))]),
             "–" if agent.releases is None else str(agent.releases),
             text.size(agent.bytes_sent),
             style="bold yellow" if agent is worst and len(agents) > 1 else "",
@@ -276,8 +321,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _largest_epsilon(agents: Sequence[LiveAgent]) -> float | None:
-    return max((a.epsilon_lemma5 for a in agents if a.epsilon_lemma5 is not None), default=None)
+def _largest_epsilon(status: LiveStatus) -> float | None:
+    if status.accountant is None:
+        return None
+    return max((a.epsilon for a in status.agents if a.epsilon is not None), default=None)
 
 
 def _epsilon(value: float | None) -> str:

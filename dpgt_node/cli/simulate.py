@@ -61,11 +61,14 @@ def simulate(
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:
                 agents = tuple(
-                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.lemma5(name, k - 1))
+                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.spent(name, k - 1))
                     for name in run.graph.agents
                 )
                 rate = k / seconds if seconds > 0 else None
-                view.update(LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus))
+                of = recorder.accountant
+                view.update(
+                    LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus, of, run.privacy.delta)
+                )
 
             previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
             try:

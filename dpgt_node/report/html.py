@@ -10,8 +10,8 @@ from pathlib import Path
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import svg, text
-from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.report import epsilons, privacy_html, svg, text
+from dpgt_node.report.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.style import CSS
 from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary, write_atomically
@@ -43,7 +43,7 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
     agents = []
     for name in run.graph.agents:
         row = last.get(name, MetricsRow(name, 0))
-        costs = Epsilon.of({a: getattr(row, f"epsilon_{a}") for a in text.ACCOUNTANT_LABELS})
+        costs = Epsilon.of({a: getattr(row, f"epsilon_{a}") for a in ACCOUNTANTS})
         agents.append(AgentSummary(name, row.accuracy_test, row.loss_train, costs, None, None))
     rounds = min((row.k for row in last.values()), default=0)
     seconds = max((row.wall_seconds for row in last.values() if row.wall_seconds is not None), default=None)
@@ -71,7 +71,7 @@ def render(run: RunConfig, run_text: str, rows: Sequence[MetricsRow], summary: S
             _tiles(run, summary, worst),
             _curves(run, rows, summary, worst),
             _graphs(run),
-            _privacy(run, summary),
+            privacy_html.section(run, summary),
             _agents(summary, worst),
             _run_file(run_text),
             _footer(summary),
@@ -122,9 +122,11 @@ def _tiles(run: RunConfig, summary: Summary, worst: AgentSummary | None) -> str:
     if summary.consensus_error is not None:
         sub = "root mean square distance of an agent from the mean"
         tiles.append(_tile("Consensus error", text.number(summary.consensus_error), sub))
-    largest = text.largest_epsilon(summary, "lemma5")
-    if largest is not None:
-        tiles.append(_tile("Largest epsilon", text.epsilon(largest), escape(text.LEMMA5)))
+    accountant = epsilons.shown(summary)
+    if accountant is not None:
+        largest = text.epsilon(text.largest_epsilon(summary, accountant))
+        sub = f"{epsilons.label(accountant, summary.privacy.delta)}; {summary.privacy.adjacency}"
+        tiles.append(_tile("Largest epsilon", largest, escape(sub)))
     else:
         tiles.append(_tile("Epsilon", "none", escape(_why_no_epsilon(run, summary))))
     sub = f"{summary.rounds} rounds in {text.duration(summary.seconds)}"
@@ -146,9 +148,9 @@ def _curves(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, worst:
         (agents("accuracy", "Test accuracy", "percent", "accuracy_test"), "", ""),
         (Curves("consensus", "Consensus error", "log", consensus), "all agents together", ""),
         *(
-            (agents(f"eps{name}", "Epsilon so far", "linear", f"epsilon_{name}"), text.ACCOUNTANT_LABELS[name],
-             _why_no_epsilon(run, summary))
-            for name in text.accountants_with_values(summary)
+            (agents(f"eps{name}", "Epsilon so far", "linear", f"epsilon_{name}"),
+             epsilons.label(name, summary.privacy.delta), _why_no_epsilon(run, summary))
+            for name in _accountants(summary)
         ),
         (agents("loss", "Training loss", "linear", "loss_train"), "", ""),
         (agents("gradient", "Gradient norm", "log", "grad_norm"), "local gradient, L2", ""),
@@ -164,14 +166,19 @@ def _curves(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, worst:
     return f'<h2>Curves</h2>\n{_legend(run, highlighted)}\n<div class="grid">{"".join(figures)}</div>'
 
 
+def _accountants(summary: Summary) -> Sequence[Accountant]:
+    """Those with a curve, the one that is shown first; Lemma 5 alone where none has, so that the absence shows."""
+    first = epsilons.shown(summary)
+    found = text.accountants_with_values(summary)
+    return sorted(found, key=lambda name: name != first) or ("lemma5",)
+
+
 def _why_no_epsilon(run: RunConfig, summary: Summary) -> str:
     if text.noise_off(run):
         return "The noise is off: epsilon is infinite."
-    if summary.privacy.C is None:
-        return "No bound C on gradients in L1: no epsilon."
-    if summary.mechanism not in ("paper", "published-point"):
-        return "Lemma 5 does not cover this mechanism."
-    return "No rounds yet."
+    if summary.privacy.C is None and not summary.privacy.enforced:
+        return "No bound on gradients is known: no epsilon."
+    return "No accountant has a value." if summary.rounds > 0 else "No rounds yet."
 
 
 def _legend(run: RunConfig, worst: str | None) -> str:
@@ -229,39 +236,10 @@ def _some(topology: Topology, agents: Sequence[int]) -> str:
     return escape(shown + (f" and {len(agents) - LISTED_MAX} more" if len(agents) > LISTED_MAX else ""))
 
 
-def _privacy(run: RunConfig, summary: Summary) -> str:
-    privacy = summary.privacy
-    facts = [("Adjacency", privacy.adjacency), ("C", _bound(privacy)), ("How C is known", text.enforcement(summary))]
-    facts.append(
-        (
-            "Noise law",
-            privacy.law if run.noise.multiplier == 1 else f"{privacy.law}, scales times {run.noise.multiplier:g}",
-        )
-    )
-    facts += [
-        ("Scale on x (zeta)", text.noise_scale(run.noise.zeta)),
-        ("Scale on y (eta)", text.noise_scale(run.noise.eta)),
-    ]
-    facts += [("Mechanism", summary.mechanism), ("delta", f"{privacy.delta:g}, for (epsilon, delta) accountants")]
-    for name in text.accountants_with_values(summary):
-        value = text.epsilon(text.largest_epsilon(summary, name))
-        facts.append((f"Largest epsilon, {text.ACCOUNTANT_LABELS[name]}", value))
-    listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    prose = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in text.privacy_statement(run, summary))
-    return f'<h2>Privacy</h2>\n<div class="card privacy"><dl class="facts">{listed}</dl><div>{prose}</div></div>'
-
-
-def _bound(privacy: PrivacySummary) -> str:
-    clips = [f"{name} = {value:g}" for name, value in (("clip_l1", privacy.clip_l1), ("clip_l2", privacy.clip_l2))
-             if value is not None]  # fmt: skip
-    bound = "none" if privacy.C is None else f"{privacy.C:g}"
-    return f"{bound} ({', '.join(clips)})" if clips else bound
-
-
 def _agents(summary: Summary, worst: AgentSummary | None) -> str:
     accountants = text.accountants_with_values(summary)
     heads = ["agent", "test accuracy", "training loss"]
-    heads += [f"epsilon, {text.ACCOUNTANT_LABELS[name]}" for name in accountants]
+    heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
     heads += ["releases", "sent"]
     many = len(summary.agents) > svg.SERIES_MAX
     order = text.worst_first(summary.agents) if many else summary.agents

@@ -18,7 +18,9 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
+from dpgt_node.report import epsilons
+from dpgt_node.report.metrics import Accountant, MetricsRow, MetricsStore
 from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, versions, write_summary
 from dpgt_node.report.tensorboard import TensorBoardWriter
 
@@ -77,11 +79,13 @@ class RunRecorder:
         self._study = run.evaluate.metrics == "study"
         self._wants_states = self._study and dimension <= STUDY_DIMENSION_MAX
         self._keystream = keystream
-        self._accounts = {
-            name: account_for(run, topology, schedule, i, samples[i], dimension, None)
-            for i, name in enumerate(self._names)
-        }
+        self._accounts = _accounts(run, topology, schedule, samples, dimension)
+        twin = epsilons.paper_twin(run)
+        self._paper = (
+            None if twin is None else _accounts(twin, topology, Schedule.from_config(twin), samples, dimension)
+        )
         self._prepared = False
+        self._shown: Accountant | None = None
         self._early: list[int] = []
         self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
         self._store = MetricsStore(out_dir)
@@ -104,13 +108,26 @@ class RunRecorder:
     def prepared(self) -> None:
         """``prepare`` is done: write the rows that waited."""
         self._prepared = True
+        self._shown = epsilons.shown_accountant(self._totals())
         early, self._early = self._early, []
         for k in early:
             self._write(k)
 
-    def lemma5(self, name: str, k: int) -> float | None:
-        """Cumulative epsilon under Lemma 5 alone, which costs nothing to compute."""
-        return self._accounts[name].cost("lemma5", k)
+    @property
+    def accountant(self) -> Accountant | None:
+        """Whose epsilon is shown while the run goes on: the headline, else Lemma 5, which is conditional.
+
+        None: no accountant has a value, or they are not prepared yet.
+        """
+        return self._shown
+
+    def headline(self) -> Accountant | None:
+        """The tightest sound accountant of the whole run that covers every agent; None when there is none."""
+        return epsilons.tightest(self._totals())
+
+    def spent(self, name: str, k: int) -> float | None:
+        """What agent ``name`` has spent after round ``k`` under :attr:`accountant`; a look-up."""
+        return None if self._shown is None else self._accounts[name].cost(self._shown, k)
 
     def epsilon(self, name: str, k: int) -> Mapping[str, float | None]:
         """Cumulative epsilon by accountant of agent ``name`` after round ``k`` (-1: before the first release)."""
@@ -178,6 +195,8 @@ class RunRecorder:
             agents=tuple(self._agent_summary(name, charged) for name in self._names),
             versions=versions(),
             keystream=self._keystream,
+            headline=self.headline(),
+            reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
         )
         write_summary(self._out, summary)
         return summary
@@ -191,7 +210,14 @@ class RunRecorder:
             epsilon=Epsilon.of(self.epsilon(name, charged)),
             releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
+            paper_lemma5=None if self._paper is None else self._paper[name].cost("lemma5", charged),
         )
+
+    def _totals(self) -> dict[str, list[float | None]]:
+        return {a: [account.total(a) for account in self._accounts.values()] for a in ACCOUNTANTS}
+
+    def _why_not(self, accountant: str) -> list[str | None]:
+        return [account.why_not(accountant) for account in self._accounts.values()]
 
     def _row(self, k: int) -> _Row:
         return self._rows.setdefault(k, _Row())
@@ -230,8 +256,22 @@ class RunRecorder:
                     m.accuracy_test if m else None,
                     m.grad_norm if m else None,
                     error,
-                    *(costs.get(a) for a in ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")),
+                    *(costs[a] for a in ACCOUNTANTS),
                 )
             )
         self._store.append(rows)
         self._events.append(rows)
+
+
+def _accounts(
+    run: RunConfig, topology: Topology, schedule: Schedule, samples: Sequence[int | None], dimension: int
+) -> dict[str, AgentAccount]:
+    """Every agent's account by name; agents alike in everything share the work."""
+    accounts = {
+        name: account_for(run, topology, schedule, i, samples[i], dimension, None)
+        for i, name in enumerate(run.graph.agents)
+    }
+    first: dict[tuple[object, ...], AgentAccount] = {}
+    for account in accounts.values():
+        account.share(first.setdefault(account.traits, account))
+    return accounts

@@ -85,6 +85,10 @@ td { text-align: right; border-top: 1px solid var(--line); white-space: nowrap; 
 th:first-child, td:first-child { text-align: left; }
 td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 12ch; }
 tr.worst td { background: var(--worst-wash); font-weight: 600; }
+tr.shown td { font-weight: 600; }
+tr.other td { color: var(--muted); }
+td.why { text-align: left; white-space: normal; color: var(--muted); }
+h3.gap { margin: 22px 0 2px; }
 tr.worst .tag { color: var(--worst); font-size: 12.5px; margin-left: 8px; }
 details { margin-top: 12px; }
 summary { cursor: pointer; padding: 11px 18px; color: var(--muted); font-size: 13.5px; }

@@ -44,6 +44,8 @@ class AgentSummary:
 
     ``accuracy_test`` in [0, 1] and ``loss_train`` are None in local runs and where they do not apply.
     ``releases``: payloads made durable, 2(K+1) in a whole run.  ``bytes_sent``: bytes of payload put on the wire.
+    ``paper_lemma5``: for comparison, Lemma 5 of the paper's mechanism at the same scale, K, m and C; None for the
+    paper's own mechanism and where Lemma 5 lacks its constants.
     """
 
     name: str
@@ -52,6 +54,7 @@ class AgentSummary:
     epsilon: Epsilon
     releases: int | None
     bytes_sent: int | None
+    paper_lemma5: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,9 @@ class Summary:
 
     ``status``: "finished", "stopped", "budget", "lost", "refused", "failed"; "unfinished" while there is no summary.
     ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
-    keystream, else None (and then left out of the file).
+    keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
+    run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
+    null, by accountant.
     """
 
     name: str
@@ -95,6 +100,8 @@ class Summary:
     agents: tuple[AgentSummary, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     keystream: str | None = None
+    headline: str | None = None
+    reasons: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def adjacency(run: RunConfig) -> str:
@@ -182,6 +189,8 @@ def load_summary(out_dir: Path) -> Summary | None:
             agents=tuple(_agent(item) for item in data["agents"]),
             versions={str(key): str(value) for key, value in data["versions"].items()},
             keystream=data.get("keystream"),
+            headline=data.get("headline"),
+            reasons={str(key): None if text is None else str(text) for key, text in data.get("reasons", {}).items()},
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error
@@ -206,4 +215,5 @@ def _agent(data: Mapping[str, Any]) -> AgentSummary:
     return AgentSummary(
         str(data["name"]), _number(data["accuracy_test"]), _number(data["loss_train"]), Epsilon.of(epsilon),
         None if releases is None else int(releases), None if sent is None else int(sent),
+        _number(data.get("paper_lemma5")),
     )  # fmt: skip

@@ -7,18 +7,12 @@ from collections.abc import Iterable
 from statistics import median
 
 from dpgt_node.config.model import NoiseStream, RunConfig
+from dpgt_node.report import epsilons
+from dpgt_node.report.epsilons import ACCOUNTANT_LABELS as ACCOUNTANT_LABELS
+from dpgt_node.report.epsilons import LEMMA5 as LEMMA5
 from dpgt_node.report.metrics import ACCOUNTANTS, Accountant
-from dpgt_node.report.summary import AgentSummary, Summary
+from dpgt_node.report.summary import AgentSummary, PrivacySummary, Summary
 
-LEMMA5 = "Lemma 5 (paper; conditional)"
-ACCOUNTANT_LABELS: dict[Accountant, str] = {
-    "lemma5": LEMMA5,
-    "corrected": "Lemma 4 corrected (pure)",
-    "tight": "tight (pure)",
-    "amplified": "tight, amplified by sampling (pure)",
-    "zcdp": "zero-concentrated (epsilon, delta)",
-    "gdp": "Gaussian (epsilon, delta)",
-}
 WHY_CONDITIONAL = (
     "Lemma 5 is the paper's accountant and no guarantee as it stands: from round 1 on, the private points of two "
     "adjacent data sets differ, so all m sampled gradients differ and not only one; Lemma 4 drops that term, and there "
@@ -48,18 +42,9 @@ def noise_off(run: RunConfig) -> bool:
     return run.noise.multiplier == 0
 
 
-def enforcement(summary: Summary) -> str:
-    """How C is known, in one phrase."""
-    privacy = summary.privacy
-    if privacy.enforced:
-        return "enforced: every per-sample gradient is clipped"
-    return "no C: every epsilon is null" if privacy.C is None else "declared, not enforced"
-
-
-def privacy_line(summary: Summary) -> str:
-    """Adjacency, how C is known and the noise law, in one line."""
-    privacy = summary.privacy
-    return f"Privacy: {privacy.adjacency}; {enforcement(summary)}; {privacy.law} noise, mechanism {summary.mechanism}."
+def privacy_line(privacy: PrivacySummary, mechanism: str) -> str:
+    """Adjacency, how C is known, the noise law and the mechanism, in one line."""
+    return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {privacy.law} noise, mechanism {mechanism}."
 
 
 def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
@@ -68,18 +53,19 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
         "Each agent's epsilon is its own: local differential privacy of everything that agent released, all rounds of "
         "both streams, against an observer of every message and whatever its neighbours do."
     ]
-    largest = largest_epsilon(summary, "lemma5")
+    accountant = epsilons.shown(summary)
     if noise_off(run):
         found.append(NOISE_OFF)
-    elif largest is not None:
-        found.append(WHY_CONDITIONAL)
-        if largest >= LARGE_EPSILON:
+    elif accountant is not None:
+        if largest_epsilon(summary, "lemma5") is not None:
+            found.append(WHY_CONDITIONAL)
+        largest = largest_epsilon(summary, accountant)
+        if largest is not None and largest >= LARGE_EPSILON:
             found.append(
-                f"An epsilon of {epsilon(largest)} promises next to nothing even where it holds: values up to about 1 "
-                f"are strong, values above {LARGE_EPSILON:g} weak.  It is printed as it is."
+                f"An epsilon of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) promises "
+                f"next to nothing even where it holds: values up to about 1 are strong, values above "
+                f"{LARGE_EPSILON:g} weak.  It is printed as it is."
             )
-    elif summary.mechanism not in ("paper", "published-point"):
-        found.append("Lemma 5 does not cover this mechanism, so its epsilon is null.")
     if summary.privacy.enforced:
         found.append(
             "Clipping enforces the bound on every per-sample gradient and biases the gradients: Assumption 2(ii) of "
@@ -125,8 +111,8 @@ def largest_epsilon(summary: Summary, accountant: Accountant) -> float | None:
 
 
 def accountants_with_values(summary: Summary) -> tuple[Accountant, ...]:
-    """Accountants under which some agent has an epsilon; Lemma 5 always, so that its absence shows."""
-    return tuple(a for a in ACCOUNTANTS if a == "lemma5" or largest_epsilon(summary, a) is not None)
+    """Accountants under which some agent has an epsilon."""
+    return tuple(a for a in ACCOUNTANTS if largest_epsilon(summary, a) is not None)
 
 
 def noise_scale(stream: NoiseStream | None) -> str:

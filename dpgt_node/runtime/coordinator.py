@@ -19,9 +19,10 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.types import AllDurable, Go, Payload, Tick
+from dpgt_node.report.epsilons import WITH_DELTA
 from dpgt_node.report.files import save_npy
 from dpgt_node.report.recorder import AgentResult, RunRecorder
-from dpgt_node.report.summary import Summary
+from dpgt_node.report.summary import Summary, adjacency
 from dpgt_node.runtime import admission
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
@@ -48,6 +49,7 @@ class _Member:
 
     register: m.Register
     stream: Stream | None = None
+    ready: bool = False
     queue: deque[m.CoordinatorMessage] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     seen_s: float = 0.0
@@ -270,11 +272,20 @@ class Coordinator:
         # Its own queue: the writer of a stream that is half dead must not take what is meant for its successor.
         member.queue, member.wake = deque(), asyncio.Event()
         member.seen_s = time.monotonic()
-        ours = register.run_id == self._out.run_id
+        member.ready = False
         log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
         member.send(
             m.Welcome(self._out.run_id, self._sha256, self._json, self.machine.go_through, package_version=__version__)
         )
+        return member
+
+    def _joined(self, name: str, member: _Member) -> None:
+        """It knows the run and takes part: an agent whose owner's policy forbids it says so instead of Ready."""
+        if member.ready:
+            return
+        member.ready = True
+        register = member.register
+        ours = register.run_id == self._out.run_id
         self.feed(
             co.AgentJoined(
                 name,
@@ -283,7 +294,6 @@ class Coordinator:
                 finished=False,
             )
         )
-        return member
 
     async def _write(self, queue: deque[m.CoordinatorMessage], wake: asyncio.Event, stream: Stream) -> None:
         while True:
@@ -307,6 +317,8 @@ class Coordinator:
                     self._local_row(name, k + 1)
                 case m.Heartbeat():
                     self.feed(co.AgentHeard(name))
+                case m.Ready():
+                    self._joined(name, member)
                 case m.MetricsReport():
                     self._metrics(name, message)
                 case m.FinishedReport():
@@ -422,10 +434,11 @@ class Coordinator:
                     k=done,
                     last_seen_s=now - member.seen_s if member else None,
                     accuracy_test=recorder.accuracy[name] if recorder and self._study else None,
-                    epsilon_lemma5=recorder.lemma5(name, done) if recorder else None,
+                    epsilon=recorder.spent(name, done) if recorder else None,
                 )
             )
         waiting = ", ".join(self.machine.waiting_for()) if self._conclude is None else ""
+        accountant = recorder.accountant if recorder else None
         return m.StatusReply(
             state=self._state_word(),
             k=self.machine.k - 1,
@@ -438,6 +451,9 @@ class Coordinator:
             reason=self._conclude.reason[:1000]
             if self._conclude
             else (f"waiting for {waiting}"[:1000] if waiting else ""),
+            accountant=accountant,
+            delta=self._run.privacy.delta if accountant in WITH_DELTA else None,
+            adjacency=adjacency(self._run),
         )
 
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:

@@ -322,13 +322,14 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
     agents = [
         coordinator_pb2.AgentStatus(
             name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
-            accuracy_test=no_nan(a.accuracy_test), epsilon_lemma5=no_nan(a.epsilon_lemma5),
+            accuracy_test=no_nan(a.accuracy_test), epsilon=no_nan(a.epsilon),
         )
         for a in v.agents
     ]  # fmt: skip
     return coordinator_pb2.StatusReply(
         state=v.state, round=v.k, iterations=v.K, run_id=v.run_id, name=v.name, rounds_per_second=v.rounds_per_second,
         agents=agents, consensus_error=no_nan(v.consensus_error), reason=v.reason[:MAX_TEXT],
+        accountant=v.accountant or "", delta=v.delta, adjacency=v.adjacency,
     ).SerializeToString()  # fmt: skip
 
 
@@ -337,6 +338,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
     p = parse(coordinator_pb2.StatusReply, data, "status reply")
     require(STATE.fullmatch(p.state) is not None, f"state {shown(p.state)} is not a word")
     require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
+    require(p.accountant in ("", *m.ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
     agents = tuple(
         m.AgentStatus(
             name=name_field(a.name, "name"),
@@ -344,7 +346,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
             k=round_field(a.round, "round", -1),
             last_seen_s=real_field(a, "last_seen_s", 0.0),
             accuracy_test=real_field(a, "accuracy_test", 0.0, 1.0),
-            epsilon_lemma5=real_field(a, "epsilon_lemma5", 0.0),
+            epsilon=real_field(a, "epsilon", 0.0),
         )
         for a in p.agents
     )
@@ -358,6 +360,9 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
         agents=agents,
         consensus_error=real_field(p, "consensus_error", 0.0),
         reason=text_field(p.reason, "reason"),
+        accountant=p.accountant or None,
+        delta=real_field(p, "delta", 0.0, 1.0),
+        adjacency=text_field(p.adjacency, "adjacency", 0, 256),
     )
 
 

@@ -67,7 +67,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Every stream to an out-neighbour is open."""
+    """Answer to Welcome: this agent takes part; without it nobody releases anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,19 +206,23 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen."""
+    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: so far (``accountant``)."""
 
     name: str
     connected: bool
     k: int
     last_seen_s: float | None = None
     accuracy_test: float | None = None
-    epsilon_lemma5: float | None = None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last there is."""
+    """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last there is.
+
+    ``accountant``: whose epsilon the agents' is, None while none has a value; ``delta``: of that accountant, None where
+    its epsilon is pure; ``adjacency``: the relation between data sets that it is about, in words.
+    """
 
     state: str
     k: int
@@ -229,6 +233,9 @@ class StatusReply:
     agents: tuple[AgentStatus, ...]
     consensus_error: float | None = None
     reason: str = ""
+    accountant: str | None = None
+    delta: float | None = None
+    adjacency: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpgt_node.cli.live import EPSILON_HEAD, LiveAgent, LiveStatus, LiveView, eta_s, plain_line, print_summary
-from dpgt_node.config.model import Evaluation, RunConfig
+from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, eta_s, plain_line, print_summary
+from dpgt_node.config.model import Evaluation, Privacy, RunConfig
 from dpgt_node.report import text
-from dpgt_node.report.summary import Summary
+from dpgt_node.report.metrics import ACCOUNTANTS
+from dpgt_node.report.summary import Epsilon, PrivacySummary, Summary
 from tests.report.synthetic import digits_run, rows_of, summary_of
+
+HEAD = "epsilon (gdp, delta 1e-05)"
+
+
+def privacy(run: RunConfig) -> str:
+    """The line a view begins with."""
+    return text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
 
 
 def status(k: int = 120, n: int = 5, *, accuracy: bool = True, state: str = "running") -> LiveStatus:
@@ -21,7 +29,7 @@ def status(k: int = 120, n: int = 5, *, accuracy: bool = True, state: str = "run
         LiveAgent(f"agent-{i}", True, k, 0.86 + 0.001 * ((i - 3) % n) if accuracy else None, 1234.5)
         for i in range(1, n + 1)
     )
-    return LiveStatus(state, k, 200, agents, 85.3, 0.0123)
+    return LiveStatus(state, k, 200, agents, 85.3, 0.0123, "gdp", 1e-5)
 
 
 def console(*, terminal: bool = False, width: int = 100) -> Console:
@@ -41,16 +49,24 @@ def local(run: RunConfig) -> RunConfig:
 def test_plain_line() -> None:
     assert plain_line(status()) == (
         "k 120/200  rounds/s 85.3  worst test accuracy 0.860 (agent-3)  consensus error 0.012  "
-        "epsilon (Lemma 5) 1234.5  ETA 0.94 s"
+        "epsilon (gdp, delta 1e-05) 1234.5  ETA 0.94 s"
     )
 
 
 def test_plain_line_without_what_does_not_apply() -> None:
     toy = replace(status(accuracy=False), consensus_error=None, rounds_per_second=None)
-    toy = replace(toy, agents=tuple(replace(agent, epsilon_lemma5=None) for agent in toy.agents))
+    toy = replace(toy, agents=tuple(replace(agent, epsilon=None) for agent in toy.agents))
     assert plain_line(toy) == "k 120/200"
-    infinite = replace(toy, agents=(replace(toy.agents[0], epsilon_lemma5=math.inf),))
-    assert plain_line(infinite) == "k 120/200  epsilon (Lemma 5) infinite"
+    assert plain_line(replace(status(), accountant=None, rounds_per_second=None)).endswith("consensus error 0.012")
+    infinite = replace(toy, agents=(replace(toy.agents[0], epsilon=math.inf),))
+    for accountant, head in (
+        ("lemma5", "epsilon (Lemma 5; conditional)"),
+        ("corrected", "epsilon (corrected, pure)"),
+        ("tight", "epsilon (tight, pure)"),
+        ("amplified", "epsilon (amplified, pure)"),
+        ("zcdp", "epsilon (zcdp, delta 1e-05)"),
+    ):
+        assert plain_line(replace(infinite, accountant=accountant)) == f"k 120/200  {head} infinite"
 
 
 def test_plain_line_names_who_is_missing() -> None:
@@ -77,8 +93,9 @@ def test_piped_a_line_every_tenth_of_the_rounds() -> None:
         for k in range(-1, 201):
             view.update(status(k))
     lines = printed(out).splitlines()
-    assert lines[0].startswith("running  5/5 agents connected")
-    assert [line.split()[1] for line in lines[1:]] == [f"{k}/200" for k in [*range(20, 200, 21), 200]]
+    assert lines[0] == privacy(local(digits_run()))
+    assert lines[1].startswith("running  5/5 agents connected")
+    assert [line.split()[1] for line in lines[2:]] == [f"{k}/200" for k in [*range(20, 200, 21), 200]]
 
 
 def test_piped_a_line_every_five_seconds_when_rounds_are_slow() -> None:
@@ -88,7 +105,7 @@ def test_piped_a_line_every_five_seconds_when_rounds_are_slow() -> None:
         for second in range(12):
             now[0] = float(second)
             view.update(status(40 + second // 6))
-    assert [line.split()[1] for line in printed(out).splitlines()] == ["40/200", "40/200", "41/200", "41/200"]
+    assert [line.split()[1] for line in printed(out).splitlines()[1:]] == ["40/200", "40/200", "41/200", "41/200"]
     # printed at 0, 5 and 10 seconds, and once more on closing only if the round had changed since
 
 
@@ -100,7 +117,11 @@ def test_piped_state_changes_are_printed_and_closing_twice_adds_nothing() -> Non
     view.update(status(2, state="paused"))
     view.close()
     view.close()
-    assert [line[:14] for line in printed(out).splitlines()] == ["k 1/200  round", "paused  k 1/20", "paused  k 2/20"]
+    assert [line[:14] for line in printed(out).splitlines()[1:]] == [
+        "k 1/200  round",
+        "paused  k 1/20",
+        "paused  k 2/20",
+    ]
 
 
 def test_piped_lines_are_not_wrapped_and_hold_no_escape_codes() -> None:
@@ -108,7 +129,7 @@ def test_piped_lines_are_not_wrapped_and_hold_no_escape_codes() -> None:
     with LiveView(digits_run(), out, keystream="test") as view:
         view.update(status())
     lines = printed(out).splitlines()
-    assert lines == [text.TEST_KEYSTREAM, text.STUDY, plain_line(status())]
+    assert lines == [text.TEST_KEYSTREAM, text.STUDY, privacy(digits_run()), plain_line(status())]
 
 
 def test_terminal_shows_one_table_and_gives_the_cursor_back() -> None:
@@ -117,7 +138,7 @@ def test_terminal_shows_one_table_and_gives_the_cursor_back() -> None:
         view.update(status())
         view.update(status(121))
     shown = printed(out)
-    assert EPSILON_HEAD in shown and "k 121/200" in shown and "agent-5" in shown and "ETA" in shown
+    assert HEAD in shown and "k 121/200" in shown and "agent-5" in shown and "ETA" in shown
     assert "rounds/s 85.3" in shown and "0.860" in shown and "1234.5" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
@@ -150,11 +171,11 @@ def test_warnings_are_red() -> None:
     out = console(terminal=True, width=200)
     LiveView(digits_run(multiplier=0.0), out, keystream="test").close()
     lines = printed(out).splitlines()
-    assert len(lines) == 3 and all(line.startswith("\x1b[1;31m") for line in lines)
+    assert len(lines) == 4 and all(line.startswith("\x1b[1;31m") for line in lines[:3])
     assert text.TEST_KEYSTREAM in lines[0] and text.NOISE_OFF in lines[1] and text.STUDY in lines[2]
     quiet = console()
     LiveView(local(digits_run()), quiet).close()
-    assert printed(quiet) == ""
+    assert printed(quiet) == privacy(local(digits_run())) + "\n"
 
 
 def result(run: RunConfig, **changes: object) -> Summary:
@@ -172,9 +193,79 @@ def test_summary(tmp_path: Path) -> None:
     assert worst is not None
     assert shown.startswith("digits: finished  201 rounds  2.4 s, 83.4 rounds/s  consensus error ")
     assert f"Worst agent: {worst.name}, test accuracy {worst.accuracy_test:.3f}" in shown
-    assert EPSILON_HEAD in shown and "48210.0" in shown and "402" in shown and "2.09\u00a0MB" in shown
+    assert (
+        "epsilon (Lemma 5; conditional)" in " ".join(shown.split())
+        and "48210.0" in shown
+        and "402" in shown
+        and "2.09\u00a0MB" in shown
+    )
     assert "C = 80 in L1 (Definition 3); enforced" in shown and text.WHY_CONDITIONAL in shown and text.STUDY in shown
     assert shown.splitlines()[-1] == f"Report: {tmp_path / 'report.html'}"
+
+
+def private(n: int = 5) -> tuple[RunConfig, Summary]:
+    """noise-once with Gaussian noise: two accountants speak, and the paper is compared."""
+    run = local(digits_run(n=n))
+    run = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
+    run = replace(run, noise=replace(run.noise, law="gaussian"), privacy=Privacy(clip_l2=1.0))
+    summary = result(run, headline="gdp", reasons=dict.fromkeys(ACCOUNTANTS, "because") | {"zcdp": None, "gdp": None})
+    agents = tuple(
+        replace(agent, epsilon=Epsilon(zcdp=9.0 + i / 8, gdp=7.5 + i / 8), paper_lemma5=50_000.5 + i)
+        for i, agent in enumerate(summary.agents)
+    )
+    return run, replace(summary, agents=agents)
+
+
+TABLE = """
+Epsilon of each agent's whole transcript
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
+┃ accountant                          ┃ agent-1 ┃ agent-2 ┃ agent-3 ┃ agent-4 ┃ agent-5 ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩
+│ Lemma 5 (paper; conditional)        │       – │       – │       – │       – │       – │
+│ Lemma 4 corrected (pure)            │       – │       – │       – │       – │       – │
+│ tight (pure)                        │       – │       – │       – │       – │       – │
+│ tight, amplified by sampling (pure) │       – │       – │       – │       – │       – │
+│ zero-concentrated (delta = 1e-05)   │       9 │   9.125 │    9.25 │   9.375 │     9.5 │
+│ Gaussian (delta = 1e-05)            │     7.5 │   7.625 │    7.75 │   7.875 │       8 │
+└─────────────────────────────────────┴─────────┴─────────┴─────────┴─────────┴─────────┘
+  null: Lemma 5 (paper; conditional): because
+  null: Lemma 4 corrected (pure): because
+  null: tight (pure): because
+  null: tight, amplified by sampling (pure): because
+The paper mechanism at the same scale, K, m and C (Laplace noise, C = 2 taken in L1): Lemma 5 (paper; conditional) = \
+50004.5 at most
+Privacy: replace-one, per-sample gradients differ by at most 2 in L2; enforced: every per-sample gradient is clipped; \
+gaussian noise, mechanism noise-once.
+"""
+
+
+def test_summary_says_what_every_accountant_says(tmp_path: Path) -> None:
+    run, summary = private()
+    out = console(width=100)
+    print_summary(run, summary, tmp_path, out)
+    shown = printed(out)
+    assert TABLE in shown and HEAD in shown
+    assert text.WHY_CONDITIONAL not in shown
+
+
+def test_summary_of_many_agents_shows_the_largest_epsilon(tmp_path: Path) -> None:
+    run, summary = private(n=9)
+    out = console(width=120)
+    print_summary(run, summary, tmp_path, out)
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in printed(out).splitlines() if "Gaussian" in line
+    ]
+    assert rows == [["Gaussian (delta = 1e-05)", "8.5", "8"]]
+    assert "┃ largest ┃ median ┃" in printed(out) and "= 50008.5" in printed(out)
+
+
+def test_summary_where_no_accountant_has_a_value(tmp_path: Path) -> None:
+    run, summary = private()
+    agents = tuple(replace(agent, epsilon=Epsilon(), paper_lemma5=None) for agent in summary.agents)
+    out = console(width=120)
+    print_summary(run, replace(summary, agents=agents, headline=None, reasons={}), tmp_path, out)
+    assert "┃ accountant" not in printed(out) and printed(out).count("  null: ") == 6
+    assert "epsilon" not in printed(out).split("  null: ")[0] and "The paper" not in printed(out)
 
 
 def test_summary_of_a_toy_without_privacy(tmp_path: Path) -> None:
@@ -194,6 +285,7 @@ def test_summary_of_hundred_agents_shows_the_worst(tmp_path: Path) -> None:
     print_summary(run, result(run), tmp_path, out)
     shown = printed(out)
     assert "the 12 worst of 100 agents" in shown and shown.count("│ agent-") == 12
+    assert "┃ largest ┃" in shown
 
 
 def test_names_are_not_markup(tmp_path: Path) -> None:

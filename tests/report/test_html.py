@@ -14,10 +14,10 @@ import pytest
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import html, text
+from dpgt_node.report import epsilons, html, privacy_html, text
 from dpgt_node.report.html import build_report, render, summary_so_far
 from dpgt_node.report.metrics import MetricsRow, MetricsStore
-from dpgt_node.report.summary import Summary, write_summary
+from dpgt_node.report.summary import Epsilon, Summary, write_summary
 from tests.report.page import Page, reaches_out
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -47,8 +47,8 @@ def test_structure(demo: Page) -> None:
     assert demo.of("h1") == ["digits "] and "finished" in demo.of("span")
     titles = demo.of("h3")
     assert titles[:5] == ["Test accuracy", "Consensus error", "Epsilon so far", "Training loss", "Gradient norm"]
-    assert demo.tags.count("svg") == 7 and demo.tags.count("tr") == 6
-    assert text.LEMMA5 in demo.words() and text.WHY_CONDITIONAL in demo.words() and text.STUDY in demo.words()
+    assert demo.tags.count("svg") == 7 and demo.tags.count("tr") == 6 + 7
+    assert epsilons.LEMMA5 in demo.words() and text.WHY_CONDITIONAL in demo.words() and text.STUDY in demo.words()
     assert "C = 80 in L1 (Definition 3)" in demo.words() and "enforced: every per-sample gradient" in demo.words()
     assert "dpgt_node 0.1.0 · grpcio 1.85.0" in demo.words()
     assert to_toml(digits_run()).strip() in demo.words()
@@ -203,7 +203,7 @@ def test_toy_without_accuracy_or_C(tmp_path: Path) -> None:
     page = Page(build_report(folder(tmp_path, run, rows_of(run, accuracy=False, lemma5=None))).read_text())
     assert "Test accuracy" not in page.of("h3") and "Training loss" in page.of("h3")
     assert "Largest training loss" in page.of("dt")
-    assert "no C: every epsilon is null" in page.words() and "No bound C on gradients in L1" in page.words()
+    assert "no C: every epsilon is null" in page.words() and "No bound on gradients is known" in page.words()
     assert text.STUDY not in page.words() and text.WHY_CONDITIONAL not in page.words()
     assert "root of both: agent-1" in page.of("li") and "Line width grows with the weight" in page.words()
 
@@ -229,17 +229,79 @@ def test_declared_C_other_mechanism_and_test_keystream() -> None:
     rows = rows_of(run, lemma5=None)
     page = page_of(run, rows, replace(summary_of(run, rows), keystream="test"))
     assert "declared, not enforced" in page.words() and text.TEST_KEYSTREAM in page.of("p")
-    assert "Lemma 5 does not cover this mechanism" in page.words()
+    assert "No accountant has a value." in page.words() and "No sound accountant has a value." in page.words()
 
 
-def test_other_accountants_have_a_curve_and_a_column() -> None:
-    run = digits_run()
-    rows = [replace(row, epsilon_tight=0.5 * row.k) for row in rows_of(run)]
+def private(n: int = 5) -> tuple[RunConfig, list[MetricsRow], Summary]:
+    """noise-once with Gaussian noise: two accountants speak, four say why not, the paper is compared."""
+    run = digits_run(n=n)
+    run = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
+    run = replace(run, noise=replace(run.noise, law="gaussian"), privacy=Privacy(clip_l2=1.0))
+    rows = [replace(row, epsilon_zcdp=0.05 * row.k, epsilon_gdp=0.04 * row.k) for row in rows_of(run, lemma5=None)]
     summary = summary_of(run, rows)
-    agents = tuple(replace(agent, epsilon=replace(agent.epsilon, tight=100.5)) for agent in summary.agents)
-    page = page_of(run, rows, replace(summary, agents=agents))
-    assert page.of("h3").count("Epsilon so far") == 2 and "tight (pure)" in page.of("span")
-    assert "epsilon, tight (pure)" in page.of("th") and page.of("td").count("100.5") == 5
+    agents = tuple(
+        replace(agent, epsilon=Epsilon(zcdp=10.25 + i / 8, gdp=8.25 + i / 8), paper_lemma5=51_000.0 + i)
+        for i, agent in enumerate(summary.agents)
+    )
+    reasons = {name: f"no value because of {name}" for name in ("lemma5", "corrected", "tight", "amplified")}
+    return run, rows, replace(summary, agents=agents, headline="gdp", reasons=reasons)
+
+
+def table_of(page: Page) -> list[list[str]]:
+    """The cells of the table of accountants, a row each."""
+    source = page.source.split("What every accountant says")[1].split("</table>")[0]
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", source)]
+
+
+def test_every_accountant_has_a_row_and_the_paper_is_compared() -> None:
+    page = page_of(*private())
+    assert table_of(page) == [
+        ["accountant", *(f"agent-{i}" for i in range(1, 6))],
+        ["Lemma 5 (paper; conditional)", "null: no value because of lemma5"],
+        ["Lemma 4 corrected (pure)", "null: no value because of corrected"],
+        ["tight (pure)", "null: no value because of tight"],
+        ["tight, amplified by sampling (pure)", "null: no value because of amplified"],
+        ["zero-concentrated (delta = 1e-05)", "10.25", "10.38", "10.5", "10.62", "10.75"],
+        ["Gaussian (delta = 1e-05)", "8.25", "8.375", "8.5", "8.625", "8.75"],
+        [
+            "The paper mechanism at the same scale, K, m and C (Laplace noise, C = 2 taken in L1): Lemma 5 (paper; "
+            "conditional)",
+            "51,000",
+            "51,001",
+            "51,002",
+            "51,003",
+            "51,004",
+        ],
+    ]
+    assert page.source.count('<tr class="shown">') == 1 and 'class="shown"><td>Gaussian' in page.source
+    assert "The row in bold is the tightest sound accountant." in page.words()
+    assert "at most 2 in L2; enforced: every per-sample gradient is clipped." in page.words()
+    assert text.WHY_CONDITIONAL not in page.words()
+
+
+def test_the_headline_is_the_tightest_sound_accountant() -> None:
+    page = page_of(*private())
+    (tile,) = re.findall(r"<dt>Largest epsilon</dt>.*?</dl>", page.source)
+    assert ">8.75<" in tile and "Gaussian (delta = 1e-05); replace-one, per-sample gradients differ by at most" in tile
+    asides = re.findall(r"<h3>Epsilon so far</h3><span>([^<]*)</span>", page.source)
+    assert asides == ["Gaussian (delta = 1e-05)", "zero-concentrated (delta = 1e-05)"]
+    assert "epsilon (gdp, delta 1e-05)" in page.of("th") and "epsilon (zcdp, delta 1e-05)" in page.of("th")
+
+
+def test_of_many_agents_the_largest_is_named() -> None:
+    table = table_of(page_of(*private(n=20)))
+    assert table[0] == ["accountant", "largest", "of", "median"]
+    assert table[6] == ["Gaussian (delta = 1e-05)", "10.62", "agent-20", "9.438"]
+    assert table[7][1:] == ["51,019", "agent-20", "51,010"]
+
+
+def test_reasons_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, rows, summary = private()
+    summary = replace(summary, reasons=summary.reasons | {"tight": "<script>alert(5)</script>"})
+    assert "null: <script>alert(5)</script>" in page_of(run, rows, summary).words()
+    assert "script" not in page_of(run, rows, summary).tags
+    monkeypatch.setattr(privacy_html, "escape", lambda value: value)
+    assert "script" in page_of(run, rows, summary).tags
 
 
 def test_hundred_agents(tmp_path: Path) -> None:
@@ -248,8 +310,8 @@ def test_hundred_agents(tmp_path: Path) -> None:
     page = Page(path.read_text())
     assert path.stat().st_size < 1_000_000 and reaches_out(page) == []
     assert "range of all 100 agents" in page.of("li") and "Worst first." in page.words()
-    assert page.tags.count("tr") == 101 and "root of both: all 100 agents" in page.of("li")
-    assert re.findall(r"<tr[^>]*>", page.source)[1] == '<tr class="worst">'
+    assert page.tags.count("tr") == 101 + 7 and "root of both: all 100 agents" in page.of("li")
+    assert re.findall(r"<tr[^>]*>", page.source.split("<h2>Agents")[1])[1] == '<tr class="worst">'
     assert '<details class="card">' in page.source, "a run file of hundreds of lines starts closed"
 
 

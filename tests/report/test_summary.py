@@ -24,9 +24,9 @@ from dpgt_node.report.summary import (
 from tests.report.synthetic import digits_run, summary_of
 
 KEYS = ["name", "run_id", "status", "method", "mechanism", "rounds", "seconds", "rounds_per_second",
-        "consensus_error", "privacy", "agents", "versions"]  # fmt: skip
+        "consensus_error", "privacy", "agents", "versions", "headline", "reasons"]  # fmt: skip
 PRIVACY_KEYS = ["adjacency", "C", "clip_l1", "clip_l2", "enforced", "delta", "law"]
-AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent"]
+AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent", "paper_lemma5"]
 EPSILON_KEYS = ["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"]
 
 
@@ -54,15 +54,27 @@ def test_schema(tmp_path: Path) -> None:
 
 def test_test_keystream_is_written(tmp_path: Path) -> None:
     data = json.loads(write_summary(tmp_path, replace(summary(), keystream="test")).read_text())
-    assert list(data) == [*KEYS, "keystream"] and data["keystream"] == "test"
+    assert sorted(data) == sorted([*KEYS, "keystream"]) and data["keystream"] == "test"
 
 
 @pytest.mark.parametrize("keystream", [None, "test"])
 @pytest.mark.parametrize("lemma5", [None, 0.0, 1 / 3, math.inf])
 def test_round_trip(tmp_path: Path, lemma5: float | None, keystream: str | None) -> None:
     value = replace(summary(lemma5), keystream=keystream, seconds=None, versions=versions())
+    value = replace(value, headline="gdp", reasons={"tight": "because", "gdp": None})
+    value = replace(value, agents=tuple(replace(agent, paper_lemma5=lemma5) for agent in value.agents))
     write_summary(tmp_path, value)
     assert load_summary(tmp_path) == value
+
+
+def test_summaries_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    path = write_summary(tmp_path, replace(summary(), headline="gdp", reasons={"tight": "because"}))
+    data = json.loads(path.read_text())
+    del data["headline"], data["reasons"]
+    for agent in data["agents"]:
+        del agent["paper_lemma5"]
+    path.write_text(json.dumps(data))
+    assert load_summary(tmp_path) == summary()
 
 
 def test_nan_is_null_and_infinite_is_a_string() -> None:

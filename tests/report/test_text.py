@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpgt_node.config.model import NoiseStream, Privacy
-from dpgt_node.report import text
+from dpgt_node.report import epsilons, text
 from dpgt_node.report.summary import AgentSummary, Epsilon
 from tests.report.synthetic import digits_run, summary_of
 
@@ -51,7 +51,7 @@ def test_worst_agent() -> None:
 def test_statement_says_when_the_number_is_large() -> None:
     run = digits_run()
     large = text.privacy_statement(run, summary_of(run, (), lemma5=48_210.0))
-    assert any("48,210 promises next to nothing" in paragraph for paragraph in large)
+    assert any("48,210 (Lemma 5; conditional) promises next to nothing" in paragraph for paragraph in large)
     small = text.privacy_statement(run, summary_of(run, (), lemma5=0.5))
     assert not any("next to nothing" in paragraph for paragraph in small) and text.WHY_CONDITIONAL in small
 
@@ -62,10 +62,10 @@ def test_statement_says_how_C_is_known() -> None:
     assert "Assumption 2(ii)" in enforced and "no longer apply literally" in enforced
     run = replace(run, privacy=Privacy(C=2.0))
     summary = summary_of(run, (), lemma5=1.0)
-    assert text.enforcement(summary) == "declared, not enforced"
+    assert epsilons.enforcement(summary.privacy) == "declared, not enforced"
     assert "is not enforced" in " ".join(text.privacy_statement(run, summary))
     run = replace(run, privacy=Privacy())
-    assert text.enforcement(summary_of(run, ())) == "no C: every epsilon is null"
+    assert epsilons.enforcement(summary_of(run, ()).privacy) == "no C: every epsilon is null"
     assert "every epsilon is null" in " ".join(text.privacy_statement(run, summary_of(run, ())))
 
 

@@ -78,6 +78,9 @@ STATUS = m.StatusReply(
     (m.AgentStatus("agent-1", True, 7, 0.25, 0.9, math.inf), m.AgentStatus("agent-2", False, -1)),
     1e-3,
     "why",
+    "gdp",
+    1e-5,
+    "replace-one",
 )
 PLAIN: list[tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[Any]]] = [
     (convert.encode_agent_message, convert.decode_agent_message, AGENT),
@@ -85,7 +88,15 @@ PLAIN: list[tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[Any]]] = 
     (convert.encode_exchange_reply, convert.decode_exchange_reply, [m.Resume("a", RUN, 0, 7), m.Received(9)]),
     (convert.encode_upload_reply, convert.decode_upload_reply, [m.UploadReply(3)]),
     (convert.encode_status_request, convert.decode_status_request, [m.StatusRequest()]),
-    (convert.encode_status_reply, convert.decode_status_reply, [STATUS]),
+    (
+        convert.encode_status_reply,
+        convert.decode_status_reply,
+        [
+            STATUS,
+            dataclasses.replace(STATUS, accountant="tight", delta=None),
+            dataclasses.replace(STATUS, accountant=None, adjacency=""),
+        ],
+    ),
     (
         convert.encode_control_request,
         convert.decode_control_request,
@@ -275,6 +286,9 @@ def test_other_bad_messages(decode: Callable[[bytes], Any], message: Message, er
         ({"name": "x" * 257}, "name of 257 characters"),
         ({"reason": "x" * 1001}, "reason of 1001 characters"),
         ({"consensus_error": -1.0}, "consensus_error -1.0 is out of range"),
+        ({"accountant": "\x1b[31m"}, "accountant '.*' is unknown"),
+        ({"delta": 1.5}, "delta 1.5 is out of range"),
+        ({"adjacency": "x" * 257}, "adjacency of 257 characters"),
     ],
 )
 def test_bad_status_replies(fields: dict[str, Any], error: str) -> None:
@@ -291,7 +305,7 @@ def test_bad_status_replies(fields: dict[str, Any], error: str) -> None:
         ({"round": -2}, "round -2"),
         ({"last_seen_s": -1.0}, "last_seen_s"),
         ({"accuracy_test": 1.5}, "accuracy_test"),
-        ({"epsilon_lemma5": math.nan}, "epsilon_lemma5"),
+        ({"epsilon": math.nan}, "epsilon"),
     ],
 )
 def test_bad_agents_in_status_replies(fields: dict[str, Any], error: str) -> None:

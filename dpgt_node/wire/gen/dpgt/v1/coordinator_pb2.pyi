@@ -264,7 +264,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason")
+    __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason", "accountant", "delta", "adjacency")
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +274,9 @@ class StatusReply(_message.Message):
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     CONSENSUS_ERROR_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNTANT_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    ADJACENCY_FIELD_NUMBER: _ClassVar[int]
     state: str
     round: int
     iterations: int
@@ -283,23 +286,26 @@ class StatusReply(_message.Message):
     agents: _containers.RepeatedCompositeFieldContainer[AgentStatus]
     consensus_error: float
     reason: str
-    def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    accountant: str
+    delta: float
+    adjacency: str
+    def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ..., accountant: _Optional[str] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ...) -> None: ...
 
 class AgentStatus(_message.Message):
-    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon_lemma5")
+    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_S_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_TEST_FIELD_NUMBER: _ClassVar[int]
-    EPSILON_LEMMA5_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
     name: str
     connected: bool
     round: int
     last_seen_s: float
     accuracy_test: float
-    epsilon_lemma5: float
-    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon_lemma5: _Optional[float] = ...) -> None: ...
+    epsilon: float
+    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
 
 class ControlRequest(_message.Message):
     __slots__ = ("action", "reason")
