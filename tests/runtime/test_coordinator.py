@@ -67,6 +67,7 @@ class Hand:
         await self.say(register(self.c, self.name, **changes))
         message = await self.hear()
         assert isinstance(message, m.Welcome), message
+        await self.say(m.Ready())
         return message
 
     async def thrown_out(self) -> PeerError:

@@ -1,0 +1,199 @@
+"""Budgets with real agents: refused before the run, counted over runs, kept in mid-run; broken agents are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.agent.policy import PURE, tally
+from dpgt_node.config import Policy, RunConfig, parse_run
+from dpgt_node.errors import BudgetReached, ExitCode, RefusedError, StoreError
+from dpgt_node.privacy.accountant import within
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.runtime import budget
+from dpgt_node.runtime import node as node_module
+from dpgt_node.runtime.budget import spent_on
+from dpgt_node.runtime.coordinator import Outcome
+from dpgt_node.runtime.ledger import last_charges, read_ledger
+from tests.runtime.cluster import RUN, Cluster, cluster
+
+OWNER = "agent-2"
+ROUNDS = 31
+PER_ROUND = 1.0  # what a release of noise-once costs under tight: C / (m scale_eta), m = 2
+PRIVATE = RUN.replace(
+    'name = "cluster"\n[algorithm]', 'name = "cluster"\n[algorithm]\nmechanism = "noise-once"'
+).replace("scale_eta = 0.01", "scale_eta = 0.5")
+
+
+def private_run(K: int = ROUNDS - 1, extra: str = "[privacy]\nC = 1.0\n") -> RunConfig:
+    return parse_run(PRIVATE.format(K=K) + extra, "run.toml", Path("/"))
+
+
+@pytest.fixture(autouse=True)
+def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "FAREWELL_S", 0.5)
+
+
+@contextlib.asynccontextmanager
+async def started(
+    folder: Path, run: RunConfig, policy: Policy, *, data_id: str = "default", state: Path | None = None
+) -> AsyncIterator[Cluster]:
+    """A cluster of ``run`` in which ``OWNER`` has a policy; ``state``: its state directory, kept over clusters."""
+    async with cluster(folder, run) as c:
+        for name in run.graph.agents:
+            if name != OWNER:
+                c.start(name)
+        c.start(OWNER, policy=policy, data_id=data_id, state=str(state or ""))
+        yield c
+
+
+async def ended(c: Cluster) -> tuple[Outcome, dict[str, object]]:
+    """The coordinator's outcome, and each agent's exit code or error."""
+    assert c.serving is not None
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(*c.agents.values(), return_exceptions=True)
+        return await c.serving, dict(zip(c.agents, results, strict=True))
+
+
+def assert_cap_kept(state: Path, data_id: str, cap: float) -> float:
+    """What left this directory for ``data_id`` costs at most ``cap``; the amount."""
+    ledger = read_ledger(state)
+    charges = last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
+    amount = tally(spent_on(data_id, charges), PURE).epsilon
+    assert within(amount, cap), f"{amount} of {cap} were spent"
+    return amount
+
+
+# --- before the run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "extra", "words"),
+    [
+        (Policy(mechanisms=("published-point",)), "[privacy]\nC = 1.0\n", "mechanism noise-once is not allowed"),
+        (Policy(noise_min=0.6), "[privacy]\nC = 1.0\n", "the noise scale of y is 0.5, below noise_min = 0.6"),
+        (Policy(accountant="amplified", epsilon_max=1e9), "[privacy]\nC = 1.0\n", "C is declared, not enforced"),
+        (Policy(epsilon_max=1e9), "", "no value under any sound accountant"),
+        (Policy(epsilon_max=30.9), "[privacy]\nC = 1.0\n", "this run costs 31 under tight: epsilon_max = 30.9"),
+    ],
+)
+async def test_a_run_against_the_policy_is_refused_and_nothing_is_released(
+    tmp_path: Path, policy: Policy, extra: str, words: str
+) -> None:
+    async with started(tmp_path, private_run(extra=extra), policy) as c:
+        outcome, results = await ended(c)
+    culprit = results.pop(OWNER)
+    assert isinstance(culprit, RefusedError) and culprit.exit_code is ExitCode.REFUSED and words in str(culprit)
+    assert outcome.conclude.exit_code is ExitCode.REFUSED and outcome.conclude.status == "refused"
+    assert outcome.conclude.reason.startswith(f"{OWNER} refused: the policy of the data's owner forbids this run: ")
+    assert words in outcome.conclude.reason
+    for result in results.values():
+        assert result is ExitCode.REFUSED or isinstance(result, RefusedError)
+    for name in c.run.graph.agents:
+        assert read_ledger(tmp_path / "state" / name).entries == ()
+
+
+# --- over runs --------------------------------------------------------------------------------------------------------
+
+
+async def test_budgets_add_up_over_the_runs_of_a_data_set(tmp_path: Path) -> None:
+    """Exactly two runs fit; the third is refused, unless it is about other data."""
+    state, policy = tmp_path / "kept", Policy(2 * ROUNDS * PER_ROUND, accountant="tight")
+    for number in (1, 2):
+        async with started(tmp_path / str(number), private_run(), policy, state=state) as c:
+            await c.end()
+        assert assert_cap_kept(state, "default", policy.epsilon_max or 0) == pytest.approx(
+            number * ROUNDS * PER_ROUND, rel=1e-5
+        )
+    async with started(tmp_path / "3", private_run(), policy, state=state) as c:
+        outcome, _ = await ended(c)
+    assert "2 earlier ones on this data set cost 62.0001" in outcome.conclude.reason
+    assert outcome.conclude.reason.endswith("covers no round")
+    async with started(tmp_path / "4", private_run(), policy, state=state, data_id="ward 7") as c:
+        await c.end()
+    assert len(read_ledger(state).entries) == 3 * ROUNDS
+    assert_cap_kept(state, "default", 62.0)
+    assert_cap_kept(state, "ward 7", 31.0)
+
+
+async def test_a_run_goes_on_with_the_data_set_it_was_begun_on(tmp_path: Path) -> None:
+    async with started(tmp_path, private_run(400), Policy(), data_id="ward 7") as c:
+        await c.reached(5)
+        await stopped(c)
+    async with started(tmp_path, private_run(400), Policy()) as c:
+        outcome, results = await ended(c)
+    assert isinstance(results[OWNER], StoreError)
+    assert outcome.conclude.exit_code is ExitCode.REFUSED
+    assert 'was begun on data set "ward 7", not "default"' in outcome.conclude.reason
+
+
+# --- in mid-run -------------------------------------------------------------------------------------------------------
+
+
+async def stopped(c: Cluster) -> None:
+    c.stop.set()
+    outcome, results = await ended(c)
+    assert outcome.conclude.exit_code is ExitCode.STOPPED and set(results.values()) == {ExitCode.STOPPED}
+
+
+async def until_the_cap(folder: Path, cap: float, between: RunConfig) -> tuple[Outcome, dict[str, object]]:
+    """A run of ``cap`` is stopped early; ``between`` spends of the same budget; the first run goes on to its end."""
+    state, policy = folder / "kept", Policy(cap, accountant="tight")
+    long = private_run(round(cap / PER_ROUND) - 1)
+    async with started(folder / "first", long, policy, state=state) as c:
+        await c.reached(8, OWNER)
+        await stopped(c)
+    begun = len(read_ledger(state).entries)
+    async with started(folder / "between", between, policy, state=state) as c:
+        await c.end()
+    async with started(folder / "first", long, policy, state=state) as c:
+        outcome, results = await ended(c)
+    assert len(read_ledger(state).entries) > begun + between.K + 1, "it went on"
+    return outcome, results
+
+
+async def test_at_the_cap_everybody_ends_cleanly(tmp_path: Path) -> None:
+    cap = 400 * PER_ROUND
+    outcome, results = await until_the_cap(tmp_path, cap, private_run())
+    last = 400 - ROUNDS
+    assert isinstance(results[OWNER], BudgetReached) and results[OWNER].exit_code is ExitCode.BUDGET
+    assert outcome.conclude.status == "budget" and outcome.conclude.exit_code is ExitCode.BUDGET
+    assert {result for name, result in results.items() if name != OWNER} == {ExitCode.BUDGET}
+    assert outcome.conclude.reason.startswith(f"{OWNER}: the privacy budget does not cover round {last}: ")
+    assert f"epsilon_max = 400 covers rounds 0..{last - 1} of 399" in outcome.conclude.reason
+    assert outcome.summary is not None and outcome.summary.status == "budget"
+    # One round more would have been too much, and not one was wasted.
+    assert assert_cap_kept(tmp_path / "kept", "default", cap) > cap - PER_ROUND / 2
+
+
+class ChecksAfterTheSend(AgentMachine):
+    """A broken machine: the round that the budget does not cover is released, then it stops."""
+
+    def _try_release(self, out, now_ns):  # type: ignore[no-untyped-def]
+        if self._budget_through is not None and self.k <= self._budget_through + 1:
+            kept, self._budget_through = self._budget_through, None
+            super()._try_release(out, now_ns)
+            self._budget_through = kept
+        else:
+            super()._try_release(out, now_ns)
+
+
+@pytest.mark.parametrize("mutant", ["budget checked after the send", "spent forgotten", "kept apart by run file"])
+async def test_an_agent_that_overspends_is_noticed(
+    tmp_path: Path, mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mutant == "budget checked after the send":
+        monkeypatch.setattr(node_module, "AgentMachine", ChecksAfterTheSend)
+    elif mutant == "spent forgotten":
+        monkeypatch.setattr(budget, "spent_on", lambda *_: [])
+    else:
+        monkeypatch.setattr(node_module.Node, "_charges", property(lambda _: (), lambda *_: None), raising=False)
+    cap = 60 * PER_ROUND
+    await until_the_cap(tmp_path, cap, private_run(9))
+    monkeypatch.undo()
+    with pytest.raises(AssertionError, match="were spent"):
+        assert_cap_kept(tmp_path / "kept", "default", cap)
