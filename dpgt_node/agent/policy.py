@@ -103,7 +103,7 @@ def judge(
         why = f"earlier run {options[-1].past.unbounded} on this data set has no finite epsilon, so no cap can be kept"
         if bounded:
             least = min(option.delta for option in bounded)
-            why = f"the deltas of this run and {len(spent)} earlier ones add up to {float(least):.6g}, above {meant}"
+            why = f"the deltas of this run and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
         return Verdict(tuple(problems), -1, why, None, tuple(warnings))
     best = min(fitting, key=lambda o: (-o.through, add_up((o.past.epsilon, o.predicted)), o.delta))
     if policy.delta_max is None and best.delta > 0:
@@ -200,8 +200,12 @@ def as_written(delta: float) -> Fraction:
 
 def _shortfall(policy: Policy, run: RunConfig, best: _Option, earlier: int) -> str:
     cap = "any finite epsilon" if policy.epsilon_max is None else f"epsilon_max = {policy.epsilon_max:g}"
-    spent = f", {earlier} earlier ones on this data set cost {best.past.epsilon:.6g}" if earlier else ""
+    spent = f", {_earlier(earlier)} on this data set {best.past.epsilon:.6g}" if earlier else ""
     delta = f" and delta {float(best.delta):.6g}" if best.delta else ""
     covers = f"rounds 0..{best.through} of {run.K}" if best.through >= 0 else "no round"
     costs = f"{best.predicted:.6g}" if math.isfinite(best.predicted) else "an infinite epsilon (its noise is off)"
     return f"this run costs {costs} under {best.accountant}{delta}{spent}: {cap} covers {covers}"
+
+
+def _earlier(runs: int) -> str:
+    return f"{runs} earlier run{'' if runs == 1 else 's'}"

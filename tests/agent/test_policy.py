@@ -123,7 +123,7 @@ def test_three_runs_of_a_third_each_fit_and_a_fourth_does_not():
         found = verdict(policy, spent=[spent(tight=cost)] * earlier)
         assert (found.shortfall is None) == (earlier < 3)
         assert found.budget_through == (9 if earlier < 3 else -1)
-    assert "3 earlier ones on this data set cost" in verdict(policy, spent=[spent(tight=cost)] * 3).shortfall
+    assert ", 3 earlier runs on this data set " in verdict(policy, spent=[spent(tight=cost)] * 3).shortfall
 
 
 def test_the_smallest_sound_accountant_is_taken_unless_one_is_named():

@@ -111,7 +111,7 @@ async def test_budgets_add_up_over_the_runs_of_a_data_set(tmp_path: Path) -> Non
         )
     async with started(tmp_path / "3", private_run(), policy, state=state) as c:
         outcome, _ = await ended(c)
-    assert "2 earlier ones on this data set cost 62.0001" in outcome.conclude.reason
+    assert ", 2 earlier runs on this data set 62.0001: epsilon_max = 62 " in outcome.conclude.reason
     assert outcome.conclude.reason.endswith("covers no round")
     async with started(tmp_path / "4", private_run(), policy, state=state, data_id="ward 7") as c:
         await c.end()

@@ -1,0 +1,165 @@
+"""``dpgt ledger``: what it prints, what it exits with, and that it only reads."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import math
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.protocol.types import RoundRecord
+from dpgt_node.runtime.ledger import DATABASE, Terms
+from dpgt_node.runtime.store import Store
+from tests.runtime.records import SHA, record
+
+ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+WARD = Terms("ward 7", 1e-5, "replace-one, C = 2 in L1")
+OTHER = Terms("default", 1e-6, "replace-one, C = 4 in L1; declared, not enforced")
+RUNS = (bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16)
+Dpgt = Callable[..., tuple[int, str, list[str]]]
+
+
+@pytest.fixture
+def dpgt(capsys: pytest.CaptureFixture[str]) -> Dpgt:
+    def run(*arguments: object) -> tuple[int, str, list[str]]:
+        code = cli.run(["ledger", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err.splitlines()
+
+    return run
+
+
+def priced(k: int, **cost: float | None) -> RoundRecord:
+    made = record(k)
+    whole = dict.fromkeys(ACCOUNTANTS) | {name: None if v is None else v * (k + 1) for name, v in cost.items()}
+    return replace(made, rows=tuple(replace(row, cost=whole) for row in made.rows))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Two runs on one data set, one on another; 3, 2 and 1 rounds."""
+    folder = tmp_path / "state"
+    with contextlib.closing(Store(folder, "process")) as store:
+        for run, terms in zip(RUNS, (WARD, WARD, OTHER), strict=True):
+            store.begin_run(run, SHA, "agent-1", terms)
+        for k in range(3):
+            store.commit_round(RUNS[0], priced(k, tight=0.1, zcdp=0.05, lemma5=7.0))
+        for k in range(2):
+            store.commit_round(RUNS[1], priced(k, tight=0.2, gdp=0.3))
+        store.commit_round(RUNS[2], priced(0, tight=math.inf, corrected=0.5))
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_json(state: Path, dpgt: Dpgt) -> None:
+    code, out, err = dpgt(state, "--format", "json")
+    made = json.loads(out, parse_constant=lambda word: pytest.fail(f"JSON has no {word}"))
+    assert (code, err) == (0, [])
+    assert len(made["rows"]) == 12 and len(made["head"]) == 64
+    first = made["rows"][0]
+    assert {"run", "k", "stream", "mechanism", "scale", "sensitivity", "sha256", "cost"} <= first.keys()
+    assert first["run"] == RUNS[0].hex() and first["sha256"] == record(0).x.sha256.hex()
+    assert made["rows"][-1]["cost"] == dict.fromkeys(ACCOUNTANTS) | {"tight": "inf", "corrected": 0.5}
+    assert made["totals"] == dict.fromkeys(ACCOUNTANTS) | {"tight": "inf"}
+    ward, default = made["data_sets"]
+    assert (ward["id"], default["id"]) == ("ward 7", "default")
+    tight = ward["totals"].pop("tight")
+    assert Fraction(tight) >= Fraction(0.1 * 3) + Fraction(0.2 * 2) and tight == pytest.approx(0.7)
+    assert set(ward["totals"].values()) == {None}, "no accountant but tight covers both runs"
+    assert ward["delta"] == dict.fromkeys(ACCOUNTANTS, 0.0) | {"zcdp": 2e-5, "gdp": 2e-5}
+    assert ward["smallest_sound"]["pure"] == {"epsilon": tight, "delta": 0.0}
+    assert ward["smallest_sound"]["any"] == {"epsilon": pytest.approx(0.15 + 0.4), "delta": 1e-5}
+    assert [(run["run"], run["k"], run["delta"], run["adjacency"]) for run in ward["runs"]] == [
+        (RUNS[0].hex(), 2, 1e-5, WARD.adjacency),
+        (RUNS[1].hex(), 1, 1e-5, WARD.adjacency),
+    ]
+    assert default["smallest_sound"]["pure"] == {"epsilon": 0.5, "delta": 0.0}
+
+
+def test_csv_has_the_same_rows(state: Path, dpgt: Dpgt) -> None:
+    code, out, _ = dpgt(state, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    made = json.loads(dpgt(state, "--format", "json")[1])
+    assert code == 0 and rows[-1]["head"] == made["head"]
+    for row, same in zip(rows, made["rows"], strict=True):
+        for key in ("run", "data", "k", "stream", "mechanism", "law", "scale", "sha256"):
+            assert row[key] == str(same[key])
+        for name in ACCOUNTANTS:
+            assert row[f"cost_{name}"] == ("" if same["cost"][name] is None else str(same["cost"][name]))
+
+
+def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Path, dpgt: Dpgt) -> None:
+    code, out, _ = dpgt(state)
+    lines = out.splitlines()
+    assert code == 0
+    assert 'data set "ward 7": 2 runs' in lines and 'data set "default": 1 run' in lines
+    assert f"  run {RUNS[0].hex()}: paper, laplace noise, rounds 0..2" in lines
+    assert f"    {OTHER.adjacency}" in lines
+    assert any("zero-concentrated" in line and line.endswith("epsilon 0.15, delta 1e-05") for line in lines)
+    assert any("tight (pure)" in line and line.endswith("epsilon 0.7") for line in lines)
+    assert "  each run by its smallest sound value: epsilon 0.7, pure" in lines
+    assert "  each run by its smallest sound value: epsilon 0.55, delta 1e-05" in lines
+    assert lines[-2].startswith("12 rows, chain verified") and lines[-1].startswith("head ")
+
+
+def test_verify_says_one_line(state: Path, dpgt: Dpgt) -> None:
+    head = json.loads(dpgt(state, "--format", "json")[1])["head"]
+    assert dpgt(state, "--verify") == (0, f"verified: 12 rows, head {head}\n", [])
+
+
+def test_a_head_that_was_written_down(state: Path, dpgt: Dpgt) -> None:
+    """It stays part of the chain as that grows; an older copy of the directory never had it."""
+    old = json.loads(dpgt(state, "--format", "json")[1])["head"]
+    with contextlib.closing(Store(state, "process")) as store:
+        store.commit_round(RUNS[2], priced(1))
+    new = json.loads(dpgt(state, "--format", "json")[1])["head"]
+    for head in (old, new, old.upper(), "0" * 64):
+        assert dpgt(state, "--verify", "--head", head)[0] == 0
+    tamper(state, "DELETE FROM ledger WHERE id > 12")
+    tamper(state, "DELETE FROM rounds WHERE run = 3 AND k = 1")
+    assert dpgt(state, "--verify")[0] == 0, "rows and rounds cut off together leave a whole chain"
+    code, out, err = dpgt(state, "--head", new)
+    assert (code, out, len(err)) == (1, "", 1) and "never had the head" in err[0]
+
+
+@pytest.mark.parametrize("options", [[], ["--verify"], ["--format", "json"], ["--format", "csv"]], ids=" ".join)
+def test_a_broken_chain_exits_1_and_names_the_row(state: Path, dpgt: Dpgt, options: list[str]) -> None:
+    tamper(state, "UPDATE ledger SET cost = '{\"tight\":0.0}' WHERE id = 5")
+    code, out, err = dpgt(state, *options)
+    assert (code, out) == (1, "")
+    assert err == [f"dpgt ledger: {state / DATABASE}: ledger row 5 (round 2, X) or one before it was changed"]
+
+
+def tamper(state: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(state / DATABASE)) as db:
+        db.execute(statement)
+        db.commit()
+
+
+def test_no_ledger_is_the_operators_mistake(tmp_path: Path, dpgt: Dpgt) -> None:
+    code, _, err = dpgt(tmp_path)
+    assert code == 2 and err == [f"dpgt ledger: {tmp_path}: no ledger here ({DATABASE} is missing)"]
+    assert dpgt(tmp_path / "nowhere")[0] == 2 and dpgt()[0] == 2 and names(tmp_path) == []
+
+
+def test_it_only_reads(state: Path, dpgt: Dpgt) -> None:
+    """Nothing is created or changed at rest; while an agent works, its last commit is seen."""
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in state.iterdir()}
+    assert dpgt(state)[0] == 0
+    assert {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in state.iterdir()} == before
+    with contextlib.closing(Store(state, "process")) as store:
+        for k in range(2, 6):
+            store.commit_round(RUNS[1], priced(k))
+            assert f"verified: {14 + 2 * (k - 2)} rows" in dpgt(state, "--verify")[1]
