@@ -1,5 +1,7 @@
 """A whole run on this machine's loopback: one coordinator process, n node processes, fresh certificates.
 
+An owner's [policy] and data-set id, written into an agent's node.toml after a first start, hold from the next one on.
+
 Children live in sessions of their own, so a Ctrl-C in the terminal reaches only the launcher, which then stops the
 run in order; and each child dies with the launcher, however that ends.
 """
@@ -12,13 +14,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
 import grpc.aio
 
-from dpgt_node.config import NodeConfig, NodeTls, RunConfig, node_to_toml
+from dpgt_node.config import NodeConfig, NodeTls, RunConfig, load_node, node_to_toml
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.report.summary import write_atomically
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
@@ -120,7 +122,11 @@ class Launcher:
         for i, name in enumerate(self._run.graph.agents):
             folder = out / "agents" / name
             config = folder / "node.toml"
-            write_atomically(config, node_to_toml(self._node(i, name, folder, address)))
+            node = self._node(i, name, folder, address)
+            if config.exists():  # an earlier start's: what its owner wrote there about the data stays
+                kept = load_node(config)
+                node = replace(node, policy=kept.policy, data_id=kept.data_id)
+            write_atomically(config, node_to_toml(node))
             child = await self._spawn(name, ["node", "--config", str(config)], folder / "node.log")
             (folder / "node.pid").write_text(f"{child.process.pid}\n", encoding="utf-8")
             self._nodes[name] = child
