@@ -1,0 +1,128 @@
+"""The predictor of ``dpgt plan``: how far a run gets, and how much of the noise is in what it ends with.
+
+To first order in the step size, gradients change slowly while noise is new every round.  Then x_{i,K+1} is
+
+    the point of the pooled gradient flow at time T_i   +   independent noise of standard deviation nu_i a coordinate
+
+T_i is how far agent i moves under a constant gradient 1 of everybody, by (alg,1) and (alg,2) with this graph and these
+steps; nu_i^2 adds up the squared responses of x_{i,K+1} to every noise that was drawn, through the same recursions:
+noise that y accumulates (paper, published-point, public-state) or takes back a round later (noise-once) shows in them.
+Both are exact for a linear objective; curvature, which would forget early noise, is left out, so nu is an
+overestimate.  What accuracy (T, nu) means depends on the data: that is measured on synthetic ones (``sim.rehearsal``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.privacy.accountants import gaussian, kernels, pure
+from dpgt_node.privacy.planner import APPROXIMATE
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Response:
+    """Responses of x_{i,K+1} for every K = 0..K_max: float64 (K_max+1, n) each.
+
+    ``time``: T_i at gamma = 1.  ``noise_x``: variance of the coordinates from x̆'s noise; ``noise_y``: from that of y̆
+    (g~ under noise-once) at gamma = 1; scales are given by the weights.
+    """
+
+    time: F64
+    noise_x: F64
+    noise_y: F64
+
+
+def respond(
+    topology: Topology, alpha: float, beta: float, mechanism: str, K_max: int, weights_x: F64, weights_y: F64
+) -> Response:
+    """``weights_x``, ``weights_y`` (n,): variance of each agent's noise on the two streams.  O(K_max n^3)."""
+    n = topology.n
+    A, B = np.eye(n) - alpha * topology.L1, np.eye(n) - beta * topology.L2
+    time, noise_x, noise_y = (np.empty((K_max + 1, n)) for _ in range(3))
+    x, y = np.zeros(n), np.ones(n)
+    # Impulses: what one agent's noise of one round (a column) has become in x and y after k + 1 rounds.
+    once, both = mechanism == "noise-once", mechanism in ("paper", "published-point")
+    Y = B - np.eye(n) if once else beta * topology.C
+    X = np.zeros((n, n)) if both else -np.eye(n)
+    Z = alpha * topology.R
+    total_x, total_y = np.zeros(n), np.zeros(n)
+    for k in range(K_max + 1):
+        x, y = A @ x + y, B @ y
+        total_y = total_y + np.square(X) @ weights_y
+        if both:
+            total_x = total_x + np.square(Z) @ weights_x
+            Z = A @ Z
+        X, Y = A @ X - Y, B @ Y
+        time[k], noise_x[k], noise_y[k] = x, total_x, total_y
+    return Response(time, noise_x, noise_y)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What the account asks of the noise, to first order: the cost is (cost_x/scale_zeta)^power + (...eta)^power.
+
+    ``cost_x``, ``cost_y`` (n,).  Pure accountants: power 1, scales that cost ``goal`` = epsilon.  Else power 2: the
+    squared L2 shift in scales may be ``goal``.
+    """
+
+    cost_x: F64
+    cost_y: F64
+    power: int
+    goal: float
+
+    def scales(self, noise_x: F64, noise_y: F64) -> tuple[F64, float]:
+        """(scale_eta (n,), scale_zeta/scale_eta) that meet the goal with the least noise in x.
+
+        ``noise_x``, ``noise_y``: variance in x from unit noise on either stream (their agents' mean counts).
+        """
+        p = self.power
+        ratio = 1.0
+        if self.cost_x.any():
+            # Minimise Nx zeta^2 + Ny eta^2 subject to (cx/zeta)^p + (cy/eta)^p = goal.
+            costs = float(self.cost_x.mean() / self.cost_y.mean()) ** p
+            ratio = (costs * float(noise_y.mean()) / max(float(noise_x.mean()), 1e-300)) ** (1.0 / (2 + p))
+            ratio = min(max(ratio, 1e-3), 1e3)
+        total = (self.cost_x / ratio) ** p + self.cost_y**p
+        return (total / self.goal) ** (1.0 / p), ratio
+
+
+def need(
+    mechanism: str, accountant: str, epsilon: float, delta: float, K: int, gamma: float, a: F64, b: F64, unit: F64
+) -> Need:
+    """``unit`` (n,): C/m of each agent in the norm of its accountant; ``a``, ``b`` (n,): alpha r_i and beta c_i.
+
+    Shifts of ``lemma5`` are Lemma 4's; those of ``corrected`` are approximated by ``tight``'s, and squares add as if
+    shifts were parallel: good enough to rank candidates, the final noise comes from the accounts.
+    """
+    power = 2 if accountant in APPROXIMATE else 1
+    goal = _goal(accountant, epsilon, delta)
+    if mechanism == "noise-once":  # one shift of C/m a round
+        return Need(np.zeros(len(unit)), unit * float(K + 1) ** (1.0 / power), power, goal)
+    x, y = np.zeros(len(unit)), np.empty(len(unit))
+    for i, size in enumerate(unit.tolist()):
+        if accountant == "lemma5":
+            shifts = pure.lemma4(a=float(a[i]), b=float(b[i]), gamma=gamma, m=1, C=size, K=K)
+        else:
+            shifts = pure.tight_shifts(_kernel(mechanism, float(a[i]), float(b[i]), gamma, K), size)
+        x[i], y[i] = float((shifts.x**power).sum()), float((shifts.y**power).sum())
+    return Need(x ** (1.0 / power), y ** (1.0 / power), power, goal)
+
+
+def _kernel(mechanism: str, a: float, b: float, gamma: float, K: int) -> kernels.Kernel:
+    return kernels.public_state(b, K) if mechanism == "public-state" else kernels.published_point(a, b, gamma, K)
+
+
+def _goal(accountant: str, epsilon: float, delta: float) -> float:
+    if accountant == "gdp":
+        return gaussian.gdp_mu(epsilon, delta) ** 2
+    if accountant == "zcdp":
+        log = -math.log(delta)
+        return 2.0 * (epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))) ** 2
+    return epsilon

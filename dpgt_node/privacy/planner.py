@@ -1,0 +1,278 @@
+"""Which mechanism, law and noise meet a stated epsilon: the part of ``dpgt plan`` that decides on privacy alone.
+
+``route`` picks mechanism, law and accountant; ``calibrate`` finds the smallest constant noise scales at which no
+agent's account exceeds epsilon, by asking the accounts themselves: what is promised is what ``check``, the ledger and
+the policy will read, rounded as they round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountant import (
+    ACCOUNTANTS,
+    LEMMA5_LABEL,
+    LEMMA5_MECHANISMS,
+    PUBLIC_MECHANISMS,
+    AgentAccount,
+)
+
+F64 = npt.NDArray[np.float64]
+Law = Literal["laplace", "gaussian"]
+Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
+"""A run's accounts, one an agent, with what the sampler and the model add: ``agent.noise.account_for``."""
+
+APPROXIMATE: Final = ("zcdp", "gdp")
+"""(epsilon, delta) accountants; the others are pure."""
+TOLERANCE: Final = 1e-9
+"""How far below the promised epsilon an agent may stay, relative."""
+
+_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    "lemma5": tuple(sorted(LEMMA5_MECHANISMS)),
+    "corrected": ("paper",),
+    **dict.fromkeys(("tight", "amplified", *APPROXIMATE), ("noise-once", "public-state", "published-point")),
+}
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-280, 1e280
+_EVALUATIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the user asks for; None leaves the choice to the planner.  ``delta`` 0: a pure guarantee.
+
+    ``source`` names where the options came from in messages.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    accountant: str | None = None
+    mechanism: str | None = None
+    source: str = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The frame of a plan.  ``delta``: of the guarantee, 0 when it is pure.  ``reasons``: one sentence a decision."""
+
+    mechanism: str
+    law: Law
+    accountant: str
+    delta: float
+    reasons: tuple[str, ...]
+
+    @property
+    def pure(self) -> bool:
+        """Whether epsilon comes without a delta."""
+        return self.accountant not in APPROXIMATE
+
+    @property
+    def both_streams(self) -> bool:
+        """Whether x̆ is noised as well as y̆."""
+        return self.mechanism in LEMMA5_MECHANISMS
+
+    def apply(self, run: model.RunConfig) -> model.RunConfig:
+        """``run`` with this mechanism, law and delta, every agent's whole data set a round; noise still to be set."""
+        # A pure guarantee needs no delta; the run file's own is left for the accountants that want one.
+        privacy = run.privacy if self.delta == 0.0 else replace(run.privacy, delta=self.delta)
+        return replace(
+            run,
+            algorithm=replace(run.algorithm, mechanism=self.mechanism),
+            noise=replace(run.noise, law=self.law, multiplier=1.0),
+            privacy=privacy,
+        )
+
+
+def route(run: model.RunConfig, target: Target) -> Route:
+    """Mechanism, law and accountant for ``target``.  ConfigError when there are none, with what to change."""
+    _check(run, target)
+    delta = run.privacy.delta if target.delta is None else target.delta
+    accountant = target.accountant or _accountant(run, target.mechanism, delta)
+    pure = accountant not in APPROXIMATE
+    if pure:
+        delta = 0.0
+    elif delta == 0.0:
+        raise ConfigError.one(
+            target.source, "--delta", f"0 is a pure guarantee, but {accountant} needs a delta: take tight or amplified"
+        )
+    allowed = _ALLOWED[accountant]
+    mechanism = target.mechanism or allowed[0 if accountant != "lemma5" else allowed.index("paper")]
+    if mechanism not in allowed:
+        fitting = [name for name in ACCOUNTANTS if mechanism in _ALLOWED[name]]
+        raise ConfigError.one(
+            target.source,
+            "--mechanism",
+            f"{accountant} says nothing about {mechanism}; it covers {', '.join(allowed)}, "
+            f"and {mechanism} has {', '.join(fitting)}",
+        )
+    if accountant == "amplified" and run.privacy.clip_l1 is None:
+        raise ConfigError.one(
+            "run file", "privacy", "amplified needs clip_l1: C is declared, not enforced (tight accepts it)"
+        )
+    law: Law = "laplace" if pure else "gaussian"
+    reasons = (
+        _why_mechanism(mechanism, asked=target.mechanism is not None),
+        _why_law(accountant, delta),
+        _why_adjacency(run, pure),
+    )
+    return Route(mechanism, law, accountant, delta, reasons)
+
+
+def calibrate(
+    run: model.RunConfig,
+    accountant: str,
+    epsilon: float,
+    accounts: Accounts,
+    *,
+    ratio: float | None = None,
+    tolerance: float = TOLERANCE,
+) -> model.RunConfig:
+    """``run`` with the least constant noise at which every agent's ``accountant`` reads at most ``epsilon``.
+
+    Each agent gets its own scale: it reads at least ``epsilon`` (1 - ``tolerance``).  ``ratio``: scale_zeta as a
+    multiple of scale_eta, None where x̆ is not noised.  ConfigError when the accountant has no value here, or no scale
+    is enough.
+    """
+    n = run.n
+    low, high = np.full(n, _SMALLEST_SCALE), np.full(n, _LARGEST_SCALE)
+    at_low, at_high = np.full(n, math.inf), np.full(n, -math.inf)
+    scale = np.ones(n)
+    for _ in range(_EVALUATIONS):
+        cost = _costs(_with_scales(run, scale, ratio), accountant, accounts)
+        fits = cost <= epsilon
+        high, at_high = np.where(fits, scale, high), np.where(fits, cost, at_high)
+        low, at_low = np.where(fits, low, scale), np.where(fits, at_low, cost)
+        done = (at_high >= epsilon * (1.0 - tolerance)) | (high <= low * (1.0 + 4.0 * np.finfo(float).eps))
+        if done.all():
+            break
+        scale = np.where(done, high, _guess(low, high, at_low, at_high, epsilon, tolerance))
+    if (high == _LARGEST_SCALE).any():
+        raise _unreachable(run, accountant, epsilon, accounts, ratio)
+    return _with_scales(run, high, ratio)
+
+
+def _guess(low: F64, high: F64, at_low: F64, at_high: F64, epsilon: float, tolerance: float) -> F64:
+    """The next scale an agent: where the straight line through the logarithms meets epsilon, else the middle."""
+    goal = math.log(epsilon) + math.log1p(-0.5 * tolerance)
+    with np.errstate(all="ignore"):
+        upper, lower = np.log(at_low), np.log(at_high)
+        span = np.log(high / low)
+        part = (upper - goal) / (upper - lower)
+        # One side only is known: cost falls about as 1/scale.
+        from_low = low * np.exp(np.minimum(upper - goal, 60.0)) * 1.01
+        from_high = high * np.exp(np.maximum(lower - goal, -60.0)) / 1.01
+        line = low * np.exp(span * part)
+    middle = np.sqrt(low) * np.sqrt(high)
+    guess = np.where(np.isfinite(at_low) & np.isfinite(lower), line, middle)
+    guess = np.where(np.isfinite(at_low) & (at_high == -math.inf), from_low, guess)
+    guess = np.where(np.isinf(at_low) & np.isfinite(lower), from_high, guess)
+    # A line that only ever replaces one end would crawl; a bracket that is still wide is halved now and then.
+    stuck = (span > 1e-3) & ((part < 0.02) | (part > 0.98))
+    guess = np.where(stuck & np.isfinite(at_low) & np.isfinite(lower), middle, guess)
+    return np.where((guess > low) & (guess < high), guess, middle)
+
+
+def _with_scales(run: model.RunConfig, eta: F64, ratio: float | None) -> model.RunConfig:
+    values = tuple(eta.tolist())
+    # The format wants a scale_zeta even where nothing uses it: then one number for all.
+    other = np.full(run.n, eta.max()) if ratio is None else eta * ratio
+    zeta = model.NoiseStream("constant", tuple(other.tolist()))
+    return replace(run, noise=replace(run.noise, zeta=zeta, eta=model.NoiseStream("constant", values), multiplier=1.0))
+
+
+def _costs(run: model.RunConfig, accountant: str, accounts: Accounts) -> F64:
+    costs = np.empty(run.n)
+    for i, account in enumerate(accounts(run)):
+        total = account.total(accountant)
+        if total is None:
+            reason = account.why_not(accountant) or "no value"
+            raise ConfigError.one("run file", "", f"{accountant} gives {run.graph.agents[i]} no guarantee: {reason}")
+        costs[i] = total
+    return costs
+
+
+def _unreachable(
+    run: model.RunConfig, accountant: str, epsilon: float, accounts: Accounts, ratio: float | None
+) -> ConfigError:
+    """No noise is enough: say what the largest noise gives."""
+    floor = float(_costs(_with_scales(run, np.full(run.n, _LARGEST_SCALE), ratio), accountant, accounts).max())
+    return ConfigError.one(
+        "command line",
+        "--epsilon",
+        f"{epsilon:g} is out of reach with K = {run.K}: what the sampler's own rounding adds to {run.K + 1} releases "
+        f"is {floor:.3g} already, whatever the noise; the nearest possible is above {floor:.3g}",
+    )
+
+
+def _check(run: model.RunConfig, target: Target) -> None:
+    if not (math.isfinite(target.epsilon) and target.epsilon > 0.0):
+        raise ConfigError.one(target.source, "--epsilon", f"must be a finite number > 0, not {target.epsilon!r}")
+    if target.delta is not None and not 0.0 <= target.delta < 1.0:
+        raise ConfigError.one(
+            target.source, "--delta", f"must be at least 0 (a pure guarantee) and below 1, not {target.delta!r}"
+        )
+    if target.accountant is not None and target.accountant not in ACCOUNTANTS:
+        raise ConfigError.one(target.source, "--accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
+    mechanisms = sorted(LEMMA5_MECHANISMS | PUBLIC_MECHANISMS)
+    if target.mechanism is not None and target.mechanism not in mechanisms:
+        raise ConfigError.one(target.source, "--mechanism", f"must be one of {', '.join(mechanisms)}")
+    privacy = run.privacy
+    if privacy.adjacency is None and not privacy.enforced:
+        raise ConfigError.one(
+            "run file",
+            "privacy",
+            "no clip: without a bound on one sample's gradient no noise gives an epsilon. Set clip_l2 (for "
+            "(epsilon, delta)) or clip_l1 (for pure epsilon); for softmax the gradient's L2 norm is at most sqrt(2) "
+            "||(phi, bias)||_2, its L1 norm at most 2 ||(phi, bias)||_1, and smaller clips work",
+        )
+
+
+def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> str:
+    """The tightest sound one: gdp where a delta may be spent, else pure epsilon."""
+    if mechanism == "paper":
+        return "corrected"
+    if delta > 0.0:
+        return "gdp"
+    if run.privacy.clip_l2 is not None:
+        raise ConfigError.one(
+            "run file",
+            "privacy.clip_l2",
+            "a pure guarantee (delta = 0) needs an L1 bound: set clip_l1 instead, or allow a delta (--delta 1e-5)",
+        )
+    # At m = D, which a plan always takes, both have the same value; only clipping makes ``amplified`` sound.
+    return "amplified" if run.privacy.clip_l1 is not None else "tight"
+
+
+def _why_mechanism(mechanism: str, *, asked: bool) -> str:
+    if asked:
+        return f"{mechanism}: as asked for"
+    return {
+        "noise-once": "noise-once: one release a round, of g_k itself; noise in y cancels instead of adding up",
+        "paper": "paper: the only mechanism this accountant speaks of",
+    }[mechanism]
+
+
+def _why_law(accountant: str, delta: float) -> str:
+    if accountant == "lemma5":
+        return f"laplace noise, accountant {LEMMA5_LABEL}: as asked for; it is no proof"
+    if accountant in APPROXIMATE:
+        exact = " (exact for Gaussian noise)" if accountant == "gdp" else ""
+        return f"gaussian noise, accountant {accountant}{exact}: delta = {delta:g} allows L2 shifts, without a sqrt(d)"
+    return f"laplace noise, accountant {accountant}: pure epsilon, no delta"
+
+
+def _why_adjacency(run: model.RunConfig, pure: bool) -> str:
+    privacy = run.privacy
+    if privacy.clip_l2 is not None:
+        return f"adjacency: one sample replaced, gradients within clip_l2 = {privacy.clip_l2:g}, enforced"
+    if privacy.clip_l1 is not None:
+        note = "" if pure else "; clip_l2 would be the sharper clip for Gaussian noise"
+        return f"adjacency: one sample replaced, gradients within clip_l1 = {privacy.clip_l1:g}, enforced{note}"
+    return f"adjacency: one sample replaced, C = {privacy.adjacency:g}: DECLARED, NOT ENFORCED"
