@@ -9,6 +9,7 @@ for the ideal real-valued mechanism only.  :mod:`dpgt_node.privacy.grid_sampler`
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -27,6 +28,13 @@ _LOW = np.uint64(11)
 def words(stream: ByteStream, count: int) -> U64:
     """The next ``count`` uniform 64-bit words of ``stream``, read-only, little-endian whatever the machine."""
     return np.frombuffer(stream.take(8 * count), dtype="<u8")
+
+
+def take_rows(streams: Sequence[ByteStream], nbytes: int) -> bytes:
+    """The next ``nbytes`` of every stream, one after the other."""
+    if streams.count(streams[0]) == len(streams):  # production: one stream for all
+        return streams[0].take(len(streams) * nbytes)
+    return b"".join([stream.take(nbytes) for stream in streams])
 
 
 def unit_uniform(w: U64) -> F64:
@@ -104,8 +112,8 @@ def uniform_subset(stream: ByteStream, population: int, size: int) -> I64:
     """``size`` distinct indices of ``range(population)``, int64: a uniformly distributed SUBSET.
 
     Every subset of that size has the same probability, without modulo bias: 64-bit words above the last whole multiple
-    of ``population`` are thrown away.  The order carries no meaning (drawn order up to half of the population, else
-    ascending).  The whole population takes no bytes.  Raises ValueError unless 0 <= size <= population.
+    of ``population`` are thrown away.  The order is random too.  The whole population takes no bytes.
+    Raises ValueError unless 0 <= size <= population.
     """
     if not 0 <= size <= population:
         raise ValueError(f"cannot choose {size} of {population}")
@@ -114,7 +122,9 @@ def uniform_subset(stream: ByteStream, population: int, size: int) -> I64:
     if 2 * size > population:
         keep = np.ones(population, dtype=np.bool_)
         keep[uniform_subset(stream, population, population - size)] = False
-        return np.flatnonzero(keep)
+        # In a random order: in ascending order a replaced sample would shift the PLACE of others in the batch, and the
+        # proof of `amplified` would need a matrix product whose rounding does not depend on the place.
+        return np.flatnonzero(keep)[np.argsort(words(stream, size), kind="stable")]
     last = np.uint64((1 << 64) // population * population - 1)
     chosen: dict[int, None] = {}
     while len(chosen) < size:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -206,8 +206,10 @@ def test_the_same_bytes_give_the_same_subset():
     assert uniform_subset(stream(1), 287, 55).tolist() != uniform_subset(stream(2), 287, 55).tolist()
 
 
-@pytest.mark.parametrize(("population", "size", "words"), [(10**12, 55, 80), (12_000, 12_000, 0), (12_000, 11_999, 10)])
-def test_bytes_taken_grow_with_the_smaller_side(population, size, words):
+@pytest.mark.parametrize(
+    ("population", "size", "words"), [(10**12, 55, 80), (12_000, 12_000, 0), (12_000, 11_999, 12_010)]
+)
+def test_few_bytes_are_taken(population, size, words):
     class Counting:
         taken, inner = 0, stream(3)
 
@@ -218,6 +220,16 @@ def test_bytes_taken_grow_with_the_smaller_side(population, size, words):
     source = Counting()
     uniform_subset(source, population, size)
     assert source.taken <= 8 * words
+
+
+@pytest.mark.parametrize(("population", "size"), [(4, 2), (4, 3)])
+def test_every_order_of_a_subset_is_equally_likely(population, size):
+    """What `amplified` leans on: a replaced sample does not shift the place of the others in a batch."""
+    source = stream(12)
+    counts = Counter(tuple(uniform_subset(source, population, size).tolist()) for _ in range(12_000))
+    orders = list(permutations(range(population), size))
+    assert set(counts) <= set(orders)
+    assert stats.chisquare([counts[o] for o in orders]).pvalue > 1e-9
 
 
 @pytest.mark.parametrize(("population", "size"), [(3, 4), (3, -1), (0, 1)])
