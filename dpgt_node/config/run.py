@@ -56,9 +56,10 @@ def parse_run(text: str, source: str, base: Path) -> RunConfig:
     return parse_document(parse_toml(text, source), source, base)
 
 
-def demo_toml() -> str:
-    """The text of the demo's run file, which is also ``examples/demo.toml``."""
-    return resources.files("dpgt_node.config").joinpath("demo.toml").read_text(encoding="utf-8")
+def demo_toml(*, private: bool = False) -> str:
+    """The text of the demo's run file, which is also ``examples/demo.toml``; or ``examples/demo-private.toml``."""
+    name = "demo-private.toml" if private else "demo.toml"
+    return resources.files("dpgt_node.config").joinpath(name).read_text(encoding="utf-8")
 
 
 def parse_document(document: Mapping[str, object], source: str, base: Path) -> RunConfig:

@@ -26,6 +26,8 @@ ACCOUNTANT_LABELS: Final[dict[Accountant, str]] = {
 WITH_DELTA: Final = frozenset({"zcdp", "gdp"})
 # Of equal values the first is named: the smaller claim needs no delta.
 SOUND: Final[tuple[Accountant, ...]] = ("amplified", "tight", "corrected", "gdp", "zcdp")
+# The others send x as it is: a function of what was released already.
+NOISY_X: Final = frozenset({"paper", "published-point"})
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
 
 
@@ -133,7 +135,7 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     mechanism, noise, privacy = run.algorithm.mechanism, run.noise, run.privacy
     if mechanism == "paper":
         return None
-    zeta = noise.zeta if mechanism == "published-point" else noise.eta
+    zeta = noise.zeta if mechanism in NOISY_X else noise.eta
     if privacy.clip_l2 is not None:
         privacy = Privacy(C=2.0 * privacy.clip_l2, delta=privacy.delta)
     return replace(

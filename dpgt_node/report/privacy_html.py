@@ -23,14 +23,14 @@ def section(run: RunConfig, summary: Summary) -> str:
 
 
 def _facts(run: RunConfig, summary: Summary) -> list[tuple[str, str]]:
-    privacy = summary.privacy
+    privacy, noisy_x = summary.privacy, summary.mechanism in epsilons.NOISY_X
     law = privacy.law if run.noise.multiplier == 1 else f"{privacy.law}, scales times {run.noise.multiplier:g}"
     return [
         ("Adjacency", privacy.adjacency),
         ("C", _bound(privacy)),
         ("How C is known", epsilons.enforcement(privacy)),
         ("Noise law", law),
-        ("Scale on x (zeta)", text.noise_scale(run.noise.zeta)),
+        ("Scale on x (zeta)", text.noise_scale(run.noise.zeta) if noisy_x else "none: x is sent as it is"),
         ("Scale on y (eta)", text.noise_scale(run.noise.eta)),
         ("Mechanism", summary.mechanism),
         ("delta", f"{privacy.delta:g}, for (epsilon, delta) accountants"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import check_run, hard_failures, step_warnings
@@ -18,7 +20,9 @@ from tests.config import test_node
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
-SHIPPED = "demo paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic spanning-trees zeros"
+SHIPPED = (
+    "demo-private demo paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic spanning-trees zeros"
+)
 
 
 def load(name):
@@ -55,6 +59,7 @@ def test_an_example_begins_with_what_it_shows_and_how_to_run_it(path):
 
 def test_the_packaged_demo_is_the_example():
     assert demo_toml() == (ROOT / "examples" / "demo.toml").read_text()
+    assert demo_toml(private=True) == (ROOT / "examples" / "demo-private.toml").read_text()
 
 
 def test_the_demo_is_the_documented_one():
@@ -65,6 +70,20 @@ def test_the_demo_is_the_documented_one():
     assert run.noise.zeta == run.noise.eta == NoiseStream("constant", (0.1,) * 5)
     assert run.privacy == Privacy(clip_l1=40.0, delta=1e-5)
     assert (run.evaluate.every, run.evaluate.metrics) == (10, "study")
+
+
+def test_the_private_demo_costs_what_it_says_and_no_noise_is_wasted():
+    run, demo = load("demo-private"), load("demo")
+    assert (run.graph, run.data, run.privacy.delta) == (demo.graph, demo.data, 1e-5)
+
+    def worst(run):
+        topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+        accounts = [account_for(run, topology, schedule, i, D, 640, None) for i, D in enumerate(sample_counts(run))]
+        return max(account.total("gdp") for account in accounts)
+
+    assert 7.99 < worst(run) <= 8.0
+    less = NoiseStream("constant", (0.02101,) * 5)
+    assert worst(replace(run, noise=replace(run.noise, eta=less))) > 8.0
 
 
 @pytest.mark.parametrize(

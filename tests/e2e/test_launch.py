@@ -354,5 +354,25 @@ def test_the_demo_in_a_pipe_prints_plain_lines(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout and "\r" not in result.stdout
     assert "Report: " in result.stdout and (out / "report.html").exists()
-    assert json.loads((out / "summary.json").read_text())["rounds"] == 11
+    assert result.stdout.splitlines()[-1].endswith("dpgt demo --private")
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["rounds"] == 11 and summary["headline"] == "corrected"
     no_traceback(result.stdout + result.stderr)
+
+
+def test_the_private_demo_learns_within_its_epsilon(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    result = dpgt("demo", "--private", "--out", out)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["headline"] == "gdp" and summary["privacy"]["enforced"]
+    for agent in summary["agents"]:
+        assert agent["accuracy_test"] > 0.8, "far below what ten runs reached; the noise is new in each"
+        assert 7.9 < agent["epsilon"]["gdp"] <= 8.0 < agent["epsilon"]["zcdp"] < agent["paper_lemma5"]
+        assert [agent["epsilon"][name] for name in ("lemma5", "corrected", "tight", "amplified")] == [None] * 4
+    assert all((summary["reasons"][name] is None) == (name in ("zcdp", "gdp")) for name in EPSILONS)
+    shown = [line for line in result.stdout.splitlines() if "epsilon " in line and not line.startswith("  null: ")]
+    assert shown and all("epsilon (gdp, " in line for line in shown), "every epsilon has its accountant"
+    assert "dpgt demo --private" not in result.stdout
+    page = (out / "report.html").read_text()
+    assert "What every accountant says" in page and "The paper mechanism at the same scale, K, m and C" in page

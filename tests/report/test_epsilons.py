@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -81,7 +82,7 @@ def lemma5(run: RunConfig, D: int = 287) -> float | None:
     return AgentAccount(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, D).total("lemma5")
 
 
-def noise_once(law: str = "laplace", **privacy: float) -> RunConfig:
+def noise_once(law: Literal["laplace", "gaussian"] = "laplace", **privacy: float) -> RunConfig:
     run = digits_run()
     run = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"), privacy=Privacy(**privacy))
     other = NoiseStream("constant", (123.0,) * 5)  # of x, which noise-once sends as it is
