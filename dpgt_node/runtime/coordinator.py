@@ -244,6 +244,10 @@ class Coordinator:
             return
         if max(register.last_done_round, register.last_durable_round) > self._run.K:
             raise PeerError(f"{name} registers with rounds beyond the last, {self._run.K}", grpc_status="OUT_OF_RANGE")
+        if self._conclude is not None:
+            # Too late: it must hear why, and not wait for a start that never comes.
+            await stream.write(m.StopMessage(self._conclude.reason[:1000], int(self._conclude.exit_code)))
+            return
         member = self._admit(name, register, stream)
         writer = asyncio.ensure_future(self._write(member.queue, member.wake, stream))
         try:

@@ -153,6 +153,12 @@ class Node:
 
     async def serve(self) -> ExitCode:
         """Register, take part, write the result."""
+        try:
+            return await self._serve()
+        finally:
+            self._store.close()
+
+    async def _serve(self) -> ExitCode:
         await asyncio.to_thread(self._work.prepare)
         self._charges = await asyncio.to_thread(self._store.charges)
         server = grpc.aio.server(options=services.SERVER_OPTIONS)
@@ -186,7 +192,6 @@ class Node:
             await server.stop(grace=0)
             if self._local_metrics is not None:
                 self._local_metrics.close()
-            self._store.close()
 
     async def _conclude(self, uplink: asyncio.Future[None], outcome: asyncio.Future[Finish]) -> ExitCode:
         if outcome.done():

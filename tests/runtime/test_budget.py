@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from dpgt_node.runtime import budget
 from dpgt_node.runtime import node as node_module
 from dpgt_node.runtime.budget import spent_on
 from dpgt_node.runtime.coordinator import Outcome
-from dpgt_node.runtime.ledger import last_charges, read_ledger
-from tests.runtime.cluster import RUN, Cluster, cluster
+from dpgt_node.runtime.ledger import DATABASE, LedgerBroken, last_charges, read_ledger
+from tests.runtime.cluster import RUN, Cluster, cluster, eventually
 
 OWNER = "agent-2"
 ROUNDS = 31
@@ -47,6 +48,8 @@ async def started(
         for name in run.graph.agents:
             if name != OWNER:
                 c.start(name)
+        for name in c.agents:  # whoever comes after a refusal hears only that nobody is there
+            await eventually(f"{name} is welcome", lambda name=name: c.round(name) >= 0)
         c.start(OWNER, policy=policy, data_id=data_id, state=str(state or ""))
         yield c
 
@@ -91,8 +94,7 @@ async def test_a_run_against_the_policy_is_refused_and_nothing_is_released(
     assert outcome.conclude.exit_code is ExitCode.REFUSED and outcome.conclude.status == "refused"
     assert outcome.conclude.reason.startswith(f"{OWNER} refused: the policy of the data's owner forbids this run: ")
     assert words in outcome.conclude.reason
-    for result in results.values():
-        assert result is ExitCode.REFUSED or isinstance(result, RefusedError)
+    assert set(results.values()) == {ExitCode.REFUSED}
     for name in c.run.graph.agents:
         assert read_ledger(tmp_path / "state" / name).entries == ()
 
@@ -129,6 +131,19 @@ async def test_a_run_goes_on_with_the_data_set_it_was_begun_on(tmp_path: Path) -
     assert isinstance(results[OWNER], StoreError)
     assert outcome.conclude.exit_code is ExitCode.REFUSED
     assert 'was begun on data set "ward 7", not "default"' in outcome.conclude.reason
+
+
+async def test_nothing_is_released_from_a_directory_whose_ledger_was_changed(tmp_path: Path) -> None:
+    async with started(tmp_path / "1", private_run(), Policy(), state=tmp_path / "kept") as c:
+        await c.end()
+    with contextlib.closing(sqlite3.connect(tmp_path / "kept" / DATABASE)) as db:
+        db.execute("UPDATE runs SET data_id = 'another'")
+        db.commit()
+    async with cluster(tmp_path / "2", private_run()) as c:
+        for _ in range(2):  # the directory is free again after the first
+            with pytest.raises(LedgerBroken, match="ledger row 1 ") as caught:
+                await c.node(OWNER, state=str(tmp_path / "kept")).serve()
+            assert caught.value.exit_code is ExitCode.CHECK_FAILED
 
 
 # --- in mid-run -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from dpgt_node import __version__
-from dpgt_node.config import canonical_json, run_sha256
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import Privacy, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
@@ -197,6 +200,31 @@ async def test_the_same_process_may_register_again_and_takes_its_own_place(tmp_p
             await hand.close()
 
 
+async def test_nobody_starts_before_everybody_is_ready_and_late_comers_hear_why(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        hands = [Hand(c, name) for name in NAMES]
+        await hands[0].welcome()
+        for hand in hands[1:]:
+            await hand.say(register(c, hand.name))
+            assert isinstance(await hand.hear(), m.Welcome)
+        await hands[1].say(m.Ready(), m.Ready())
+        await hands[2].say(m.Refusal("policy", "no budget"))
+        for hand in hands:  # the first word after Welcome, for those who were ready too: no Start
+            assert await hand.hear() == m.StopMessage("agent-3 refused: no budget", ExitCode.REFUSED)
+        await hands[0].close()
+        await hands[1].close()
+        late = Hand(c, "agent-1")
+        await late.say(register(c, "agent-1"))
+        stop = await late.hear()
+        if isinstance(stop, m.Welcome):  # the others are still leaving
+            await late.say(m.Ready())
+            stop = await late.hear()
+        assert stop == m.StopMessage("agent-3 refused: no budget", ExitCode.REFUSED)
+        for hand in (hands[2], late):
+            await hand.close()
+        assert (await concluded(c)).status == "refused"
+
+
 # --- in mid-run ------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +367,8 @@ async def test_control_by_state_and_by_identity(tmp_path: Path) -> None:
         status = await services.status(operator, timeout_s=30)
         assert (status.state, status.k, status.K) == ("paused", 0, 30)
         assert [(a.name, a.connected, a.k) for a in status.agents] == [(name, True, 0) for name in NAMES]
+        assert status.accountant is None and {a.epsilon for a in status.agents} == {None}
+        assert status.delta is None and "no bound C" in status.adjacency
         assert (await services.control(operator, m.ControlRequest("resume"), timeout_s=30)).ok
         assert await hands[0].hear() == m.GoMessage(1)
         assert (await services.control(operator, m.ControlRequest("stop", "enough"), timeout_s=30)).ok
@@ -350,6 +380,39 @@ async def test_control_by_state_and_by_identity(tmp_path: Path) -> None:
             await channel.close()
         conclude = await concluded(c)
     assert (conclude.exit_code, conclude.reason) == (ExitCode.STOPPED, "enough")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "accountant", "delta"),
+    [("paper", "lemma5", None), ("noise-once", "zcdp", 1e-5), ("public-state", "gdp", 1e-5)],
+)
+async def test_status_has_the_accountant_delta_and_adjacency_of_its_epsilon(
+    tmp_path: Path, mechanism: str, accountant: str, delta: float | None
+) -> None:
+    run = make_run()
+    run = replace(run, algorithm=replace(run.algorithm, mechanism=mechanism), privacy=Privacy(C=1e-3))
+    run = replace(run, noise=replace(run.noise, law="gaussian" if accountant == "gdp" else "laplace"))
+    async with cluster(tmp_path, run) as c:
+        channel = c.security(OPERATOR_IDENTITY).opener(COORDINATOR_IDENTITY)(c.address)
+        hands = await started(c)
+        for hand in hands:
+            await hand.say(m.Done(0, -1, 0))
+        await eventually_k(channel, 0)
+        async with asyncio.timeout(30):
+            while (status := await services.status(channel, timeout_s=30)).accountant is None:
+                pass
+        for hand in hands:
+            await hand.close()
+        await channel.close()
+    assert (status.accountant, status.delta) == (accountant, delta)
+    assert status.adjacency.startswith(
+        f"replace-one, per-sample gradients differ by at most C = {run.privacy.C:g} in L1"
+    )
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    accounts = {name: account_for(run, topology, schedule, i, None, 3, None) for i, name in enumerate(NAMES)}
+    assert {a.name: a.epsilon for a in status.agents} == {
+        name: account.cost(accountant, 0) for name, account in accounts.items()
+    }
 
 
 async def eventually_k(channel: Any, k: int) -> None:
