@@ -206,7 +206,7 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: so far (``accountant``)."""
+    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: see StatusReply."""
 
     name: str
     connected: bool
