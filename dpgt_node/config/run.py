@@ -39,6 +39,8 @@ from dpgt_node.config.vocabulary import (
 )
 from dpgt_node.errors import ConfigError, Problem
 
+ETA_ONLY = ("public-state", "noise-once")
+"""Mechanisms that draw with the eta keys; zeta keys may be there and are ignored."""
 _S1_KEYS = ("a1", "a2", "a3", "a4", "p_alpha", "p_beta", "p_gamma")
 _S2_KEYS = ("alpha", "beta", "gamma")
 _MAX_TIMEOUT_S = 1e7
@@ -74,7 +76,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     scheme_section = top.section("scheme", required=True)
     scheme = _scheme(scheme_section)
     noise_section = top.section("noise", required=True)
-    noise = _noise(noise_section, len(graph.agents))
+    noise = _noise(noise_section, len(graph.agents), algorithm.mechanism)
     data_section = top.section("data", required=True)
     data = read_data(data_section)
     model_section = top.section("model")
@@ -182,11 +184,11 @@ def _samples(section: Section) -> Samples | None:
     return section.integer("samples", at_least=1)
 
 
-def _noise(section: Section, n: int) -> Noise:
+def _noise(section: Section, n: int, mechanism: str) -> Noise:
     multiplier = section.number("multiplier", 1.0, at_least=0.0)
     needed = not (section.ok("multiplier") and multiplier == 0.0)
     noise = Noise(
-        zeta=_stream(section, "zeta", n, needed),
+        zeta=_stream(section, "zeta", n, needed and mechanism not in ETA_ONLY),
         eta=_stream(section, "eta", n, needed),
         law=section.choice("law", LAWS, "laplace", planned=LAWS_PLANNED),
         multiplier=multiplier,

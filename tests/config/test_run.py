@@ -4,7 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.config import Evaluation, Model, NoiseStream, Privacy, Runtime, load_run, parse_run, with_overrides
+from dpgt_node.config import (
+    Evaluation,
+    Model,
+    NoiseStream,
+    Privacy,
+    Runtime,
+    demo_toml,
+    load_run,
+    parse_run,
+    to_toml,
+    with_overrides,
+)
 from dpgt_node.config.reader import MAX_FILE_BYTES
 from dpgt_node.errors import ConfigError
 from tests.config.cases import DELETE, S1, parse, problems
@@ -138,3 +149,13 @@ def test_too_large_a_file(tmp_path):
 def test_hostile_toml(text):
     with pytest.raises(ConfigError, match="not valid TOML"):
         parse_run(text, "run.toml", Path())
+
+
+@pytest.mark.parametrize("mechanism", ["public-state", "noise-once"])
+def test_mechanisms_that_noise_only_y_need_no_zeta(mechanism):
+    text = demo_toml().replace('mechanism = "paper"', f'mechanism = "{mechanism}"').replace("scale_zeta = 0.1\n", "")
+    run = parse_run(text, "x", Path())
+    assert run.noise.zeta is None and run.noise.eta is not None
+    assert parse_run(to_toml(run), "y", Path()) == run
+    with pytest.raises(ConfigError, match="noise.scale_zeta: give scale_zeta"):
+        parse_run(text.replace(mechanism, "paper"), "x", Path())
