@@ -157,5 +157,5 @@ def test_mechanisms_that_noise_only_y_need_no_zeta(mechanism):
     run = parse_run(text, "x", Path())
     assert run.noise.zeta is None and run.noise.eta is not None
     assert parse_run(to_toml(run), "y", Path()) == run
-    with pytest.raises(ConfigError, match="noise.scale_zeta: give scale_zeta"):
+    with pytest.raises(ConfigError, match=r"noise\.scale_zeta: give scale_zeta"):
         parse_run(text.replace(mechanism, "paper"), "x", Path())
