@@ -35,6 +35,7 @@ VERBS = {
     "stop": "dpgt_node.cli.control:stop",
     "simulate": "dpgt_node.cli.simulate:simulate",
     "check": "dpgt_node.cli.check:check",
+    "plan": "dpgt_node.cli.plan:plan",
     "report": "dpgt_node.cli.report:report",
     "ledger": "dpgt_node.cli.ledger:ledger",
     "pki": "dpgt_node.cli.pki:pki",

@@ -88,7 +88,8 @@ class Need:
             # Minimise Nx zeta^2 + Ny eta^2 subject to (cx/zeta)^p + (cy/eta)^p = goal.
             costs = float(self.cost_x.mean() / self.cost_y.mean()) ** p
             ratio = (costs * float(noise_y.mean()) / max(float(noise_x.mean()), 1e-300)) ** (1.0 / (2 + p))
-            ratio = min(max(ratio, 1e-3), 1e3)
+            # What noise on x̆ does to gradients taken there is not in the prediction: no extremes.
+            ratio = min(max(ratio, 0.05), 20.0)
         total = (self.cost_x / ratio) ** p + self.cost_y**p
         return (total / self.goal) ** (1.0 / p), ratio
 

@@ -181,9 +181,7 @@ def _guess(low: F64, high: F64, at_low: F64, at_high: F64, epsilon: float, toler
 
 def _with_scales(run: model.RunConfig, eta: F64, ratio: float | None) -> model.RunConfig:
     values = tuple(eta.tolist())
-    # The format wants a scale_zeta even where nothing uses it: then one number for all.
-    other = np.full(run.n, eta.max()) if ratio is None else eta * ratio
-    zeta = model.NoiseStream("constant", tuple(other.tolist()))
+    zeta = None if ratio is None else model.NoiseStream("constant", tuple((eta * ratio).tolist()))
     return replace(run, noise=replace(run.noise, zeta=zeta, eta=model.NoiseStream("constant", values), multiplier=1.0))
 
 

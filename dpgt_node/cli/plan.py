@@ -1,0 +1,238 @@
+"""``dpgt plan``: a run file that meets a stated epsilon."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.config import RunConfig, load_run, resolved_dataset, to_toml
+from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.learning.datasets import Dataset
+    from dpgt_node.report.pareto import Point
+    from dpgt_node.sim.planning import Plan, Planner
+    from dpgt_node.sim.rehearsal import Shape
+
+FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Epsilons of the Pareto curve, as parts of the one asked for."""
+_PARETO_REHEARSALS = 12
+_WIDTH = 116
+
+
+@click.command()
+@common.run_argument
+@click.option("--epsilon", type=float, required=True, help="What every agent's whole transcript may cost.")
+@click.option("--delta", type=float, help="0: a pure guarantee.  [default: the run file's privacy.delta]")
+@click.option(
+    "--accountant", help="tight, amplified, zcdp, gdp, corrected or lemma5.  [default: the tightest sound one]"
+)
+@click.option("--mechanism", help="[default: noise-once]")
+@click.option(
+    "--shape",
+    "shape_text",
+    metavar="P,CLASSES,D",
+    help="Numbers a sample, classes, samples an agent: where the data are not on this machine.",
+)
+@click.option(
+    "--public",
+    metavar="npz:PATH",
+    help="Public data to try candidates on instead of synthetic ones; never the agents' own.",
+)
+@click.option(
+    "--pareto",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write accuracy against epsilon there: pareto.csv, pareto.svg.",
+)
+def plan(
+    run_file: Path,
+    epsilon: float,
+    delta: float | None,
+    accountant: str | None,
+    mechanism: str | None,
+    shape_text: str | None,
+    public: str | None,
+    pareto: Path | None,
+) -> ExitCode:
+    """Fill in mechanism, noise, K, m and step sizes of RUN.toml so that every agent keeps to EPSILON.
+
+    The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used:
+    candidates are tried on synthetic data.  Takes about a minute.
+    """
+    from dpgt_node.privacy.planner import Target
+    from dpgt_node.sim.planning import Planner
+
+    run = load_run(run_file)
+    target = Target(epsilon, delta, accountant, mechanism)
+    shape = find_shape(run, str(run_file), shape_text)
+    planner = Planner(run, shape, _public(public), progress=lambda line: click.echo(f"dpgt plan: {line}", err=True))
+    found = planner.plan(target)
+    if pareto is not None:
+        from dpgt_node.report.pareto import write_pareto
+
+        points = trade_off(planner, found)
+        written = write_pareto(pareto, points, _stand_in(public))
+        click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
+    click.echo(render(found, _stand_in(public)), nl=False)
+    return ExitCode.DONE
+
+
+def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
+    """What is known of the agents' data; ConfigError where it is not known."""
+    from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.learning.shards import run_dataset
+    from dpgt_node.sim.rehearsal import Shape
+
+    if run.data.dataset in TOYS:
+        raise ConfigError.one(
+            source, "data.dataset", f"'{run.data.dataset}' has no samples, so there is nothing to protect and to plan"
+        )
+    if text is not None:
+        try:
+            p, classes, D = (int(part) for part in text.split(","))
+        except ValueError:
+            p = classes = D = 0
+        if min(p, D) < 1 or classes < 2:
+            raise ConfigError.one(
+                "command line", "--shape", f"must be P,CLASSES,D (integers, as in 784,10,12000), not {text!r}"
+            )
+        return Shape(p, classes, (D,) * run.n)
+    prefix, _, path = resolved_dataset(run).partition(":")
+    if prefix == "npz" and not Path(path).exists():
+        raise ConfigError.one(
+            source, "data.dataset", f"{path} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
+        )
+    data = run_dataset(run)
+    return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run) if D is not None))
+
+
+def trade_off(planner: Planner, found: Plan) -> list[Point]:
+    """A plan for each of the epsilons around the one asked for; those that are impossible are left out."""
+    from dataclasses import replace
+
+    from dpgt_node.report.pareto import Point
+
+    points = []
+    for factor in FACTORS:
+        other = found
+        if factor != 1.0:
+            target = replace(found.target, epsilon=factor * found.target.epsilon)
+            try:
+                other = planner.plan(target, _PARETO_REHEARSALS)
+            except ConfigError as error:
+                click.echo(f"dpgt plan: left out: {error}", err=True)
+                continue
+        c, way, eta = other.candidate, other.route, other.run.noise.eta
+        assert eta is not None
+        points.append(
+            Point(
+                epsilon=other.target.epsilon,
+                accountant=way.accountant,
+                delta=way.delta,
+                mechanism=way.mechanism,
+                law=way.law,
+                K=c.K,
+                alpha=c.alpha,
+                beta=c.beta,
+                gamma=c.gamma,
+                scale_eta=max(eta.values),
+                accuracy_predicted=c.predicted,
+                accuracy_mean=other.outcome.mean,
+                accuracy_worst=other.outcome.worst,
+            )
+        )
+    return points
+
+
+def render(found: Plan, stand_in: str) -> str:
+    """The plan as a run file: TOML with the reasons as comments."""
+    text = to_toml(found.run)
+    for section, reasons in _reasons(found, stand_in).items():
+        lines = "".join(f"# {line}\n" for line in _wrapped(reasons))
+        text = text.replace(f"\n[{section}]\n", f"\n{lines}[{section}]\n", 1)
+    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in)) + text
+
+
+def _head(found: Plan, stand_in: str) -> list[str]:
+    from dpgt_node.privacy.accountant import ACCOUNTANTS, LEMMA5_LABEL
+    from dpgt_node.report.text import epsilon as number
+
+    def label(name: str) -> str:
+        return LEMMA5_LABEL if name == "lemma5" else name
+
+    way, outcome = found.route, found.outcome
+    delta = f", delta = {way.delta:g}" if way.delta else ""
+    names = found.run.graph.agents
+    speaking = [name for name in ACCOUNTANTS if any(v is not None for v in found.epsilon[name])]
+    wide = max(map(len, names))
+    lines = [
+        f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "
+        f"({label(way.accountant)}{delta})",
+        *_wrapped(
+            [way.reasons[-1], "Predicted epsilon of k = 0..K, by agent, and what the same noise reads elsewhere:"]
+        ),
+    ]
+    for i, name in enumerate(names):
+        values = "   ".join(f"{label(key)} {number(found.epsilon[key][i])}" for key in speaking)
+        lines.append(f"  {name:<{wide}}  {values}")
+    return [
+        *lines,
+        *_wrapped(
+            [
+                f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f} "
+                f"(predictor: {found.candidate.predicted:.3f}). Real data may be easier or harder; nothing here "
+                "looked at them."
+            ]
+        ),
+        "",
+    ]
+
+
+def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
+    way, c = found.route, found.candidate
+    part = c.gamma / found.one_step
+    reasons = {
+        "algorithm": [
+            f"mechanism {way.reasons[0]}",
+            f"K = {c.K}, alpha, beta and gamma: the best of {found.considered} candidates by the predictor, then of "
+            f"{found.rehearsed} rehearsed on {stand_in}",
+        ],
+        "scheme": [
+            "alpha, beta: fast mixing against the noise that mixing feeds through this graph",
+            f"gamma: {part:.2g} of the step that solves the steepest direction in one round; gamma K says how far the "
+            "run gets, and noise grows with it",
+            'samples "full": the shift of a mean over m is C/m; sampling fewer never gains as much as it loses',
+        ],
+        "noise": [
+            way.reasons[1],
+            "scales: the least at which no agent exceeds epsilon",
+        ],
+    }
+    if found.run.evaluate.metrics == "study":
+        reasons["evaluate"] = ['metrics = "study": the coordinator sees every x_i,k: that is outside the guarantee']
+    return reasons
+
+
+def _wrapped(paragraphs: Iterable[str]) -> list[str]:
+    return [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
+
+
+def _stand_in(public: str | None) -> str:
+    return "synthetic data of the same shape" if public is None else "the public data given"
+
+
+def _public(text: str | None) -> Dataset | None:
+    if text is None:
+        return None
+    from dpgt_node.learning.datasets import load_dataset
+
+    if not text.startswith("npz:"):
+        raise ConfigError.one("command line", "--public", f"must be npz:PATH, not {text!r}")
+    return load_dataset(text)

@@ -1,0 +1,222 @@
+"""A run rehearsed on data that are nobody's: synthetic ones of the run's shape, seeded noise, all agents as rows.
+
+``dpgt plan`` compares candidates here.  The noise is exactly the candidate's; only the data are others, and fewer: a
+gradient of fewer samples has the same mean, and what the noise does to it depends on scales alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule, Stream
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.batched import batched
+from dpgt_node.learning.clipping import Clip
+from dpgt_node.learning.datasets import Dataset
+from dpgt_node.learning.features import transform
+from dpgt_node.learning.models import SoftmaxOracle
+from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.privacy.noise import F64
+from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.sim.rows import ROWS
+
+I64 = npt.NDArray[np.int64]
+
+_STREAMS: tuple[Stream, Stream] = ("X", "Y")
+_TRAIN, _TEST = 2_000, 2_000
+_MIN_PER_AGENT = 50
+_NUMBERS = 1 << 24  # features in memory: fewer samples where each has many
+_FLOW_STEPS, _FLOW_STEP, _FLOW_POINTS = 200, 0.5, 14
+_NOISE_POINTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All that is known of the agents' data: numbers a sample, classes, samples of every agent."""
+
+    p: int
+    classes: int
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Test accuracy of x_{i,K+1} on synthetic data: mean over agents and the worst agent, each over the draws."""
+
+    mean: float
+    worst: float
+
+    @property
+    def score(self) -> float:
+        """What candidates are compared by: the worst agent counts, the mean is the less noisy figure."""
+        return 0.5 * (self.mean + self.worst)
+
+
+class Rehearsal:
+    """Stand-in data of one run's shape, and what runs on them give.
+
+    ``run``: for model, features, clip and number of agents.  ``public``: raw data to stand in instead of synthetic
+    ones; NEVER the agents' own.
+    """
+
+    def __init__(self, run: RunConfig, shape: Shape, public: Dataset | None = None) -> None:
+        n = run.n
+        together = max(_MIN_PER_AGENT * n, min(_TRAIN, _NUMBERS // shape.p))
+        each = [min(D, -(-together // n)) for D in shape.samples]
+        if public is not None and public.x_train.shape[1] != shape.p:
+            message = f"has {public.x_train.shape[1]} numbers a sample, the agents' data have {shape.p}"
+            raise ConfigError.one("command line", "--public", message)
+        raw = synthetic(shape.p, shape.classes, sum(each), _TEST) if public is None else _cut(public, sum(each))
+        features = (run.data.features, run.data.normalise)
+        data = Dataset(
+            transform(raw.x_train, *features), raw.y_train, transform(raw.x_test, *features), raw.y_test, raw.classes
+        )
+        clip, bias, init_seed = Clip.from_config(run.privacy), run.model.bias, run.model.init_seed
+        ends = np.cumsum([0, *each]) * len(raw.x_train) // sum(each)
+        self._oracles = [
+            SoftmaxOracle(data, np.arange(ends[i], ends[i + 1]), bias=bias, clip=clip, init_seed=init_seed)
+            for i in range(n)
+        ]
+        self._pooled = SoftmaxOracle(data, None, bias=bias, clip=clip, init_seed=init_seed)
+        self._gradients = batched(self._oracles)
+        self._batches: list[I64] = [np.arange(oracle.samples) for oracle in self._oracles]
+        self._x_test, self._y_test = data.x_test, data.y_test
+        self._bias, self._classes = bias, raw.classes
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return self._pooled.dimension
+
+    @cached_property
+    def one_step(self) -> float:
+        """1 over the largest curvature at the start, clipping included: the step that solves the steepest direction."""
+        x, rng = self._pooled.initial(), np.random.default_rng(0)
+        direction = rng.standard_normal(self.dimension)
+        g, every = self._full(x), 1e-3
+        size = 0.0
+        for _ in range(12):
+            direction *= every / np.linalg.norm(direction)
+            direction = (self._full(x + direction) - g) / every
+            size = float(np.linalg.norm(direction))
+        return 1.0 / max(size, 1e-12)
+
+    def gradients(self, x: F64) -> F64:
+        """Every agent's clipped gradient at its row of ``x`` (n, d), over all its stand-in samples."""
+        return self._gradients(x, self._batches)
+
+    def rehearse(self, run: RunConfig, seeds: tuple[int, ...]) -> Outcome:
+        """The run's recursion with its own mechanism, law and scales, full batches, one repetition a seed."""
+        found = np.array([self._accuracies(self.final(run, seed)) for seed in seeds])
+        return Outcome(float(found.mean()), float(found.min(axis=1).mean()))
+
+    def final(self, run: RunConfig, seed: int) -> F64:
+        """x_{i,K+1} of one repetition: float64 (n, d)."""
+        schedule = Schedule.from_config(run)
+        form = MatrixForm.build(Topology.from_config(run.graph), schedule)
+        x0: F64 = np.tile(self._pooled.initial(), (run.n, 1))
+        rows = ROWS[run.algorithm.mechanism](form, _Work(self, run, schedule, seed), x0)
+        for k in range(run.K + 1):
+            rows.step(k, k == run.K)
+        return rows.x
+
+    # ---------------------------------------------------------------- what (T, nu) means
+    def table(self, time_max: float, rates: tuple[float, float]) -> Table:
+        """Accuracy along the pooled gradient flow up to ``time_max`` under steady noise.
+
+        ``rates`` (least, largest): noise as nu/sqrt(T), what one unit of time adds to the standard deviation of a
+        coordinate where nothing pulls it back.
+        """
+        step = min(max(_FLOW_STEP * self.one_step, time_max / _FLOW_STEPS), 1.4 * self.one_step)
+        count = max(2, min(math.ceil(time_max / step), _FLOW_STEPS))
+        wanted = sorted({round(v) for v in np.geomspace(1, count, _FLOW_POINTS)})
+        levels = np.geomspace(rates[0] * 0.99, rates[1] * 1.01, _NOISE_POINTS)
+        # The same noise at every level, so that what differs is the level.
+        size = levels[:, None] * math.sqrt(step)
+        rng, rows = np.random.default_rng(1), []
+        x = np.tile(self._pooled.initial(), (_NOISE_POINTS, 1))
+        for index in range(1, count + 1):
+            x = x - step * np.stack([self._full(row) for row in x]) + size * rng.standard_normal(self.dimension)
+            if index in wanted:
+                rows.append(self._accuracies(x))
+        return Table(step * np.array(wanted, dtype=float), levels, np.array(rows))
+
+    def _full(self, x: F64) -> F64:
+        return self._pooled.gradient(x, np.arange(self._pooled.samples))
+
+    def _logits(self, x: F64) -> F64:
+        weights = self._classes * self._x_test.shape[1]
+        logits: F64 = self._x_test @ x[:weights].reshape(self._classes, -1).T
+        return logits + self._bias * x[weights:] if self._bias else logits
+
+    def _hits(self, logits: F64) -> float:
+        return float(np.mean(logits.argmax(axis=1) == self._y_test))
+
+    def _accuracies(self, x: F64) -> list[float]:
+        return [self._hits(self._logits(row)) for row in x]
+
+
+class _Work:
+    """Full batches, noise from a seeded generator, no wire."""
+
+    def __init__(self, rehearsal: Rehearsal, run: RunConfig, schedule: Schedule, seed: int) -> None:
+        self._rehearsal, self._rng = rehearsal, np.random.default_rng(seed)
+        self._gaussian = run.noise.law == "gaussian"
+        self._scales = {stream: np.array([[schedule.sigma(stream, i, 0)] for i in range(run.n)]) for stream in _STREAMS}
+
+    def gradient(self, k: int, x: F64) -> F64:
+        return self._rehearsal.gradients(x)
+
+    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
+        draw = self._rng.standard_normal if self._gaussian else self._rng.laplace
+        noise: F64 = np.asarray(draw(size=private.shape))
+        noise *= self._scales[stream]
+        noise += private
+        return noise
+
+    def wire(self, stream: Stream, k: int, values: F64) -> F64:
+        return values
+
+
+def _cut(data: Dataset, train: int) -> Dataset:
+    """The first ``train`` and _TEST samples of a random order."""
+    rng = np.random.default_rng(0)
+    first, second = rng.permutation(len(data.x_train))[:train], rng.permutation(len(data.x_test))[:_TEST]
+    return Dataset(data.x_train[first], data.y_train[first], data.x_test[second], data.y_test[second], data.classes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """``accuracy`` (times, rates): float64, of the noisy flow at ``times`` under noise of ``rates``; both ascending."""
+
+    times: F64
+    rates: F64
+    accuracy: F64
+
+    def __call__(self, time: F64, noise: F64) -> F64:
+        """Accuracy at times T and noise nu (same shape), bilinear in the logarithms; the edges' values beyond them.
+
+        Before the first time the gradient has not changed yet: point and noise grow together, and their ratio decides.
+        """
+        early = np.maximum(self.times[0] / time, 1.0)
+        time, noise = time * early, noise * early
+        t, u = _place(time, self.times)
+        r, v = _place(noise / np.sqrt(time), self.rates)
+        a = self.accuracy
+        low: F64 = (1.0 - v) * a[t, r] + v * a[t, r + 1]
+        high: F64 = (1.0 - v) * a[t + 1, r] + v * a[t + 1, r + 1]
+        return (1.0 - u) * low + u * high
+
+
+def _place(values: F64, knots: F64) -> tuple[I64, F64]:
+    """Index of the knot below and the fraction of the way to the next, in logarithms."""
+    at = np.interp(np.log(values), np.log(knots), np.arange(len(knots)))
+    index = np.minimum(at.astype(np.int64), len(knots) - 2)
+    return index, at - index

@@ -1,0 +1,146 @@
+"""``dpgt plan``: valid TOML that check accepts and that costs what it says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.config import load_run, parse_run, to_toml
+from dpgt_node.sim import planning
+
+RUN = """
+name = "to be planned"
+[algorithm]
+iterations = 7
+[scheme]
+kind = "S1"
+a1 = 0.1
+a2 = 0.1
+a3 = 0.1
+a4 = 1.0
+p_alpha = 0.5
+p_beta = 0.5
+p_gamma = 0.5
+p_m = 1.0
+[noise]
+multiplier = 0.0
+[graph]
+agents = 3
+R = [[0,0,1],[1,0,0],[0,1,0]]
+C = [[0,0,1],[1,0,0],[0,1,0]]
+[data]
+dataset = "digits"
+normalise = "l2"
+[model]
+bias = 0.2
+[privacy]
+clip_l2 = 1.0
+[evaluate]
+metrics = "study"
+"""
+
+
+@pytest.fixture
+def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(planning, "ROUNDS", (4, 12))
+    monkeypatch.setattr(planning, "STEPS", (0.25, 0.75))
+    monkeypatch.setattr(planning, "_FINALISTS", 2)
+    monkeypatch.setattr(planning.Planner.plan, "__defaults__", (3,))
+    path = tmp_path / "run.toml"
+    path.write_text(RUN)
+    return path
+
+
+def test_the_plan_is_a_run_file_that_costs_what_it_says(
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", str(run_file), "--epsilon", "8"]) == 0
+    out, err = capsys.readouterr()
+    assert "predicting" in err and "rehearsing" in err
+    planned = tmp_path / "planned.toml"
+    planned.write_text(out)
+    document = tomllib.loads(out)
+    assert document["algorithm"]["mechanism"] == "noise-once" and document["noise"]["law"] == "gaussian"
+    assert document["scheme"]["kind"] == "S2" and document["scheme"]["samples"] == "full"
+    run = load_run(planned)
+    assert parse_run(to_toml(run), "again", tmp_path) == run
+    assert run.graph == load_run(run_file).graph and run.data == load_run(run_file).data
+
+    assert cli.run(["check", str(planned), "--format", "json"]) == 0
+    epsilon = json.loads(capsys.readouterr().out)["epsilon"]
+    assert all(8.0 * (1 - 1e-6) <= value <= 8.0 for value in epsilon["gdp"])
+    # Reasons and every agent under every accountant with a value; never a bare epsilon.
+    assert out.startswith("# dpgt plan: every agent's whole transcript costs at most epsilon = 8 (gdp, delta = 1e-05)")
+    for agent, zcdp in zip(("agent-1", "agent-2", "agent-3"), epsilon["zcdp"], strict=True):
+        assert f"#   {agent}  zcdp {zcdp:.4g}   gdp 8" in out
+    for reason in ("# mechanism noise-once", "# K = ", "# gamma: ", "# samples", "# gaussian noise", "# metrics"):
+        assert f"\n{reason}" in out
+    assert "enforced" in out and "synthetic data of the same shape" in out
+
+
+def test_declared_constants_and_pure_plans_are_labelled(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text(RUN.replace("clip_l2 = 1.0", "C = 2.0"))
+    assert cli.run(["plan", str(run_file), "--epsilon", "8", "--delta", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "DECLARED, NOT ENFORCED" in out and "epsilon = 8 (tight)\n" in out
+    assert tomllib.loads(out)["noise"]["law"] == "laplace"
+
+
+def test_data_that_are_elsewhere_need_a_shape(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text(RUN.replace('"digits"', '"npz:not-here.npz"'))
+    assert cli.run(["plan", str(run_file), "--epsilon", "8"]) == 2
+    assert "not on this machine; give the shape of the data: --shape P,CLASSES,D" in capsys.readouterr().err
+    assert cli.run(["plan", str(run_file), "--epsilon", "8", "--shape", "16,3,500"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["data"]["dataset"] == "npz:not-here.npz"
+
+
+def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    public = tmp_path / "public.npz"
+    arrays = {f"{kind}_{part}": None for kind in "xy" for part in ("train", "test")}
+    for part in ("train", "test"):
+        arrays[f"y_{part}"] = y = rng.integers(3, size=300)
+        arrays[f"x_{part}"] = rng.random((300, 16)) + np.eye(16)[y]
+    np.savez(public, **arrays)
+    command = ["plan", str(run_file), "--epsilon", "4", "--shape", "16,3,500", "--public", f"npz:{public}"]
+    assert cli.run([*command, "--pareto", str(tmp_path / "pareto")]) == 0
+    out = capsys.readouterr().out
+    assert "the public data given" in out and "synthetic" not in out
+    with (tmp_path / "pareto" / "pareto.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["epsilon"]) for row in rows] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    assert all(row["accountant"] == "gdp" and 0.0 <= float(row["accuracy_worst"]) <= 1.0 for row in rows)
+    assert float(rows[0]["accuracy_mean"]) < float(rows[-1]["accuracy_mean"])
+    drawing = ET.parse(tmp_path / "pareto" / "pareto.svg").getroot()
+    assert drawing.tag.endswith("svg")
+    text = "".join(drawing.itertext())
+    assert "gdp, delta = 1e-05" in text and "the public data given" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "says"),
+    [
+        ("clip_l2 = 1.0", "delta = 1e-6", [], "privacy: no clip"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--delta", "0"], "privacy.clip_l2: a pure guarantee"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--epsilon", "-1"], "--epsilon: must be a finite number > 0"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "1,2"], "--shape: must be P,CLASSES,D"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: must be P,CLASSES,D"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH"),
+        ('normalise = "l2"\n[model]\nbias = 0.2', "dimension = 3", [], "no samples"),
+    ],
+)
+def test_the_impossible_is_refused(
+    run_file: Path, old: str, new: str, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = RUN.replace(old, new)
+    run_file.write_text(text.replace('"digits"', '"zeros"') if "dimension" in new else text)
+    assert cli.run(["plan", str(run_file), "--epsilon", "1", *options]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""Rehearsals and the search: small shapes, because only the machinery is tested here, not how good plans are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.privacy.accountant import within
+from dpgt_node.privacy.planner import Target, calibrate, route
+from dpgt_node.sim import planning
+from dpgt_node.sim.planning import Planner
+from dpgt_node.sim.rehearsal import Rehearsal, Shape, Table
+from tests.oracles import mechanisms
+
+RING = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0))
+CHORD = ((0.0, 0.3, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.2))
+SHAPE = Shape(16, 3, (300, 310, 400))
+
+
+def run(**privacy: float) -> model.RunConfig:
+    return model.RunConfig(
+        "plan",
+        model.Algorithm(5),
+        model.SchemeS2(0.3, 0.2, 1.0, 1.0, samples="full"),
+        model.Noise(None, None, multiplier=0.0),
+        model.Graph(("a", "b", "c"), RING, CHORD),
+        model.Data("digits", normalise="l2"),
+        model.Model(bias=0.2),
+        model.Privacy(**(privacy or {"clip_l2": 1.0})),
+    )
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    return Planner(run(), SHAPE)
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
+def test_a_rehearsal_is_the_mechanism_on_stand_in_data(mechanism: str) -> None:
+    config = run()
+    config = replace(config, algorithm=replace(config.algorithm, mechanism=mechanism))
+    rehearsal = Rehearsal(config, SHAPE)
+    x0 = np.zeros((3, rehearsal.dimension))
+    nothing = np.zeros((config.K + 1, 3, rehearsal.dimension))
+
+    def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
+        return rehearsal.gradients(np.tile(x, (3, 1)))[i]
+
+    x, _, _ = mechanisms.run(mechanism, RING, CHORD, 0.3, 0.2, 1.0, x0, gradient, nothing, nothing)
+    np.testing.assert_allclose(rehearsal.final(config, 0), x[-1], atol=1e-12)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_a_rehearsal_draws_the_noise_of_the_run(law: str) -> None:
+    """Gradient 0 (a clip of nearly nothing), one round: x_1 is -gamma times the noise."""
+    config = run(clip_l2=1e-12)
+    noise = model.NoiseStream("constant", (1.0, 2.0, 3.0))
+    config = replace(
+        config,
+        algorithm=model.Algorithm(0, mechanism="noise-once"),
+        noise=model.Noise(noise, noise, law=law, multiplier=1.0),  # type: ignore[arg-type]
+    )
+    rehearsal = Rehearsal(config, SHAPE)
+    x = np.concatenate([rehearsal.final(config, seed) for seed in range(200)], axis=1)
+    std = np.sqrt(2.0) if law == "laplace" else 1.0
+    np.testing.assert_allclose(x.std(axis=1), std * np.array([1.0, 2.0, 3.0]), rtol=0.05)
+
+
+def test_public_data_stand_in() -> None:
+    public = synthetic(16, 4, 5000, 300, seed=7)
+    rehearsal = Rehearsal(run(), SHAPE, public)
+    assert rehearsal.dimension == 4 * 17
+    with pytest.raises(ConfigError, match="--public: has 16 numbers a sample"):
+        Rehearsal(run(), replace(SHAPE, p=9), public)
+
+
+def test_the_table_is_bilinear_and_knows_the_early_regime() -> None:
+    table = Table(np.array([1.0, 10.0]), np.array([0.1, 1.0]), np.array([[0.4, 0.2], [0.8, 0.6]]))
+
+    def at(time: float, rate: float) -> float:
+        return float(table(np.array([time]), np.array([rate * np.sqrt(time)]))[0])
+
+    assert at(1.0, 0.1) == pytest.approx(0.4) and at(10.0, 1.0) == pytest.approx(0.6)
+    assert at(np.sqrt(10.0), np.sqrt(0.1)) == pytest.approx(0.5)
+    assert at(1000.0, 0.1) == pytest.approx(0.8) and at(1.0, 99.0) == pytest.approx(0.2)
+    # Before the first time only noise over time counts.
+    assert float(table(np.array([0.01]), np.array([0.01 * 0.1]))[0]) == pytest.approx(0.4)
+
+
+def test_one_step_is_one_over_the_curvature() -> None:
+    rehearsal = Rehearsal(run(clip_l2=100.0), SHAPE)
+    phi = np.hstack([rehearsal._pooled._x, np.full((rehearsal._pooled.samples, 1), 0.2)])
+    largest = np.linalg.eigvalsh(phi.T @ phi / len(phi))[-1] / 3  # softmax of 3 equal classes: (I - 1/3)/3
+    assert rehearsal.one_step == pytest.approx(1.0 / largest, rel=0.02)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "ROUNDS", (3, 8, 20))
+    monkeypatch.setattr(planning, "STEPS", (0.25, 0.75))
+    monkeypatch.setattr(planning, "_COARSE_ROUNDS", (3, 8))
+    monkeypatch.setattr(planning, "_COARSE_STEPS", (0.5,))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "target"),
+    [
+        ({"clip_l2": 1.0}, Target(2.0)),
+        ({"clip_l1": 2.0}, Target(5.0, 0.0)),
+        ({"clip_l1": 2.0}, Target(5.0, 1e-6, "zcdp", "published-point")),
+        ({"clip_l1": 2.0}, Target(5.0, None, None, "paper")),
+        ({"C": 4.0}, Target(5.0, 0.0, None, "public-state")),
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_a_plan_keeps_its_promise(privacy: dict[str, float], target: Target) -> None:
+    planner = Planner(run(**privacy), SHAPE)
+    found = planner.plan(target, rehearsals=3)
+    costs = found.epsilon[found.route.accountant]
+    assert all(cost is not None and target.epsilon * (1 - 1e-6) <= cost <= target.epsilon for cost in costs)
+    more = replace(found.run, algorithm=replace(found.run.algorithm, iterations=found.run.K + 1))
+    assert not any(within(account.total(found.route.accountant), target.epsilon) for account in planner.accounts(more))
+    assert 0.2 <= found.outcome.worst <= found.outcome.mean <= 1.0 and found.rehearsed <= 3
+    assert found.run.scheme.samples == "full" and found.run.algorithm.mechanism == found.route.mechanism
+    assert found.run.graph == run().graph and found.run.data == run().data
+
+
+@pytest.mark.usefixtures("small")
+def test_equal_questions_get_equal_plans(planner: Planner) -> None:
+    one, two = planner.plan(Target(2.0), 4), Planner(run(), SHAPE).plan(Target(2.0), 4)
+    assert one.run == two.run and one.outcome == two.outcome
+
+
+@pytest.mark.usefixtures("small")
+def test_more_epsilon_predicts_more_accuracy(planner: Planner) -> None:
+    low, high = planner.plan(Target(0.02), 4), planner.plan(Target(5.0), 4)
+    assert low.outcome.mean + 0.1 < high.outcome.mean
+    assert high.outcome.worst > 0.65  # three classes, three values of K
+
+
+@pytest.mark.usefixtures("small")
+def test_too_much_epsilon_is_refused_with_the_nearest(planner: Planner) -> None:
+    with pytest.raises(ConfigError, match=r"needs so little noise .*; \S+ is possible"):
+        planner.plan(Target(1e12), 2)
+
+
+def test_a_graph_nobody_can_learn_over_is_refused() -> None:
+    config = run()
+    broken = replace(config, graph=replace(config.graph, R=((0.0,) * 3,) * 3))
+    with pytest.raises(ConfigError, match=r"graph\.R"):
+        Planner(broken, SHAPE)
+
+
+def test_the_predictor_ranks_as_rehearsals_do(planner: Planner) -> None:
+    """Spearman correlation over a spread of candidates."""
+    target = Target(1.0)
+    way = route(run(), target)
+    candidates = planner._predict(list(planner._candidates(way, target)))[::180]
+    rehearsed = []
+    for c in candidates:
+        steps = Planner._with_steps(way.apply(run()), c.K, c.alpha, c.beta, c.gamma)
+        ready = calibrate(steps, way.accountant, target.epsilon, planner.accounts, tolerance=1e-3)
+        rehearsed.append(planner.rehearsal.rehearse(ready, (1, 2)).worst)
+    ranks = [np.argsort(np.argsort(values)) for values in ([c.predicted for c in candidates], rehearsed)]
+    assert np.corrcoef(*ranks)[0, 1] > 0.7
