@@ -45,6 +45,7 @@ _WIDTH = 116
     metavar="npz:PATH",
     help="Public data to try candidates on instead of synthetic ones; never the agents' own.",
 )
+@click.option("--tune-clip", is_flag=True, help="A clip smaller than the run file's may be taken where it helps.")
 @click.option(
     "--pareto",
     type=click.Path(path_type=Path, file_okay=False),
@@ -59,6 +60,7 @@ def plan(
     mechanism: str | None,
     shape_text: str | None,
     public: str | None,
+    tune_clip: bool,
     pareto: Path | None,
 ) -> ExitCode:
     """Fill in mechanism, noise, K, m and step sizes of RUN.toml so that every agent keeps to EPSILON.
@@ -72,7 +74,13 @@ def plan(
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism)
     shape = find_shape(run, str(run_file), shape_text)
-    planner = Planner(run, shape, _public(public), progress=lambda line: click.echo(f"dpgt plan: {line}", err=True))
+    planner = Planner(
+        run,
+        shape,
+        _public(public),
+        tune_clip=tune_clip,
+        progress=lambda line: click.echo(f"dpgt plan: {line}", err=True),
+    )
     found = planner.plan(target)
     if pareto is not None:
         from dpgt_node.report.pareto import write_pareto
@@ -162,6 +170,7 @@ def render(found: Plan, stand_in: str) -> str:
 
 def _head(found: Plan, stand_in: str) -> list[str]:
     from dpgt_node.privacy.accountant import ACCOUNTANTS, LEMMA5_LABEL
+    from dpgt_node.privacy.planner import why_adjacency
     from dpgt_node.report.text import epsilon as number
 
     def label(name: str) -> str:
@@ -176,7 +185,10 @@ def _head(found: Plan, stand_in: str) -> list[str]:
         f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "
         f"({label(way.accountant)}{delta})",
         *_wrapped(
-            [way.reasons[-1], "Predicted epsilon of k = 0..K, by agent, and what the same noise reads elsewhere:"]
+            [
+                why_adjacency(found.run, way.pure),
+                "Predicted epsilon of k = 0..K, by agent, and what the same noise reads elsewhere:",
+            ]
         ),
     ]
     for i, name in enumerate(names):
@@ -215,6 +227,10 @@ def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
             "scales: the least at which no agent exceeds epsilon",
         ],
     }
+    if c.clip < 1.0:
+        reasons["privacy"] = [
+            f"clip: {c.clip:.2g} of the run file's: less noise for a bias that rehearsals say is worth it"
+        ]
     if found.run.evaluate.metrics == "study":
         reasons["evaluate"] = ['metrics = "study": the coordinator sees every x_i,k: that is outside the guarantee']
     return reasons

@@ -120,7 +120,7 @@ def route(run: model.RunConfig, target: Target) -> Route:
     reasons = (
         _why_mechanism(mechanism, asked=target.mechanism is not None),
         _why_law(accountant, delta),
-        _why_adjacency(run, pure),
+        why_adjacency(run, pure),
     )
     return Route(mechanism, law, accountant, delta, reasons)
 
@@ -266,7 +266,8 @@ def _why_law(accountant: str, delta: float) -> str:
     return f"laplace noise, accountant {accountant}: pure epsilon, no delta"
 
 
-def _why_adjacency(run: model.RunConfig, pure: bool) -> str:
+def why_adjacency(run: model.RunConfig, pure: bool) -> str:
+    """Adjacency and what stands behind it, in one line."""
     privacy = run.privacy
     if privacy.clip_l2 is not None:
         return f"adjacency: one sample replaced, gradients within clip_l2 = {privacy.clip_l2:g}, enforced"

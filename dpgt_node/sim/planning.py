@@ -20,7 +20,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import weight_step_bound
 from dpgt_node.algo.theory import hard_failures
-from dpgt_node.config import RunConfig, SchemeS2
+from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.datasets import Dataset
 from dpgt_node.privacy.accountant import AgentAccount, totals
@@ -39,6 +39,7 @@ _COARSE_ROUNDS, _COARSE_STEPS = (5, 12, 26, 55, 115), (0.1, 0.4, 0.9)
 _FINALISTS, _DRAWS = 6, (11, 12, 13)
 REHEARSALS = 30
 """How many candidates are rehearsed at most."""
+_CLIP_FACTOR = 0.5**0.5
 _RATE_SPAN = 300.0
 _NOTICEABLE = 0.003
 """Accuracy that is worth more rounds; smaller differences are within the noise of three draws."""
@@ -49,7 +50,7 @@ _FREE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Steps and K; ``predicted``: accuracy of the worst agent by the predictor."""
+    """Steps and K; ``predicted``: accuracy of the worst agent by the predictor; ``clip``: as a part of the run's."""
 
     K: int
     alpha: float
@@ -57,6 +58,7 @@ class Candidate:
     gamma: float
     ratio: float
     predicted: float
+    clip: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +88,17 @@ class Planner:
         run: RunConfig,
         shape: Shape,
         public: Dataset | None = None,
+        *,
+        tune_clip: bool = False,
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``public``: see :class:`Rehearsal`.  ``progress`` gets a line now and then.
+        """``public``: see :class:`Rehearsal`.  ``tune_clip``: a smaller clip may be taken.
+        ``progress`` gets a line now and then.
 
         Raises ConfigError where the run cannot be planned: toys, or a graph that breaks Assumption 1.
         """
         self._run, self._shape, self._public = run, shape, public
-        self._progress = progress
+        self._progress, self._tune_clip = progress, tune_clip and run.privacy.enforced
         self._topology = Topology.from_config(run.graph)
         probe = self._with_steps(run, 1, *self._part(0.5, 0.5), 1.0)
         failures = hard_failures(self._topology, Schedule.from_config(probe), shape.samples)
@@ -191,7 +196,7 @@ class Planner:
         seen: dict[tuple[float, ...], Outcome] = {}
 
         def tried(c: Candidate) -> Outcome:
-            key = (c.K, c.alpha, c.beta, c.gamma, c.ratio)
+            key = (c.K, c.alpha, c.beta, c.gamma, c.ratio, c.clip)
             if key not in seen:
                 run = self._calibrated(base, way, target, c, tolerance=1e-3)
                 with np.errstate(all="ignore"):
@@ -216,6 +221,11 @@ class Planner:
         return best, tried(best), len(seen)
 
     def _neighbours(self, c: Candidate, way: Route) -> Iterator[Candidate]:
+        if self._tune_clip:
+            # Where the clip binds, a smaller one with a larger step moves as far with less noise.
+            yield replace(c, clip=c.clip * _CLIP_FACTOR, gamma=_short(c.gamma / _CLIP_FACTOR))
+            if c.clip < 1.0:
+                yield replace(c, clip=c.clip / _CLIP_FACTOR, gamma=_short(c.gamma * _CLIP_FACTOR))
         for factor in (1.35, 1 / 1.35):
             yield replace(c, gamma=_short(c.gamma * factor))
         for factor in (0.75, 1 / 0.75):
@@ -239,6 +249,7 @@ class Planner:
         self, base: RunConfig, way: Route, target: Target, c: Candidate, tolerance: float | None = None
     ) -> RunConfig:
         run = self._with_steps(base, c.K, c.alpha, c.beta, c.gamma)
+        run = replace(run, privacy=_clipped(run.privacy, c.clip))
         ratio = c.ratio if way.both_streams else None
         options = {} if tolerance is None else {"tolerance": tolerance}
         return calibrate(run, way.accountant, target.epsilon, self.accounts, ratio=ratio, **options)
@@ -272,6 +283,16 @@ class Planner:
         except ConfigError as error:
             return error.problems[0].message
         return None
+
+
+def _clipped(privacy: Privacy, part: float) -> Privacy:
+    """A clip of ``part`` of the run file's, to three digits."""
+    if part == 1.0:
+        return privacy
+    if privacy.clip_l1 is not None:
+        return replace(privacy, clip_l1=_short(part * privacy.clip_l1))
+    assert privacy.clip_l2 is not None
+    return replace(privacy, clip_l2=_short(part * privacy.clip_l2))
 
 
 def _by_rounds(predicted: list[Candidate]) -> Iterator[tuple[int, Iterator[Candidate]]]:

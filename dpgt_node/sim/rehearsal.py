@@ -6,6 +6,7 @@ gradient of fewer samples has the same mean, and what the noise does to it depen
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule, Stream
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.batched import batched
+from dpgt_node.learning.batched import Gradients, batched
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.datasets import Dataset
 from dpgt_node.learning.features import transform
@@ -73,22 +74,21 @@ class Rehearsal:
         if public is not None and public.x_train.shape[1] != shape.p:
             message = f"has {public.x_train.shape[1]} numbers a sample, the agents' data have {shape.p}"
             raise ConfigError.one("command line", "--public", message)
+        if public is not None and public.classes != shape.classes:
+            message = f"has {public.classes} classes, the agents' data have {shape.classes}"
+            raise ConfigError.one("command line", "--public", message)
         raw = synthetic(shape.p, shape.classes, sum(each), _TEST) if public is None else _cut(public, sum(each))
         features = (run.data.features, run.data.normalise)
         data = Dataset(
             transform(raw.x_train, *features), raw.y_train, transform(raw.x_test, *features), raw.y_test, raw.classes
         )
-        clip, bias, init_seed = Clip.from_config(run.privacy), run.model.bias, run.model.init_seed
+        self._data, self._model, self._bias, self._classes = data, run.model, run.model.bias, raw.classes
         ends = np.cumsum([0, *each]) * len(raw.x_train) // sum(each)
-        self._oracles = [
-            SoftmaxOracle(data, np.arange(ends[i], ends[i + 1]), bias=bias, clip=clip, init_seed=init_seed)
-            for i in range(n)
-        ]
-        self._pooled = SoftmaxOracle(data, None, bias=bias, clip=clip, init_seed=init_seed)
-        self._gradients = batched(self._oracles)
-        self._batches: list[I64] = [np.arange(oracle.samples) for oracle in self._oracles]
-        self._x_test, self._y_test = data.x_test, data.y_test
-        self._bias, self._classes = bias, raw.classes
+        self._batches: list[I64] = [np.arange(end - start) for start, end in itertools.pairwise(ends.tolist())]
+        self._shards: list[I64] = [np.arange(start, end) for start, end in itertools.pairwise(ends.tolist())]
+        self._by_clip: dict[Clip | None, Gradients] = {}
+        self._clip = Clip.from_config(run.privacy)
+        self._pooled = self._oracle(None, self._clip)
 
     @property
     def dimension(self) -> int:
@@ -108,9 +108,11 @@ class Rehearsal:
             size = float(np.linalg.norm(direction))
         return 1.0 / max(size, 1e-12)
 
-    def gradients(self, x: F64) -> F64:
+    def gradients(self, x: F64, clip: Clip | None) -> F64:
         """Every agent's clipped gradient at its row of ``x`` (n, d), over all its stand-in samples."""
-        return self._gradients(x, self._batches)
+        if clip not in self._by_clip:
+            self._by_clip[clip] = batched([self._oracle(shard, clip) for shard in self._shards])
+        return self._by_clip[clip](x, self._batches)
 
     def rehearse(self, run: RunConfig, seeds: tuple[int, ...]) -> Outcome:
         """The run's recursion with its own mechanism, law and scales, full batches, one repetition a seed."""
@@ -148,16 +150,19 @@ class Rehearsal:
                 rows.append(self._accuracies(x))
         return Table(step * np.array(wanted, dtype=float), levels, np.array(rows))
 
+    def _oracle(self, shard: I64 | None, clip: Clip | None) -> SoftmaxOracle:
+        return SoftmaxOracle(self._data, shard, bias=self._bias, clip=clip, init_seed=self._model.init_seed)
+
     def _full(self, x: F64) -> F64:
         return self._pooled.gradient(x, np.arange(self._pooled.samples))
 
     def _logits(self, x: F64) -> F64:
-        weights = self._classes * self._x_test.shape[1]
-        logits: F64 = self._x_test @ x[:weights].reshape(self._classes, -1).T
+        weights = self._classes * self._data.x_test.shape[1]
+        logits: F64 = self._data.x_test @ x[:weights].reshape(self._classes, -1).T
         return logits + self._bias * x[weights:] if self._bias else logits
 
     def _hits(self, logits: F64) -> float:
-        return float(np.mean(logits.argmax(axis=1) == self._y_test))
+        return float(np.mean(logits.argmax(axis=1) == self._data.y_test))
 
     def _accuracies(self, x: F64) -> list[float]:
         return [self._hits(self._logits(row)) for row in x]
@@ -168,11 +173,12 @@ class _Work:
 
     def __init__(self, rehearsal: Rehearsal, run: RunConfig, schedule: Schedule, seed: int) -> None:
         self._rehearsal, self._rng = rehearsal, np.random.default_rng(seed)
+        self._clip = Clip.from_config(run.privacy)
         self._gaussian = run.noise.law == "gaussian"
         self._scales = {stream: np.array([[schedule.sigma(stream, i, 0)] for i in range(run.n)]) for stream in _STREAMS}
 
     def gradient(self, k: int, x: F64) -> F64:
-        return self._rehearsal.gradients(x)
+        return self._rehearsal.gradients(x, self._clip)
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         draw = self._rng.standard_normal if self._gaussian else self._rng.laplace

@@ -9,6 +9,7 @@ import pytest
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.synthetic import synthetic
 from dpgt_node.privacy.accountant import within
 from dpgt_node.privacy.planner import Target, calibrate, route
@@ -49,7 +50,7 @@ def test_a_rehearsal_is_the_mechanism_on_stand_in_data(mechanism: str) -> None:
     nothing = np.zeros((config.K + 1, 3, rehearsal.dimension))
 
     def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
-        return rehearsal.gradients(np.tile(x, (3, 1)))[i]
+        return rehearsal.gradients(np.tile(x, (3, 1)), Clip(2, 1.0))[i]
 
     x, _, _ = mechanisms.run(mechanism, RING, CHORD, 0.3, 0.2, 1.0, x0, gradient, nothing, nothing)
     np.testing.assert_allclose(rehearsal.final(config, 0), x[-1], atol=1e-12)
@@ -72,11 +73,13 @@ def test_a_rehearsal_draws_the_noise_of_the_run(law: str) -> None:
 
 
 def test_public_data_stand_in() -> None:
-    public = synthetic(16, 4, 5000, 300, seed=7)
+    public = synthetic(16, 3, 5000, 300, seed=7)
     rehearsal = Rehearsal(run(), SHAPE, public)
-    assert rehearsal.dimension == 4 * 17
+    assert rehearsal.dimension == 3 * 17
     with pytest.raises(ConfigError, match="--public: has 16 numbers a sample"):
         Rehearsal(run(), replace(SHAPE, p=9), public)
+    with pytest.raises(ConfigError, match="--public: has 3 classes"):
+        Rehearsal(run(), replace(SHAPE, classes=4), public)
 
 
 def test_the_table_is_bilinear_and_knows_the_early_regime() -> None:
@@ -141,6 +144,19 @@ def test_more_epsilon_predicts_more_accuracy(planner: Planner) -> None:
     low, high = planner.plan(Target(0.02), 4), planner.plan(Target(5.0), 4)
     assert low.outcome.mean + 0.1 < high.outcome.mean
     assert high.outcome.worst > 0.65  # three classes, three values of K
+
+
+@pytest.mark.usefixtures("small")
+def test_a_clip_far_above_every_gradient_is_lowered_when_allowed(planner: Planner) -> None:
+    """Clip 20 for gradients of norm 1.4 at most: twenty times too much noise."""
+    target = Target(2.0)
+    kept = Planner(run(clip_l2=20.0), SHAPE).plan(target, 12)
+    tuned = Planner(run(clip_l2=20.0), SHAPE, tune_clip=True).plan(target, 12)
+    assert kept.run.privacy.clip_l2 == 20.0
+    assert tuned.run.privacy.clip_l2 is not None and tuned.run.privacy.clip_l2 < 15.0
+    assert tuned.outcome.score > kept.outcome.score
+    costs = tuned.epsilon["gdp"]
+    assert all(cost is not None and 2.0 * (1 - 1e-6) <= cost <= 2.0 for cost in costs)
 
 
 @pytest.mark.usefixtures("small")
