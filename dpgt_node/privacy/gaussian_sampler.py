@@ -12,6 +12,7 @@ mathematical library as long as its normal quantile is right to 2^-33, a hundred
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, isqrt, nextafter
@@ -19,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node.privacy.grid import MAX_SCALE, MIN_SCALE
+from dpgt_node.privacy.grid import check_scale
 from dpgt_node.privacy.noise import F64, ByteStream
-from dpgt_node.privacy.sampler import words
+from dpgt_node.privacy.sampler import U64, take_rows, words
 
 CHUNK: Final = 1 << 14  # part of the definition of the bits
 CELLS: Final = 256  # a standard deviation
@@ -54,20 +55,38 @@ class GaussianSampler:
         Coordinates beyond ``range(scale)`` are clipped to it and counted in ``clipped``.  Raises ValueError for values
         that are not finite and for scales outside 1e-290..1e290.
         """
-        if not MIN_SCALE <= scale <= MAX_SCALE:
-            raise ValueError(f"noise scale must lie between {MIN_SCALE:g} and {MAX_SCALE:g}, got {scale}")
+        check_scale(scale)
         out = np.empty(private.size)
         for start in range(0, private.size, CHUNK):
-            out[start : start + CHUNK] = self._chunk(private[start : start + CHUNK], scale, stream)
+            part = private[start : start + CHUNK]
+            out[start : start + CHUNK] = self._chunk(part, np.array(scale), words(stream, part.size), (stream,))
         return out
 
-    def _chunk(self, private: F64, scale: float, stream: ByteStream) -> F64:
+    def perturb_rows(self, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
+        """Row i is ``perturb(private[i], scales[i], streams[i])``, to the bit: many short vectors in one pass.
+
+        ``private`` (n, d) with d <= CHUNK, ``scales`` (n,).
+        """
+        n, d = private.shape
+        if d > CHUNK:
+            raise ValueError(f"rows of at most {CHUNK} coordinates, got {d}")
+        for scale in scales.tolist():
+            check_scale(scale)
+        out = np.empty((n, d))
+        together = max(1, CHUNK // max(d, 1))
+        for start in range(0, n, together):
+            part = slice(start, start + together)
+            rows = private[part]
+            w = np.frombuffer(take_rows(streams[part], 8 * d), dtype="<u8").reshape(rows.shape)
+            out[part] = self._chunk(rows, scales[part, None], w, streams[part])
+        return out
+
+    def _chunk(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream]) -> F64:
         if not np.isfinite(private).all():
             raise ValueError("a private value is not finite: no noise was added")
-        g, limit = scale / CELLS, self.range(scale)  # both exact
+        g, limit = scale / CELLS, scale * (LIMIT_CELLS / CELLS)  # both exact
         v = np.clip(private, -limit, limit)
         self.clipped += int(np.count_nonzero(v != private))
-        w = words(stream, v.size)
         low = w & _LOW63
         cells = v / g
         cells += CELLS * np.copysign(_quantile(low), (w >> _SIGN).astype(np.float64) - 0.5)
@@ -75,7 +94,9 @@ class GaussianSampler:
         cells -= j
         doubtful = (cells < MARGIN) | (cells > 1.0 - MARGIN) | (low < _TAIL)
         for at in np.flatnonzero(doubtful).tolist():
-            j[at] = exact_cell(float(v[at]), scale, int(j[at]), int(w[at]), stream)
+            row = at * len(streams) // v.size
+            own = float(scale.flat[row if scale.size > 1 else 0])
+            j.flat[at] = exact_cell(float(v.flat[at]), own, int(j.flat[at]), int(w.flat[at]), streams[row])
         j += 0.5
         j *= g
         return j

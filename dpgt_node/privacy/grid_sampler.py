@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dpgt_node.privacy import grid
 from dpgt_node.privacy.noise import F64, ByteStream
-from dpgt_node.privacy.sampler import I64, words
+from dpgt_node.privacy.sampler import I64, take_rows, words
 
 I32 = npt.NDArray[np.int32]
 
@@ -110,6 +110,13 @@ def read(stream: ByteStream, s: Scratch) -> tuple[I64, I32]:
     else:
         s.bits[:size] = np.frombuffer(stream.take(size), dtype=np.uint8)
     return s.bits[: 8 * s.n].view("<i8"), s.bits[8 * s.n : size].view("<i4")
+
+
+def read_rows(streams: Sequence[ByteStream], d: int) -> tuple[I64, I32]:
+    """The next words and short words for ``d`` coordinates of each stream, row after row."""
+    rows = np.frombuffer(take_rows(streams, 12 * d), dtype=np.uint8).reshape(len(streams), 12 * d)
+    long, short = rows[:, : 8 * d].ravel(), rows[:, 8 * d :].ravel()
+    return long.view("<i8"), short.view("<i4")
 
 
 def draw(s: Scratch, a: I64, b: I32, streams: Sequence[ByteStream]) -> I64:
@@ -209,15 +216,12 @@ class GridLaplaceSampler:
             raise ValueError(f"rows of at most {CHUNK} coordinates, got {d}")
         out = np.empty((n, d))
         together = max(1, CHUNK // max(d, 1))
+        s = self._scratch_for(min(n, together) * d)
         for start in range(0, n, together):
-            rows = range(start, min(start + together, n))
-            s, one = Scratch(len(rows) * d), Scratch(d)
-            a, b = np.empty((len(rows), d), dtype=np.int64), np.empty((len(rows), d), dtype=np.int32)
-            for at, row in enumerate(rows):
-                a[at], b[at] = read(streams[row], one)
-            g = np.array([[grid.cell(float(scales[row]))] for row in rows])
-            chosen = slice(rows.start, rows.stop)
-            self._chunk(private[chosen], g, a.ravel(), b.ravel(), s, streams[chosen], out[chosen])
+            part = slice(start, start + together)
+            g = np.array([[grid.cell(scale)] for scale in scales[part].tolist()])
+            rows = private[part]
+            self._chunk(rows, g, *read_rows(streams[part], d), s.first(rows.size), streams[part], out[part])
         return out
 
     def _chunk(

@@ -14,6 +14,7 @@ from dpgt_node.privacy.keystream import CtrStream
 from dpgt_node.privacy.noise import Sampler
 
 Law = Literal["laplace", "gaussian"]
+SoundSampler = GridLaplaceSampler | GaussianSampler
 
 # SHA-256 of what _known() draws: the same on every machine, with and without numba.
 _ANSWERS: Final[dict[Law, str]] = {
@@ -22,7 +23,7 @@ _ANSWERS: Final[dict[Law, str]] = {
 }
 
 
-def sampler_for(law: Law, *, compiled: bool | None = None) -> Sampler:
+def sampler_for(law: Law, *, compiled: bool | None = None) -> SoundSampler:
     """A new sampler of ``law``.  ``compiled``: see GridLaplaceSampler; the Gaussian law has one path only."""
     return GridLaplaceSampler(compiled) if law == "laplace" else GaussianSampler()
 

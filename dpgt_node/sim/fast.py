@@ -1,10 +1,15 @@
 """``simulate --fast``: the same run with all agents as rows of matrices, without messages, state machines or ledgers.
 
-Same schedule, same outputs, and the same randomness for the same purpose: under a test keystream every noise value and
-every batch is the one that :mod:`dpgt_node.sim.simulate` draws.  Only sums run in another order, so values are not the
-same bits: they agree to :data:`TOLERANCE` relative to the largest entry on runs that converge (a run that blows up
-blows rounding errors up with it).  On a float32 wire a rounding error of 1e-16 can tip a released value to the next
-float32 number, so there the tolerance is :data:`TOLERANCE_FLOAT32`.
+Same schedule, same outputs, and the same randomness for the same purpose: under a test keystream every batch and every
+word of noise is the one that :mod:`dpgt_node.sim.simulate` draws.  Only sums run in another order, so values are not
+the same bits: they agree to :data:`TOLERANCE` relative to the largest entry on runs that converge (a run that blows up
+blows rounding errors up with it).  Two places turn a rounding error into more, seldom:
+
+- Samplers round the private part to a grid, so a difference e there moves a released value by one cell g with
+  probability e/g (g is 0.011 scales under Laplace, 1/256 under Gauss).  On digits and the demo e/g is below 2e-12 and
+  adds up to about 1e-8 over a run of a million draws: one run in a hundred million shows a cell, and fails TOLERANCE.
+- A float32 wire can round the other way, with a probability of about 1e-9 a value.  That costs 6e-8, hence
+  :data:`TOLERANCE_FLOAT32`, and each time up to 3e-5 (expected number) released values a whole cell off.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import Diverged, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule, Stream
@@ -23,13 +29,16 @@ from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.batched import batched
 from dpgt_node.learning.oracle import Oracle
+from dpgt_node.privacy.gaussian_sampler import CHUNK
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.laws import SoundSampler
 from dpgt_node.privacy.noise import F64, ByteStream, Purpose
-from dpgt_node.privacy.sampler import CHUNK, I64, LaplaceSampler, laplace
+from dpgt_node.privacy.sampler import I64
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.report.recorder import AgentResult, RunRecorder
 from dpgt_node.report.summary import Summary
 from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.sim.rows import ROWS
 from dpgt_node.sim.simulate import build_oracles, write_results
 
 TOLERANCE = 1e-9
@@ -42,67 +51,80 @@ _STOPPED = Conclude("stopped", ExitCode.STOPPED, "interrupted")
 class FastRun:
     """The recursion of one run, round by round.
 
-    ``x``, ``y``, ``g``: float64 (n, d), x_k, y_k and g_k of all agents (y and g have no value of round K+1).  ``k``:
-    the round they belong to.  Raises Diverged from every method that computes.
+    ``x``: float64 (n, d), x_k of all agents.  ``k``: the round it belongs to.  Raises Diverged from every method that
+    computes, ConfigError as ``AgentWork`` does.
     """
 
     def __init__(self, run: RunConfig, oracles: Sequence[Oracle], test_keystream: str | None) -> None:
-        # Configuration lets nothing else through; another law would be drawn wrongly here.
-        assert (run.algorithm.mechanism, run.noise.law) == ("paper", "laplace")
         topology, self._schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+        n = len(oracles)
+        for i in range(n):
+            check_range(run, topology, self._schedule, i)
         self._names, self._K = topology.names, run.K
-        self._form = MatrixForm.build(topology, self._schedule)
         self._oracles, self._gradients = oracles, batched(oracles)
         self._m = [self._schedule.m_for(oracle.samples) for oracle in oracles]
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
-        n = len(oracles)
         # One stream serves all agents where nothing has to be repeatable: agents need independent bytes, not own keys.
         self._keystreams: list[AesCtrKeystream] | list[TestKeystream]
         if test_keystream is None:
             self._keystreams = [AesCtrKeystream(os.urandom(16), os.urandom(16))] * n
         else:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
+        self._sampler = sampler_for(run)
         self._scales: dict[tuple[Stream, int], F64] = {}
+        form = MatrixForm.build(topology, self._schedule)
         self.k = 0
-        self.x: F64 = np.stack([oracle.initial() for oracle in oracles])
-        self.g = self._gradient(0, self.x)
-        self.y = self.g.copy()
+        with np.errstate(all="ignore"):
+            self._rows = ROWS[run.algorithm.mechanism](form, self, np.stack([oracle.initial() for oracle in oracles]))
+
+    @property
+    def x(self) -> F64:
+        """x_k of all agents."""
+        return self._rows.x
 
     def step(self) -> None:
-        """Round k: release, mix, and (but for the last round) the next gradients and trackers."""
-        k = self.k
+        """Round k: release, mix, and (but for the last round) what the next one begins with."""
+        last = self.k == self._K
         with np.errstate(all="ignore"):
-            x_released = self._release("X", self.x)
-            y_released = self._release("Y", self.y)
-            x = self._checked(self._form.next_x(self.x, self.y, x_released), k + 1, "x")
-            if k < self._K:
-                g = self._gradient(k + 1, x)
-                self.y, self.g = self._form.next_y(self.y, y_released, self.g, g), g
-        self.x, self.k = x, k + 1
+            self._rows.step(self.k, last)
+            self.k += 1
+            if last:  # every other x meets a check on its way to a gradient or to the wire
+                self._checked(self.x, self.k, "x")
 
-    def _gradient(self, k: int, x: F64) -> F64:
+    def gradient(self, k: int, x: F64) -> F64:
+        """See ``rows.Work``."""
+        self._checked(x, k, "x")
         draws = zip(self._oracles, self._m, self._streams(k, "batch"), strict=True)
         batches: list[I64] = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
         return self._checked(self._gradients(x, batches), k, "the gradient")
 
-    def _release(self, stream: Stream, values: F64) -> F64:
-        """What every receiver mixes: values + noise, rounded as the wire rounds."""
-        scales = self._scale(stream)
-        released = perturb(values, scales, self._streams(self.k, stream)) if scales.any() else values
-        if self._float32:
-            released = released.astype(np.float32).astype(np.float64)
-        return self._checked(released, self.k, stream.lower())
+    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
+        """See ``rows.Work``."""
+        scales = self._scale(stream, k)
+        if not scales.any():
+            return private.copy()
+        try:
+            return perturb(self._sampler, private, scales, self._streams(k, stream))
+        except ValueError:
+            self._checked(private, k, stream.lower())
+            raise
 
-    def _scale(self, stream: Stream) -> F64:
+    def wire(self, stream: Stream, k: int, values: F64) -> F64:
+        """See ``rows.Work``: rounded as the wire rounds."""
+        if self._float32:
+            values = values.astype(np.float32).astype(np.float64)
+        return self._checked(values, k, stream.lower())
+
+    def _scale(self, stream: Stream, k: int) -> F64:
         """sigma_k (n,)."""
         noise = self._schedule.zeta if stream == "X" else self._schedule.eta
         moving = self._schedule.kind == "S1" and noise is not None and noise.kind == "exponent"
-        key = (stream, self.k if moving else 0)
+        key = (stream, k if moving else 0)
         if key not in self._scales:
             if moving:
-                self._scales.pop((stream, self.k - 1), None)
+                self._scales.pop((stream, k - 1), None)
             n = len(self._names)
-            self._scales[key] = np.array([self._schedule.sigma(stream, i, self.k) for i in range(n)])
+            self._scales[key] = np.array([self._schedule.sigma(stream, i, k) for i in range(n)])
         return self._scales[key]
 
     def _streams(self, k: int, purpose: Purpose) -> list[ByteStream]:
@@ -116,38 +138,15 @@ class FastRun:
         return values
 
 
-def perturb(values: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
-    """``values`` (n, d) + Lap(scales[i]) in row i: a new matrix, the values of ``LaplaceSampler.perturb`` row by row.
-
-    ``scales`` (n,) >= 0; 0 is no noise.  Takes 8 d bytes of each agent's stream, in the order of the agents.
-    """
-    n, d = values.shape
-    out = np.empty_like(values)
-    if 2 * d > CHUNK:  # long rows: the sampler already works in pieces that stay in the cache
-        sampler = LaplaceSampler()
-        for i in range(n):
-            out[i] = sampler.perturb(values[i], float(scales[i]), streams[i]) if scales[i] > 0.0 else values[i]
-        return out
-    rows = CHUNK // d
-    for start in range(0, n, rows):
-        part = slice(start, start + rows)
-        noise = laplace(_Joined(streams[part]), values[part].size, 1.0).reshape(values[part].shape)
-        noise *= scales[part, None]
-        np.add(values[part], noise, out=out[part])
+def perturb(sampler: SoundSampler, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
+    """``private`` (n, d) + noise, a new matrix: row i is ``sampler.perturb(private[i], scales[i], streams[i])``."""
+    if 2 * private.shape[1] <= CHUNK:
+        return sampler.perturb_rows(private, scales, streams)
+    # Long rows: the samplers work in pieces that stay in the cache, or compiled.
+    out = np.empty(private.shape)
+    for i, (row, scale, stream) in enumerate(zip(private, scales.tolist(), streams, strict=True)):
+        out[i] = sampler.perturb(row, scale, stream)
     return out
-
-
-class _Joined:
-    """Equal shares of several streams, one after the other, as one."""
-
-    __slots__ = ("_streams",)
-
-    def __init__(self, streams: Sequence[ByteStream]) -> None:
-        self._streams = streams
-
-    def take(self, nbytes: int) -> bytes:
-        share = nbytes // len(self._streams)
-        return b"".join([stream.take(share) for stream in self._streams])
 
 
 def simulate_fast(
@@ -173,6 +172,8 @@ def simulate_fast(
         dimension=oracles[0].dimension,
         keystream="test" if test_keystream is not None else None,
     )
+    recorder.prepare()
+    recorder.prepared()
     begin = time.monotonic()
     state = FastRun(run, oracles, test_keystream)
 

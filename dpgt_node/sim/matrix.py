@@ -56,8 +56,25 @@ class MatrixForm:
 
     def next_y(self, y: F64, released: F64, g: F64, g_next: F64) -> F64:
         """y_{k+1} from y_k, y̆_k, g_k and g_{k+1}: a new matrix."""
+        new = self.mixed_y(y, released)
+        new += g_next - g
+        return new
+
+    def mixed_y(self, t: F64, released: F64) -> F64:
+        """What (alg,2) makes of y's transcript part: a new matrix."""
         new: F64 = self.mix_y @ released
-        new += self.keep_y * y
+        new += self.keep_y * t
+        return new
+
+    def own_x(self, px: F64, p: F64) -> F64:
+        """What (alg,1) makes of x's private part, which meets no neighbour: a new matrix."""
+        new = self.keep_x * px
+        new -= self.gamma * p
+        return new
+
+    def own_y(self, p: F64, g: F64, g_next: F64 | float) -> F64:
+        """What (alg,2) makes of y's private part: a new matrix."""
+        new = self.keep_y * p
         new += g_next - g
         return new
 

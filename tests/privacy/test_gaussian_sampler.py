@@ -159,6 +159,39 @@ def test_pieces(d):
     np.testing.assert_array_equal(out, np.concatenate([np.empty(0), *pieces]))
 
 
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_rows_have_the_bits_of_single_vectors(doubtful, monkeypatch):
+    if doubtful:
+        monkeypatch.setattr(gaussian_sampler, "MARGIN", 1.0)
+    rng = np.random.default_rng(13)
+    for n, d in ((7, 20),) if doubtful else ((700, 100), (3, CHUNK), (1, 1), (5, 0)):
+        v, scales = rng.normal(size=(n, d)), rng.uniform(0.1, 3.0, n)
+        together = GaussianSampler().perturb_rows(v, scales, [stream(i) for i in range(n)])
+        for i in range(n):
+            np.testing.assert_array_equal(together[i], GaussianSampler().perturb(v[i], scales[i], stream(i)))
+    with pytest.raises(ValueError, match="rows"):
+        GaussianSampler().perturb_rows(np.zeros((1, CHUNK + 1)), np.ones(1), [stream()])
+
+
+def test_rows_continue_in_their_own_streams():
+    c = Fraction(17, 256) - Fraction(1 / 3)
+    bits = edge_bits(c, 128)
+    for steps in ((-1, 1), (1, -1)):
+        rows = [(bits >> 64, (bits & (2**64 - 1)) + step) for step in steps]
+        streams = [Words(*row) for row in rows]
+        together = GaussianSampler().perturb_rows(np.full((2, 1), 1 / 3), np.ones(2), streams)
+        assert [s.left for s in streams] == [b"", b""]
+        for i, row in enumerate(rows):
+            assert together[i] == GaussianSampler().perturb(np.full(1, 1 / 3), 1.0, Words(*row))
+        assert together[0] != together[1]
+
+
+@pytest.mark.parametrize("scale", [0.0, math.nan, 1e300])
+def test_one_row_with_a_senseless_scale_is_refused(scale):
+    with pytest.raises(ValueError, match="scale"):
+        GaussianSampler().perturb_rows(np.zeros((2, 3)), np.array([1.0, scale]), [stream(0), stream(1)])
+
+
 # --- the law ---------------------------------------------------------------------------------------------------------
 
 

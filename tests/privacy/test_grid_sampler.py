@@ -93,6 +93,13 @@ def test_rows_have_the_bits_of_single_vectors():
         GridLaplaceSampler().perturb_rows(np.zeros((1, CHUNK + 1)), np.ones(1), [stream()])
 
 
+def test_rows_that_share_a_stream_share_no_bytes():
+    shared = Recorded(b"", stream(5))
+    out = GridLaplaceSampler().perturb_rows(np.zeros((4, 30)), np.ones(4), [shared] * 4)
+    assert shared.taken == 4 * 12 * 30
+    assert all(np.count_nonzero(out[i] == out[j]) < 10 for i in range(4) for j in range(i))
+
+
 def test_rows_continue_in_their_own_streams():
     v = np.zeros((3, 2))
     rows = [packed([1, 2], [4, 0], [8]), packed([1, 2], [0, 0], [16, 32]), packed([1, 2], [1, 1], [])]

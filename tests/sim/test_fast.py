@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpgt_node.agent.mechanisms import MECHANISMS
 from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.batched import batched
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.gaussian_sampler import CHUNK
 from dpgt_node.privacy.keystream import TestKeystream
-from dpgt_node.privacy.sampler import CHUNK, LaplaceSampler
-from dpgt_node.sim import fast, simulate
+from dpgt_node.privacy.laws import Law, sampler_for
+from dpgt_node.sim import fast, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
 from dpgt_node.sim.matrix import MatrixForm
 from tests.algo import cases as algo_cases
@@ -54,6 +57,33 @@ def digits(**changes: object) -> model.RunConfig:
 @pytest.mark.parametrize("pair", cases.PAIRS)
 def test_every_graph_pair(pair: str, noisy: bool, tmp_path: Path) -> None:
     error, _, _ = both(cases.run(pair, noisy=noisy), tmp_path)
+    assert error < TOLERANCE
+
+
+def changed(run: model.RunConfig, mechanism: str, law: Law) -> model.RunConfig:
+    return replace(run, algorithm=replace(run.algorithm, mechanism=mechanism), noise=replace(run.noise, law=law))
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "pair", ["self-loops everywhere", "non-uniform weights", "different graphs, R a star, C a path to its centre"]
+)
+def test_every_mechanism_and_law(pair: str, mechanism: str, law: Law, tmp_path: Path) -> None:
+    error, _, _ = both(changed(cases.run(pair), mechanism, law), tmp_path)
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_without_noise(mechanism: str, tmp_path: Path) -> None:
+    error, _, _ = both(changed(cases.run("self-loops everywhere", noisy=False), mechanism, "laplace"), tmp_path)
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_learns_the_same_digits(mechanism: str, law: Law, tmp_path: Path) -> None:
+    error, _, _ = both(changed(cases.run("two agents", K=15, data=model.Data("digits")), mechanism, law), tmp_path)
     assert error < TOLERANCE
 
 
@@ -97,12 +127,13 @@ def test_toys(data: model.Data, clip: float | None, tmp_path: Path) -> None:
     assert error < TOLERANCE
 
 
-def test_float32_wire_is_rounded_too(tmp_path: Path) -> None:
-    run = digits(runtime=model.Runtime(wire_dtype="float32"))
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_float32_wire_is_rounded_too(mechanism: str, tmp_path: Path) -> None:
+    run = changed(digits(runtime=model.Runtime(wire_dtype="float32")), mechanism, "laplace")
     error, slow, quick = both(run, tmp_path)
     assert error < TOLERANCE_FLOAT32
     unrounded = tmp_path / "float64"
-    simulate_fast(digits(), unrounded, RUN_ID, test_keystream=KEY)
+    simulate_fast(changed(digits(), mechanism, "laplace"), unrounded, RUN_ID, test_keystream=KEY)
     kept = finals(slow, run)
     # Rounding moves the result by far more than the two simulators differ.
     assert np.abs(finals(unrounded, run) - kept).max() > 20 * np.abs(finals(quick, run) - kept).max()
@@ -117,20 +148,25 @@ def test_large_sparse_graph(tmp_path: Path) -> None:
         data=model.Data("quadratic", params={"dimension": 5}),
         evaluate=model.Evaluation(every=10, metrics="study"),
     )
-    assert not isinstance(FastRun(run, simulate.build_oracles(run, None), KEY)._form.mix_x, np.ndarray)
+    assert not isinstance(FastRun(run, simulate.build_oracles(run, None), KEY)._rows._form.mix_x, np.ndarray)
     error, _, _ = both(run, tmp_path)
     assert error < TOLERANCE
 
 
-def rows(out: Path) -> list[dict[str, str]]:
+def metrics(out: Path) -> list[dict[str, str]]:
     with (out / "metrics.csv").open() as file:
         return sorted(csv.DictReader(file), key=lambda row: (int(row["k"]), row["agent"]))
 
 
-def test_same_outputs(tmp_path: Path) -> None:
-    _, slow, quick = both(digits(), tmp_path)
+@pytest.mark.parametrize(
+    ("mechanism", "law"),
+    [("paper", "laplace"), ("published-point", "gaussian"), ("public-state", "laplace"), ("noise-once", "gaussian")],
+)
+def test_same_outputs(mechanism: str, law: Law, tmp_path: Path) -> None:
+    run = changed(digits(), mechanism, law)
+    _, slow, quick = both(run, tmp_path)
     assert {p.relative_to(slow) for p in slow.rglob("*.npy")} == {p.relative_to(quick) for p in quick.rglob("*.npy")}
-    a, b = rows(slow), rows(quick)
+    a, b = metrics(slow), metrics(quick)
     assert [(r["agent"], r["k"]) for r in a] == [(r["agent"], r["k"]) for r in b]
     for ours, theirs in zip(a, b, strict=True):
         for key in ours.keys() - {"agent", "k", "wall_seconds"}:
@@ -142,6 +178,7 @@ def test_same_outputs(tmp_path: Path) -> None:
         assert summary.pop("consensus_error") > 0
         for agent in summary["agents"]:
             agent["loss_train"] = round(agent["loss_train"], 9)
+            assert agent["releases"] == 2 * (run.K + 1)
     assert a_json == b_json
 
 
@@ -150,7 +187,7 @@ def test_local_runs_keep_states_to_themselves(tmp_path: Path) -> None:
     simulate_fast(run, tmp_path, RUN_ID)
     assert not list(tmp_path.glob("agents/*/x_final.npy"))
     assert len(list(tmp_path.glob("agents/*/state/x_final.npy"))) == 5
-    assert {row["loss_train"] for row in rows(tmp_path)} == {""}
+    assert {row["loss_train"] for row in metrics(tmp_path)} == {""}
 
 
 def test_a_stop_ends_between_rounds(tmp_path: Path) -> None:
@@ -179,29 +216,43 @@ def test_divergence_names_the_agent_and_the_round(tmp_path: Path) -> None:
 
 
 def test_production_noise_differs_between_agents_rounds_and_runs() -> None:
-    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 4}))
+    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 40}))
     oracles = simulate.build_oracles(run, None)
     states = [FastRun(run, oracles, None) for _ in range(2)]
     released = []
     for state in states:
         for _ in range(2):
-            released.append(state._release("X", np.zeros((3, 4))))
+            released.extend(state.perturb("X", state.k, np.zeros((3, 40))) / state._scale("X", state.k)[:, None])
             state.k += 1
-    values = np.concatenate(released).ravel()
-    assert len(set(values)) == values.size == 48
+    assert len(released) == 12
+    for i, one in enumerate(released):
+        for other in released[:i]:
+            assert np.count_nonzero(one == other) < 20, "cells coincide now and then, vectors never"
 
 
-@pytest.mark.parametrize("d", [1, 100, CHUNK // 2 - 3, CHUNK + 1], ids=["one", "short", "two rows a piece", "long"])
-def test_perturb_is_the_samplers_noise(d: int) -> None:
-    scales = np.array([0.5, 0.0, 2.0, 1e-3, 7.0])
-    streams = [TestKeystream(KEY, i) for i in range(5)]
-    values = np.random.default_rng(0).standard_normal((5, d))
-    got = perturb(values, scales, [stream.stream(3, "X") for stream in streams])
-    for i in range(5):
-        row = values[i]
-        if scales[i]:
-            row = LaplaceSampler().perturb(row, float(scales[i]), streams[i].stream(3, "X"))
-        np.testing.assert_allclose(got[i], row, rtol=1e-14, atol=0)
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("d", [1, 100, CHUNK // 2, CHUNK // 2 + 1, 2 * CHUNK + 1])
+def test_perturb_is_the_samplers_noise(d: int, law: Law) -> None:
+    scales = np.array([0.5, 2.0, 1e-3, 7.0])
+    streams = [TestKeystream(KEY, i) for i in range(4)]
+    values = np.random.default_rng(0).standard_normal((4, d))
+    got = perturb(sampler_for(law), values, scales, [stream.stream(3, "X") for stream in streams])
+    for i in range(4):
+        alone = sampler_for(law).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
+        assert got[i].tobytes() == alone.tobytes()
+
+
+def test_a_private_value_that_is_not_finite_is_a_divergence() -> None:
+    run = cases.run("two agents")
+    state = FastRun(run, simulate.build_oracles(run, None), KEY)
+    with pytest.raises(fast.Diverged, match=r"agent-2: y .* round 4"):
+        state.perturb("Y", 4, np.array([[0.0] * 7, [0.0] * 6 + [np.inf]]))
+
+
+def test_noise_too_small_for_the_clip_is_refused_as_agents_refuse_it() -> None:
+    run = replace(cases.run("two agents"), privacy=model.Privacy(clip_l1=1e6))
+    with pytest.raises(ConfigError, match="larger scale"):
+        FastRun(run, simulate.build_oracles(run, None), KEY)
 
 
 def test_batched_gradients_survive_an_overflow_as_single_ones_do() -> None:
@@ -226,3 +277,29 @@ def test_a_wrong_matrix_is_noticed(broken: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(MatrixForm, "build", mutant)
     error, _, _ = both(cases.run("non-uniform weights"), tmp_path)
     assert error > 10 * TOLERANCE
+
+
+def test_noise_on_more_than_the_private_part_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The released values are as likely, but they are not those of an agent: cells lie elsewhere."""
+
+    class Whole(rows.Paper):
+        def step(self, k: int, last: bool) -> None:
+            self._p, self._t = self._p + self._t, np.zeros_like(self._t)
+            super().step(k, last)
+
+    monkeypatch.setattr(fast, "ROWS", {"paper": Whole})
+    error, _, _ = both(cases.run("non-uniform weights"), tmp_path)
+    assert error > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_another_mechanism_is_noticed(mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = changed(cases.run("non-uniform weights", K=10), mechanism, "laplace")
+    simulate.simulate(run, tmp_path, RUN_ID, test_keystream=KEY)
+    expected = finals(tmp_path, run)
+    for other in set(MECHANISMS) - {mechanism}:
+        monkeypatch.setattr(fast, "ROWS", {mechanism: rows.ROWS[other]})
+        state = FastRun(run, simulate.build_oracles(run, None), KEY)
+        for _ in range(run.K + 1):
+            state.step()
+        assert np.abs(state.x - expected).max() > 1e4 * TOLERANCE * np.abs(expected).max()
