@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from dpgt_node.agent.mechanisms import CHARGED
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy import laws
 from dpgt_node.privacy.accountant import AgentAccount
-from dpgt_node.privacy.noise import Sampler
-from dpgt_node.protocol.types import Stream
-
-_STREAMS: tuple[Stream, Stream] = ("X", "Y")
 
 
-def sampler_for(run: RunConfig) -> Sampler:
+def sampler_for(run: RunConfig) -> laws.SoundSampler:
     """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
     return laws.sampler_for(run.noise.law)
 
@@ -59,7 +56,7 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     sampler, C, a = sampler_for(run), 2.0 * clip, float(schedule.alpha * topology.r[agent])
     largest = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
     problems = []
-    for stream in _STREAMS:
+    for stream in CHARGED[run.algorithm.mechanism]:  # the other stream is drawn without noise, whatever its scale
         scale = min(schedule.sigma(stream, agent, k) for k in (0, schedule.K))
         reach = sampler.range(scale) if scale > 0.0 else float("inf")
         if reach < largest[stream]:

@@ -157,6 +157,7 @@ class AgentWork:
         return self._checked(self._oracle.gradient(x, batch), k, "the gradient"), batch
 
     def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
+        self._checked(private, k, stream.lower())
         scale = self.account.scale(stream, k)
         if scale == 0.0:
             return private.copy()

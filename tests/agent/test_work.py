@@ -306,3 +306,11 @@ def test_digits_with_the_demos_noise_learn():
         r = w.release(DrawRelease(s))
         s = w.advance(Advance(s, {0: r.x.array()}, {0: r.y.array()}, (r.x, r.y))).state
     assert w.evaluate(Evaluate(0, s.x)).accuracy_test > 0.8
+
+
+def test_a_private_part_that_overflowed_is_a_diverged_run_not_a_bug():
+    """p overflows while g is finite: the sampler must not be the one to notice."""
+    config = run("quadratic", dimension=4)
+    s = state()
+    broken = State(3, px=s.px, tx=s.tx, p=np.full(4, np.inf), t=s.t, g=s.g, batch=s.batch)
+    assert "y is no longer finite in round 3" in str(diverge(lambda: work(config).release(DrawRelease(broken))))
