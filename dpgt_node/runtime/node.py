@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
-import numpy as np
 
 from dpgt_node import __version__
 from dpgt_node.agent.noise import sampler_for
@@ -31,29 +29,27 @@ from dpgt_node.config import (
     run_sha256,
 )
 from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerError, RefusedError, StoreError
-from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.noise import Keystream
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import (
-    F64,
     AllDurable,
     Dismissed,
     Finish,
     Go,
     Payload,
-    ReportStall,
     Started,
     StopRequested,
 )
-from dpgt_node.report.metrics import MetricsRow, MetricsStore
-from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
+from dpgt_node.report.metrics import MetricsStore
 from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
 from dpgt_node.runtime.driver import AgentDriver
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.ledger import Charge
 from dpgt_node.runtime.links import Link
+from dpgt_node.runtime.reporting import Reporter
 from dpgt_node.runtime.store import Store
 from dpgt_node.runtime.study import StudyUploader
 from dpgt_node.runtime.uplink import Uplink
@@ -114,13 +110,7 @@ class Node:
         self._driver: AgentDriver | None = None
         self._links: dict[int, Link] = {}
         self._link_tasks: list[asyncio.Task[None]] = []
-        self._uploader: StudyUploader | None = None
-        self._local_metrics: MetricsStore | None = None
-        self._last_metrics: Metrics | None = None
-        self._final_evaluated = asyncio.Event()
-        self._final_x_sha256 = b""
-        self._report: m.FinishedReport | None = None
-        self._report_task: asyncio.Task[None] | None = None
+        self._reporter: Reporter | None = None
         self._stop_code = ExitCode.STOPPED
         self._stop_heard = asyncio.Event()
         self._charges: tuple[Charge, ...] = ()
@@ -179,19 +169,15 @@ class Node:
             return await self._conclude(uplink, outcome)
         finally:
             tasks: list[asyncio.Future[Any]] = [*waiting, *self._link_tasks]
-            if self._report_task is not None:
-                tasks.append(self._report_task)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._uploader is not None:
-                await self._uploader.cancel()
             if self._driver is not None:
                 await self._driver.close()
+            if self._reporter is not None:
+                await self._reporter.close()
             await self._inbound.drained(FAREWELL_S)
             await server.stop(grace=0)
-            if self._local_metrics is not None:
-                self._local_metrics.close()
 
     async def _conclude(self, uplink: asyncio.Future[None], outcome: asyncio.Future[Finish]) -> ExitCode:
         if outcome.done():
@@ -317,8 +303,8 @@ class Node:
             if welcome.run_id != self._run_id:
                 raise PeerError("the coordinator came back with another run")
             self._uplink.send(m.Ready())
-            if self._report is not None:
-                self._uplink.send(self._report)
+            if self._reporter is not None and self._reporter.final is not None:
+                self._uplink.send(self._reporter.final)
             return
         self._open_session(welcome.run_id)
         self._uplink.send(m.Ready())
@@ -362,20 +348,30 @@ class Node:
                 lambda event: self._need_driver().feed(event),
                 self._read_payloads,
             )
+        local = None if self._study else MetricsStore(setup.config.state_dir)
+        if local is not None:
+            log.info("metrics stay on this host: %s", local.path)
+        self._reporter = Reporter(
+            self._topology.names,
+            setup.index,
+            run.K,
+            self._work,
+            self._uplink.send,
+            uploader=StudyUploader(self._open_coordinator, run_id, setup.name) if self._study else None,
+            local=local,
+            releases=lambda: self._store.releases(run_id),
+            bytes_sent=lambda: sum(link.bytes_sent for link in self._links.values()),
+            failed=self._fail,
+        )
         self._driver = AgentDriver(
             machine,
             self._work,
             self._store,
             run_id,
             self._links,
-            self,
+            self._reporter,
             commit_inline=setup.config.durability == "process",
         )
-        if self._study:
-            self._uploader = StudyUploader(self._open_coordinator, run_id, setup.name)
-        else:
-            self._local_metrics = MetricsStore(setup.config.state_dir)
-            log.info("metrics stay on this host: %s", self._local_metrics.path)
         self._inbound.begin(Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K))
 
     def _start(self, peers: dict[str, str], go_through: int) -> None:
@@ -392,87 +388,20 @@ class Node:
         driver.feed(Started(go_through))
 
     def _link_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
             self._failure.set_exception(error)
 
     async def _read_payloads(self, k: int) -> tuple[Payload, Payload]:
         assert self._run_id is not None
         return await self._need_driver().in_store_thread(lambda: self._store.payloads(self._run_id or b"", k))
 
-    # --- what the driver reports --------------------------------------------------------------------------------
-
-    def done(self, k: int, durable_through: int) -> None:
-        """Round ``k`` is done here."""
-        self._uplink.send(m.Done(k, durable_through, self._bytes_sent()))
-        if k == self._run.K and self._report_task is None:
-            self._report_task = asyncio.ensure_future(self._finish())
-            self._report_task.add_done_callback(self._finish_ended)
-
-    def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
-        """Study runs send metrics to the coordinator, local runs write them beside the state."""
-        last = k == self._run.K + 1
-        if self._study:
-            if self._uploader is not None and (last or self._work.dimension <= STUDY_DIMENSION_MAX):
-                self._uploader.put(k, x)
-            if not last:
-                self._uplink.send(_report(k, metrics, self._work.epsilon_after(k - 1)))
-        elif self._local_metrics is not None:
-            costs = {f"epsilon_{name}": cost for name, cost in self._work.epsilon_after(k - 1).items()}
-            row = MetricsRow(
-                self._setup.name,
-                k,
-                None,
-                metrics.loss_train,
-                metrics.accuracy_train,
-                metrics.accuracy_test,
-                metrics.grad_norm,
-                **costs,
-            )
-            self._local_metrics.append([row])
-        if last:
-            self._last_metrics = metrics
-            self._final_x_sha256 = hashlib.sha256(np.ascontiguousarray(x, dtype="<f8").data).digest()
-            self._final_evaluated.set()
-
-    def stalled(self, effect: ReportStall, waited_s: float) -> None:
-        """Name whom this agent waits for."""
-        names = ", ".join(f"{stream} of {self._topology.names[j]}" for j, stream in effect.missing)
-        log.warning("round %d waits for %s since %.1f s", effect.k, names, waited_s)
-
-    def _bytes_sent(self) -> int:
-        return sum(link.bytes_sent for link in self._links.values())
-
-    async def _finish(self) -> None:
-        K = self._run.K
-        await self._final_evaluated.wait()
-        if self._uploader is not None:
-            await self._uploader.finish()
-        assert self._last_metrics is not None
-        costs = self._work.epsilon_after(K)
-        metrics = self._last_metrics if self._study else Metrics()
-        self._report = m.FinishedReport(
-            "finished",
-            self._store.releases(self._run_id or b""),
-            self._bytes_sent(),
-            self._final_x_sha256,
-            costs,
-            _report(K + 1, metrics, costs),
-        )
-        self._uplink.send(self._report)
-
-    def _finish_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
-            self._failure.set_exception(error)
-
 
 def _fresh_key() -> tuple[bytes, bytes]:
     return os.urandom(16), os.urandom(16)
-
-
-def _report(k: int, metrics: Metrics, costs: dict[str, float | None]) -> m.MetricsReport:
-    return m.MetricsReport(
-        k, metrics.loss_train, metrics.accuracy_train, metrics.accuracy_test, metrics.grad_norm, costs
-    )
 
 
 async def say_refusal(setup_name: str, coordinator: str, security: Security, coordinator_id: str, reason: str) -> None:

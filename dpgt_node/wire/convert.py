@@ -107,7 +107,7 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
             message = pb.AgentMessage(ready=pb.Ready())
         case m.FinishedReport():
             finished = pb.Finished(
-                status=v.status, releases=v.releases, bytes_sent=v.bytes_sent, x_final_sha256=v.x_final_sha256,
+                status=v.status, releases=v.releases, bytes_sent=v.bytes_sent,
                 epsilon=_epsilon_pb(v.epsilon), metrics=_metrics_pb(v.metrics),
             )  # fmt: skip
             message = pb.AgentMessage(finished=finished)
@@ -151,7 +151,6 @@ def _finished(p: coordinator_pb2.Finished) -> m.FinishedReport:
         status="finished" if p.status == "finished" else "stopped",
         releases=p.releases,
         bytes_sent=p.bytes_sent,
-        x_final_sha256=bytes_field(p.x_final_sha256, "x_final_sha256", 32 if p.status == "finished" else 0),
         epsilon=_epsilon(p.epsilon),
         metrics=_metrics(p.metrics),
     )

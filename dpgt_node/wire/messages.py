@@ -96,12 +96,11 @@ class MetricsReport:
 
 @dataclass(frozen=True, slots=True)
 class FinishedReport:
-    """The agent's results.  ``x_final_sha256``: 32 bytes of the float64 little-endian x_{i,K+1}; empty if stopped."""
+    """The agent's results.  Nothing of x_{i,K+1} itself, not even a hash: it is private and was never paid for."""
 
     status: Literal["finished", "stopped"]
     releases: int
     bytes_sent: int
-    x_final_sha256: bytes
     epsilon: Mapping[str, float | None]
     metrics: MetricsReport
 

@@ -233,8 +233,8 @@ async def test_nobody_starts_before_everybody_is_ready_and_late_comers_hear_why(
     [
         (m.Done(1, 0, 0), "OUT_OF_RANGE"),
         (m.Done(0, 1, 0), "OUT_OF_RANGE"),
-        (m.FinishedReport("finished", 2, 9, b"\0" * 32, {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
-        (m.FinishedReport("stopped", 2, 9, b"", {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
+        (m.FinishedReport("finished", 2, 9, {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
+        (m.FinishedReport("stopped", 2, 9, {}, m.MetricsReport(31)), "INVALID_ARGUMENT"),
         ("register", "INVALID_ARGUMENT"),
     ],
     ids=["beyond the barrier", "durable before done", "a result too early", "a result of a stop", "a second Register"],
@@ -263,7 +263,7 @@ async def test_a_result_before_the_run_began_is_refused(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         hand = Hand(c, "agent-1")
         await hand.welcome()
-        await hand.say(m.FinishedReport("finished", 2, 9, b"\0" * 32, {}, m.MetricsReport(31)))
+        await hand.say(m.FinishedReport("finished", 2, 9, {}, m.MetricsReport(31)))
         assert (await hand.thrown_out()).grpc_status == "INVALID_ARGUMENT"
         await hand.close()
 
@@ -450,7 +450,7 @@ async def test_the_outcome_is_written_before_agents_hear_goodbye(tmp_path: Path)
         hands = await started(c)
         for hand in hands:
             await services.upload(hand.channel, hand.name, study(c, hand.name, 1, np.ones(3)), timeout_s=30)
-            await hand.say(m.Done(0, 0, 7), m.FinishedReport("finished", 2, 7, b"\0" * 32, {}, m.MetricsReport(1, 0.5)))
+            await hand.say(m.Done(0, 0, 7), m.FinishedReport("finished", 2, 7, {}, m.MetricsReport(1, 0.5)))
         while not isinstance(heard := await hands[0].hear(), m.Goodbye):
             assert isinstance(heard, m.AllDurableMessage)
         assert (c.out / "summary.json").exists()

@@ -135,20 +135,18 @@ class Epsilon(_message.Message):
     def __init__(self, lemma5: _Optional[float] = ..., corrected: _Optional[float] = ..., tight: _Optional[float] = ..., amplified: _Optional[float] = ..., zcdp: _Optional[float] = ..., gdp: _Optional[float] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("status", "releases", "bytes_sent", "x_final_sha256", "epsilon", "metrics")
+    __slots__ = ("status", "releases", "bytes_sent", "epsilon", "metrics")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
-    X_FINAL_SHA256_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     status: str
     releases: int
     bytes_sent: int
-    x_final_sha256: bytes
     epsilon: Epsilon
     metrics: Metrics
-    def __init__(self, status: _Optional[str] = ..., releases: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., x_final_sha256: _Optional[bytes] = ..., epsilon: _Optional[_Union[Epsilon, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[str] = ..., releases: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., epsilon: _Optional[_Union[Epsilon, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("kind", "reason")

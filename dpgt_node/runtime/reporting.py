@@ -1,0 +1,124 @@
+"""What an agent reports: to the coordinator in study runs, beside its state in local ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol.types import F64, ReportStall
+from dpgt_node.report.metrics import MetricsRow, MetricsStore
+from dpgt_node.report.recorder import STUDY_DIMENSION_MAX
+from dpgt_node.runtime.study import StudyUploader
+from dpgt_node.wire import messages as m
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """The driver's upward side for agent ``names[index]`` of a run with last round ``last_round``.
+
+    ``say`` sends to the coordinator.  Exactly one of ``uploader`` (study) and ``local`` (metrics stay here) is given.
+    ``releases`` and ``bytes_sent`` are asked for at the end; ``failed`` hears what broke the last report.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        index: int,
+        last_round: int,
+        work: AgentWork,
+        say: Callable[[m.AgentMessage], None],
+        *,
+        uploader: StudyUploader | None,
+        local: MetricsStore | None,
+        releases: Callable[[], int],
+        bytes_sent: Callable[[], int],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        assert (uploader is None) != (local is None), "metrics go to exactly one place"
+        self._names = names
+        self._name = names[index]
+        self._K = last_round
+        self._work = work
+        self._say = say
+        self._uploader = uploader
+        self._local = local
+        self._releases = releases
+        self._bytes_sent = bytes_sent
+        self._failed = failed
+        self._last: Metrics | None = None
+        self._evaluated_all = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.final: m.FinishedReport | None = None
+        """The last report, from when it was sent; sent again to a coordinator that came back."""
+
+    def done(self, k: int, durable_through: int) -> None:
+        """Round ``k`` is done here."""
+        self._say(m.Done(k, durable_through, self._bytes_sent()))
+        if k == self._K and self._task is None:
+            self._task = asyncio.ensure_future(self._finish())
+            self._task.add_done_callback(self._ended)
+
+    def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
+        """Study runs send metrics to the coordinator, local runs write them beside the state."""
+        last = k == self._K + 1
+        costs = self._work.epsilon_after(k - 1)
+        if self._uploader is not None:
+            if last or self._work.dimension <= STUDY_DIMENSION_MAX:
+                self._uploader.put(k, x)
+            if not last:
+                self._say(_report(k, metrics, costs))
+        elif self._local is not None:
+            row = MetricsRow(
+                self._name,
+                k,
+                None,
+                metrics.loss_train,
+                metrics.accuracy_train,
+                metrics.accuracy_test,
+                metrics.grad_norm,
+                **{f"epsilon_{name}": cost for name, cost in costs.items()},
+            )
+            self._local.append([row])
+        if last:
+            self._last = metrics
+            self._evaluated_all.set()
+
+    def stalled(self, effect: ReportStall, waited_s: float) -> None:
+        """Name whom this agent waits for."""
+        names = ", ".join(f"{stream} of {self._names[j]}" for j, stream in effect.missing)
+        log.warning("round %d waits for %s since %.1f s", effect.k, names, waited_s)
+
+    async def close(self) -> None:
+        """Stop reporting."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._uploader is not None:
+            await self._uploader.cancel()
+        if self._local is not None:
+            self._local.close()
+
+    async def _finish(self) -> None:
+        await self._evaluated_all.wait()
+        if self._uploader is not None:
+            await self._uploader.finish()
+        assert self._last is not None
+        costs = self._work.epsilon_after(self._K)
+        metrics = self._last if self._uploader is not None else Metrics()
+        report = _report(self._K + 1, metrics, costs)
+        self.final = m.FinishedReport("finished", self._releases(), self._bytes_sent(), costs, report)
+        self._say(self.final)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+
+def _report(k: int, metrics: Metrics, costs: dict[str, float | None]) -> m.MetricsReport:
+    return m.MetricsReport(
+        k, metrics.loss_train, metrics.accuracy_train, metrics.accuracy_test, metrics.grad_norm, costs
+    )
