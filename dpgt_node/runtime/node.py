@@ -303,8 +303,6 @@ class Node:
             if welcome.run_id != self._run_id:
                 raise PeerError("the coordinator came back with another run")
             self._uplink.send(m.Ready())
-            if self._reporter is not None and self._reporter.final is not None:
-                self._uplink.send(self._reporter.final)
             return
         self._open_session(welcome.run_id)
         self._uplink.send(m.Ready())
@@ -386,6 +384,9 @@ class Node:
             for task in self._link_tasks:
                 task.add_done_callback(self._link_ended)
         driver.feed(Started(go_through))
+        if self._reporter is not None and self._reporter.final is not None:
+            # A coordinator that came back takes results once everybody is here again, which is what Start says.
+            self._uplink.send(self._reporter.final)
 
     def _link_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -172,6 +172,11 @@ class Cluster:
         driver = self.nodes[name]._driver
         return -1 if driver is None else driver.machine.k
 
+    def all_reported(self) -> bool:
+        """Whether every agent has sent its last report."""
+        reporters = [node._reporter for node in self.nodes.values()]
+        return all(reporter is not None and reporter.final is not None for reporter in reporters)
+
     async def reached(self, k: int, name: str = "agent-1") -> None:
         await eventually(f"{name} is in round {k}", lambda: self.round(name) >= k)
 

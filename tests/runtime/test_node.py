@@ -16,6 +16,7 @@ from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, Sto
 from dpgt_node.runtime import driver as driver_module
 from dpgt_node.runtime import node as node_module
 from dpgt_node.runtime.channels import OPERATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.coordinator import Coordinator
 from dpgt_node.runtime.tls import CertificateAuthority
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
@@ -266,6 +267,28 @@ async def test_a_coordinator_that_comes_back_goes_on_with_the_same_run(tmp_path:
         assert c.serving is not None
         c.serving.cancel()
         await asyncio.gather(c.serving, return_exceptions=True)
+        await c.coordinate(listen=c.address)
+        outcome = await c.end()
+    assert outcome.conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_results_that_a_dying_coordinator_never_took_are_given_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every agent has reported its result, and the coordinator dies before it counted one of them."""
+
+    async def deaf(*_: object) -> None:
+        return None
+
+    async with cluster(tmp_path, make_run(10)) as c:
+        with monkeypatch.context() as patched:
+            patched.setattr(Coordinator, "_finished", deaf)
+            c.start_all()
+            await eventually("every result was reported", c.all_reported)
+            assert c.serving is not None
+            c.serving.cancel()
+            await asyncio.gather(c.serving, return_exceptions=True)
         await c.coordinate(listen=c.address)
         outcome = await c.end()
     assert outcome.conclude.exit_code is ExitCode.DONE
