@@ -59,6 +59,8 @@ def examine(run: RunConfig) -> CheckReport:
 
 def render(report: CheckReport) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent."""
+    from dpgt_node.algo.conditions import OTHER_MECHANISM
+
     f, t = report.facts, report.facts.topology
     s, rates = f.schedule, report.rates
 
@@ -110,7 +112,9 @@ def render(report: CheckReport) -> str:
     lines.append(f"  oracle complexity, sum of m_k over k = 0..K: {rates.oracle_complexity or '-'}")
     lines += [f"  {rates.note}"] if rates.note else []
     hard, soft = report.failed_hard, report.warnings
-    lines += ["", f"{len(soft)} of the paper's conditions fail (warnings)." if soft else "No warning."]
+    applying = len(report.checks) - sum(row.note == OTHER_MECHANISM for row in report.checks)
+    apply = f"{applying} of {len(report.checks)} conditions apply to mechanism {f.run.algorithm.mechanism}; "
+    lines += ["", apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]
     lines += [f"Refused: {row.statement}" for row in hard]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -86,3 +86,16 @@ def test_a_slow_factor_is_not_rounded_to_one(capsys: pytest.CaptureFixture[str])
     example = Path(__file__).parents[2] / "examples" / "pl-sine-s2.toml"
     assert cli.run(["check", str(example)]) == 0
     assert "q = 1 - 2.07e-07 = max(rho(A_K) = 1 - 2.07e-07," in capsys.readouterr().out
+
+
+def test_a_mechanism_that_sends_x_as_it_is_has_no_row_that_contradicts_its_epsilon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(demo_toml(private=True))
+    assert cli.run(["check", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "infinite" not in text and "about mechanism paper; see the accountants" in text
+    last = text.splitlines()[-1]
+    applying, of, total = last.split()[:3]
+    assert of == "of" and int(applying) < int(total) and "apply to mechanism noise-once" in last
