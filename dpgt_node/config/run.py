@@ -45,6 +45,8 @@ _S1_KEYS = ("a1", "a2", "a3", "a4", "p_alpha", "p_beta", "p_gamma")
 _S2_KEYS = ("alpha", "beta", "gamma")
 _MAX_TIMEOUT_S = 1e7
 _LOG_RANGE = 700.0  # exp(+-700) is the range of normal float64
+# What privacy.grid draws; a hair inside, as logarithms are rounded.
+_LOG_MIN_SCALE, _LOG_MAX_SCALE = math.log(1e-290) * (1 - 1e-12), math.log(1e290) * (1 - 1e-12)
 _LOG_MAX_SAMPLES = 53 * math.log(2.0)
 
 
@@ -91,7 +93,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     if algorithm_ok:
         _check_scheme_magnitudes(scheme_section, scheme, algorithm.iterations)
         if scheme_section.ok("kind"):
-            _check_noise_magnitudes(noise_section, noise, scheme.kind, algorithm.iterations)
+            _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:
@@ -117,7 +119,7 @@ def with_overrides(
         iterations = section.integer("iterations", at_most=MAX_ITERATIONS)
         if section.ok("iterations"):
             _check_scheme_magnitudes(section, run.scheme, iterations)
-            _check_noise_magnitudes(section, run.noise, run.scheme.kind, iterations)
+            _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations)
         run = replace(run, algorithm=replace(run.algorithm, iterations=iterations))
     if seed is not None:
         seed = section.integer("seed")
@@ -292,15 +294,29 @@ def _check_scheme_magnitudes(section: Section, scheme: Scheme, iterations: int) 
         section.problem("p_m", "makes m_K larger than 2^53 samples")
 
 
-def _check_noise_magnitudes(section: Section, noise: Noise, kind: str, iterations: int) -> None:
-    for key, stream in (("p_zeta", noise.zeta), ("p_eta", noise.eta)):
-        if stream is None or stream.kind != "exponent" or not section.ok(key):
+def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind: str, iterations: int) -> None:
+    """Refuse scales that no sampler draws, in the first round or the last: every schedule is monotone in between."""
+    if noise.multiplier == 0.0 or not section.ok("multiplier"):
+        return
+    for name, stream in (("zeta", noise.zeta), ("eta", noise.eta)):
+        if stream is None or (name == "zeta" and mechanism in ETA_ONLY):
+            continue
+        key = f"scale_{name}" if stream.kind == "constant" else f"p_{name}"
+        if not section.ok(key):
             continue
         for value in stream.values:
-            if kind == "S2" and value <= 0.0:
+            if stream.kind == "exponent" and kind == "S2" and value <= 0.0:
                 section.problem(key, f"must be > 0 under scheme S2 (sigma = p^K), not {value!r}")
                 break
-            base, power = (math.log(value), iterations) if kind == "S2" else (math.log1p(iterations), value)
-            if abs(base * power) > _LOG_RANGE:
-                section.problem(key, f"{value!r} makes the noise scale leave the range of float64")
+            if stream.kind == "constant":
+                logs = [math.log(value)] if value > 0.0 else []  # a value that is not has been named already
+            elif kind == "S2":
+                logs = [iterations * math.log(value)]
+            else:
+                logs = [0.0, value * math.log1p(iterations)]
+            times = math.log(noise.multiplier)
+            if any(not _LOG_MIN_SCALE <= log + times <= _LOG_MAX_SCALE for log in logs):
+                section.problem(
+                    key, f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290"
+                )
                 break

@@ -159,3 +159,7 @@ def test_mechanisms_that_noise_only_y_need_no_zeta(mechanism):
     assert parse_run(to_toml(run), "y", Path()) == run
     with pytest.raises(ConfigError, match=r"noise\.scale_zeta: give scale_zeta"):
         parse_run(text.replace(mechanism, "paper"), "x", Path())
+    ignored = text.replace("scale_eta", "scale_zeta = 1e300\nscale_eta")
+    assert parse_run(ignored, "x", Path()).noise.eta == run.noise.eta
+    with pytest.raises(ConfigError, match=r"noise\.scale_zeta: 1e\+300"):
+        parse_run(ignored.replace(mechanism, "paper"), "x", Path())
