@@ -54,7 +54,10 @@ def render(ledger: Ledger) -> str:
             least = smallest(spent, kinds)
             if least is not None and (kinds is PURE or least["delta"] > 0):
                 delta = f", delta {least['delta']:g}" if kinds is SOUND else ", pure"
-                lines.append(f"  each run by its smallest sound value: epsilon {epsilon(least['epsilon'])}{delta}")
+                lines.append(
+                    f"  each run by its smallest sound value ({_counted_by(spent, kinds)}): "
+                    f"epsilon {epsilon(least['epsilon'])}{delta}"
+                )
         lines.append("")
     lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
@@ -90,6 +93,16 @@ def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, float]
     """What a policy that names no accountant counts; None where a run has no finite sound value."""
     counted = tally(spent, kinds)
     return None if counted.unbounded is not None else {"epsilon": counted.epsilon, "delta": float(counted.delta)}
+
+
+def _counted_by(spent: Sequence[Spent], kinds: tuple[str, ...]) -> str:
+    """The accountants whose values :func:`smallest` adds up, in the order of the tables; "NAME xN" counts N runs."""
+    chosen = [
+        min((value, kinds.index(name)) for name in kinds if (value := run.epsilon.get(name)) is not None)[1]
+        for run in spent
+    ]
+    counts = {name: chosen.count(index) for index, name in enumerate(kinds)}
+    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in counts.items() if n)
 
 
 def _data_sets(ledger: Ledger) -> list[tuple[str, list[Charge], list[Spent]]]:

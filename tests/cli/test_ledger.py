@@ -109,8 +109,8 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
     assert f"    {OTHER.adjacency}" in lines
     assert any("zero-concentrated" in line and line.endswith("epsilon 0.15, delta 1e-05") for line in lines)
     assert any("tight (pure)" in line and line.endswith("epsilon 0.7") for line in lines)
-    assert "  each run by its smallest sound value: epsilon 0.7, pure" in lines
-    assert "  each run by its smallest sound value: epsilon 0.55, delta 1e-05" in lines
+    assert "  each run by its smallest sound value (tight x2): epsilon 0.7, pure" in lines
+    assert "  each run by its smallest sound value (tight, zcdp): epsilon 0.55, delta 1e-05" in lines
     assert lines[-2].startswith("12 rows, chain verified") and lines[-1].startswith("head ")
 
 
