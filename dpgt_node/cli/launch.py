@@ -87,7 +87,8 @@ def launch_run(
 
         ended = common.run_async(main())
     if ended.exit_code is not ExitCode.DONE:
-        error = DpgtError(ended.reason)
+        go_on = f"\ngo on with the same command and --out {out}" if ended.exit_code is ExitCode.STOPPED else ""
+        error = DpgtError(ended.reason + go_on)
         error.exit_code = ended.exit_code
         raise error
     summary = load_summary(out)

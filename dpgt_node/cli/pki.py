@@ -62,6 +62,7 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCo
     A fresh authority signs them all; its key is not kept, so nothing can join later under it.
     """
     from dpgt_node.config import NodeConfig, NodeTls, format_address, load_run, node_to_toml, to_toml
+    from dpgt_node.config.vocabulary import TOYS
     from dpgt_node.report.summary import write_atomically
     from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, agent_identity
     from dpgt_node.runtime.tls import CA_FILE, CERT_FILE, KEY_FILE, CertificateAuthority
@@ -100,6 +101,8 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCo
         f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results"
     )
     click.echo("  dpgt node --config AGENT/NODE.toml")
+    if run.data.dataset not in TOYS:
+        click.echo("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
     return ExitCode.DONE
 
 

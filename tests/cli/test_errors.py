@@ -427,6 +427,15 @@ def test_a_listen_address_that_is_none(listen: str, dpgt: Run, tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
+def test_a_report_on_a_folder_that_holds_no_run(dpgt: Run, tmp_path: Path) -> None:
+    write(tmp_path / "run.toml", documents.quadratic(2, K=1))
+    code, lines = dpgt("report", tmp_path)
+    assert code == 2 and len(lines) == 1 and "holds no run" in lines[0]
+    assert not (tmp_path / "report.html").exists()
+    (tmp_path / "run_id.json").write_text("{}")
+    assert dpgt("report", tmp_path)[0] == 0
+
+
 @pytest.mark.parametrize("host", ["agent-1", "mallory=h", "agent-1=h:99999", "agent-1=0.0.0.0", "agent-1=bad host"])
 def test_bad_hosts_of_pki(host: str, dpgt: Run, tmp_path: Path) -> None:
     run = write(tmp_path / "run.toml", documents.quadratic(2, K=1))

@@ -305,7 +305,10 @@ def test_an_interrupted_launch_exits_5_and_leaves_no_process(tmp_path: Path, num
         launch.running()
         launch.process.send_signal(number)
         assert launch.wait() == 5
-    assert launch.said.splitlines()[-1] == "dpgt launch: interrupted"
+    assert launch.said.splitlines()[-2:] == [
+        "dpgt launch: interrupted",
+        f"dpgt launch: go on with the same command and --out {launch.out}",
+    ]
     assert not any(psutil.pid_exists(launch.pid(name)) for name in (*launch.names(), "coordinator"))
     assert json.loads((launch.out / "summary.json").read_text())["status"] == "stopped"
     no_traceback(launch.everything_said())
