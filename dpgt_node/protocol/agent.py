@@ -21,6 +21,10 @@ barrier too: a restarted coordinator knows no more than what the agents register
 A sender starts with nothing connected.  A receiver that opens or reopens its side asks by ``PeerNeeds`` for the first
 round it lacks of each stream; the sender resends stored bytes from there and goes on live.  With the receiver's inbox
 dropping exact copies this makes C edges exactly-once: a lost or doubled y̆ would break sum_i y_i for ever.
+
+Nothing is drawn before every out-neighbour has said, in the life of this process, what it lacks: if one of them
+holds a round that is not stored here, this is an old copy of the state, and drawing that round again would be a
+second release of it.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.errors import StoreError
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
     F64,
@@ -130,6 +135,7 @@ class AgentMachine:
         )
         self._own: tuple[Payload, Payload] | None = None
         self._connected: set[int] = set()
+        self._heard: set[int] = set()
         self._pruned = -1
         self._exchange_since_ns = 0
         self._deadline_ns: int | None = None
@@ -208,8 +214,11 @@ class AgentMachine:
                 assert self._phase is Phase.PERSISTING and event.k == self.k
                 self._after_persist(out, now_ns)
             case PeerNeeds():
+                self._check_not_stale(event)
                 self._connected.add(event.peer)
+                self._heard.add(event.peer)
                 self._resend(event, out)
+                self._try_release(out, now_ns)
             case PeerGone():
                 self._connected.discard(event.peer)
             case AllDurable():
@@ -261,6 +270,8 @@ class AgentMachine:
         record = self._records.pop(self.k, None)
         if record is None:
             assert self._state is not None and self.k > self._released, "a round is drawn once"
+            if not self._heard.issuperset(self._peers):
+                return  # one of them may hold a round that this state directory has forgotten
             if self._budget_through is not None and self.k > self._budget_through:
                 self._end(Finish("budget", f"the privacy budget does not cover round {self.k}"), out)
                 return
@@ -270,6 +281,16 @@ class AgentMachine:
             # Released before the crash: the stored bytes are the round's bytes, whatever happens now.
             self._own = (record.x, record.y)
             self._exchange(out, now_ns)
+
+    def _check_not_stale(self, event: PeerNeeds) -> None:
+        """Whoever lacks only later rounds than were ever stored here proves that releases were forgotten."""
+        lacks = max(event.x_from if event.peer in self._to_X else 0, event.y_from if event.peer in self._to_Y else 0)
+        if lacks > self._released + 1:
+            raise StoreError(
+                f"{self._params.name}: this state directory is older than the run: its last release is of round "
+                f"{self._released}, and agent no. {event.peer + 1} holds round {lacks - 1}; nothing was drawn again. "
+                "Put the newer state directory back, or start a new run"
+            )
 
     def _record(self, event: ReleaseReady) -> RoundRecord:
         keep = event.k % self._checkpoint_every == 0

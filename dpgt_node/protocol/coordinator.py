@@ -42,13 +42,14 @@ class CoordinatorPhase(Enum):
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
     """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final
-    exists.
+    exists.  ``released``: the last round its state directory holds a release of (None: ``done``).
     """
 
     name: str
     done: int
     durable_through: int
     finished: bool = False
+    released: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ _STATUS: dict[ExitCode, Literal["stopped", "refused", "budget", "lost", "failed"
 class _Agent:
     done: int = -1
     durable: int = -1
+    released: int = -1
     connected: bool = False
     finished: bool = False
     heard_ns: int = 0
@@ -336,6 +338,10 @@ class CoordinatorMachine:
     def _joined(self, event: AgentJoined, out: list[CoordinatorEffect], now_ns: int) -> None:
         agent = self._agents[event.name]
         agent.connected = True
+        agent.released = event.done if event.released is None else event.released
+        if agent.released < agent.done:
+            self._stale(event.name, agent.done, out, now_ns)
+            return
         agent.finished = agent.finished or event.finished
         # A restarted coordinator learns the barrier's place from the agents; a restarted agent may report less than it
         # had announced, because it replays from its checkpoint: what it announced stays true.
@@ -344,6 +350,12 @@ class CoordinatorMachine:
         self._heard(event.name, now_ns)
         if self.phase is CoordinatorPhase.GATHERING:
             if all(a.connected for a in self._agents.values()):
+                # Whoever released round r was let through by a barrier that all others had reached.
+                reached = (max(a.released for a in self._agents.values()) // self._every) * self._every - 1
+                for name, other in self._agents.items():
+                    if other.released < reached:
+                        self._stale(name, reached, out, now_ns)
+                        return
                 self.phase = CoordinatorPhase.RUNNING
                 # An agent that came with its result only serves: it says nothing about how far the others may go.
                 furthest = max((a.done for a in self._agents.values() if a.done < self._K), default=-1)
@@ -356,6 +368,15 @@ class CoordinatorMachine:
             self._open(out)  # its last Done may have been lost with the stream, and everybody waits for it
         elif self._stop is not None:
             out.append(BroadcastStop(*self._stop))
+
+    def _stale(self, name: str, done: int, out: list[CoordinatorEffect], now_ns: int) -> None:
+        """An agent came back with an old copy of its state: a round drawn again would be a second release of it."""
+        held = self._agents[name].released
+        reason = (
+            f"{name} came back with an old state directory: it ends at round {held}, but {name} had finished "
+            f"round {done}; put the newer one back, or start a new run"
+        )
+        self._begin_stop(reason, ExitCode.CONFIG, out, now_ns)
 
     def _block_end(self, k: int) -> int:
         """Last round of the barrier block that holds round ``k``."""

@@ -296,6 +296,7 @@ class Coordinator:
                 register.last_done_round if ours else -1,
                 register.last_durable_round if ours else -1,
                 finished=False,
+                released=register.last_released_round if ours else -1,
             )
         )
 

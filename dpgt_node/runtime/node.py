@@ -227,7 +227,7 @@ class Node:
 
     def _register(self) -> m.Register:
         machine = self._driver.machine if self._driver else None
-        done, durable = self._progress()
+        released, done, durable = self._progress()
         return m.Register(
             name=self._setup.name,
             run_sha256=self._sha256,
@@ -236,6 +236,7 @@ class Node:
             samples=self._setup.oracle.samples,
             dimension=self._setup.oracle.dimension,
             shape_sha256=self._setup.oracle.shape_sha256,
+            last_released_round=released,
             last_done_round=done,
             last_durable_round=durable,
             finished=machine is not None and machine.done_through == self._run.K,
@@ -244,17 +245,20 @@ class Node:
             package_version=__version__,
         )
 
-    def _progress(self) -> tuple[int, int]:
-        """(last mixed round, last round whose payloads are not needed again), from the machine or from the store."""
+    def _progress(self) -> tuple[int, int, int]:
+        """Last round (released, mixed, never asked for again), from the machine or from the store."""
         if self._driver is not None:
-            return self._driver.machine.done_through, self._driver.machine.durable_through
+            machine = self._driver.machine
+            return machine.released_through, machine.done_through, machine.durable_through
         if self._run_id is None:
-            return -1, -1
+            return -1, -1, -1
         if self._store.is_finished(self._run_id):
-            return self._run.K, self._run.K
+            return self._run.K, self._run.K, self._run.K
         recovered = self._store.recover(self._run_id)
-        k = recovered.checkpoint.k if recovered else 0
-        return k - 1, k - 1
+        if recovered is None:
+            return -1, -1, -1
+        k = recovered.checkpoint.k
+        return k + len(recovered.records) - 1, k - 1, k - 1
 
     def _received(self, message: m.CoordinatorMessage) -> None:
         try:
@@ -278,15 +282,26 @@ class Node:
             case m.Start(peers, go_through):
                 self._start(dict(peers), go_through)
             case m.StopMessage(reason, exit_code):
-                self._stop_code = ExitCode(exit_code)
+                self._stop_code = self._code_of(exit_code)
                 self._stop_heard.set()
                 if self._driver is None:
                     raise RefusedError(f"the run does not begin: {reason}")
                 self._driver.feed(StopRequested(reason))
             case m.Goodbye():
+                if not self._saved() or self._reporter is None or self._reporter.final is None:
+                    raise PeerError("the coordinator said goodbye before the result was saved and reported")
                 self._need_driver().feed(Dismissed())
             case _:
                 raise PeerError("the coordinator sent an unexpected message")
+
+    def _saved(self) -> bool:
+        return self._driver is not None and self._driver.machine.durable_through == self._run.K
+
+    def _code_of(self, stop: int) -> ExitCode:
+        """How to exit after Stop: no coordinator can make an unfinished run look done, nor this process buggy."""
+        code = next((code for code in ExitCode if code == stop), ExitCode.STOPPED)
+        mistaken = code is ExitCode.BUG or (code is ExitCode.DONE and not self._saved())
+        return ExitCode.STOPPED if mistaken else code
 
     def _need_driver(self) -> AgentDriver:
         if self._driver is None:

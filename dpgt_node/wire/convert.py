@@ -100,7 +100,8 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
                 protocol_version=v.protocol_version, package_version=v.package_version, name=v.name,
                 run_sha256=v.run_sha256, run_json=v.run_json, advertise=v.advertise, samples=v.samples,
                 dimension=v.dimension, shape_sha256=v.shape_sha256, last_durable_round=v.last_durable_round,
-                last_done_round=v.last_done_round, finished=v.finished, run_id=v.run_id, instance=v.instance,
+                last_done_round=v.last_done_round,
+                last_released_round=v.last_released_round, finished=v.finished, run_id=v.run_id, instance=v.instance,
             )  # fmt: skip
             message = pb.AgentMessage(register=register)
         case m.Ready():
@@ -135,6 +136,7 @@ def _register(p: coordinator_pb2.Register) -> m.Register:
         samples=samples,
         dimension=p.dimension,
         shape_sha256=hex_field(p.shape_sha256, "shape_sha256"),
+        last_released_round=round_field(p.last_released_round, "last_released_round", -1),
         last_done_round=round_field(p.last_done_round, "last_done_round", -1),
         last_durable_round=round_field(p.last_durable_round, "last_durable_round", -1),
         finished=p.finished,

@@ -44,7 +44,7 @@ ExchangeReply = Resume | Received
 class Register:
     """First message of Join.
 
-    ``samples``: D_i or None without a data set.  ``last_done_round`` (mixed) and
+    ``samples``: D_i or None without a data set.  ``last_released_round`` (stored), ``last_done_round`` (mixed) and
     ``last_durable_round`` (never asked for again): -1..K.  ``run_id``: 16 bytes of the
     unfinished run in the store, or empty.  ``instance``: 16 random bytes, new with each start of the process.
     """
@@ -56,6 +56,7 @@ class Register:
     samples: int | None
     dimension: int
     shape_sha256: str
+    last_released_round: int
     last_done_round: int
     last_durable_round: int
     finished: bool

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpgt_node.errors import StoreError
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import Phase
+from dpgt_node.protocol.agent import AgentMachine, Phase
 from tests.protocol import cases
 
 
@@ -197,3 +198,32 @@ def test_a_stop_ends_the_machine_in_any_phase() -> None:
     m = cases.machine()
     assert m.step(t.StopRequested("enough"), 0) == (t.Finish("stopped", "enough"),)
     assert m.step(t.Started(0), 0) == ()
+
+
+def test_nothing_is_drawn_before_every_out_neighbour_said_what_it_lacks() -> None:
+    m = AgentMachine(cases.params(out_R=(1,), out_C=(2,)), 3, evaluate_every=10**6)
+    m.step(t.Started(0), 0)
+    m.step(t.Advanced(cases.state(0)), 0)
+    assert m.step(t.PeerNeeds(1, 0, 0), 0) == () and m.phase is Phase.READY
+    assert cases.kinds(m.step(t.PeerNeeds(2, 0, 0), 0)) == ["DrawRelease"]
+
+
+@pytest.mark.parametrize(("x_from", "y_from", "stale"), [(2, 2, False), (3, 0, True), (0, 3, True), (1, 2, False)])
+def test_a_neighbour_that_holds_more_than_is_stored_here_proves_an_old_copy(
+    x_from: int, y_from: int, stale: bool
+) -> None:
+    """Round 1 is the last release stored here: whoever lacks only rounds from 3 on has seen round 2."""
+    second = t.RoundRecord(1, cases.payload("X", 1), cases.payload("Y", 1), (), cases.EMPTY, None)
+    recovered = t.Recovered(cases.state(0), (cases.record(0), second))
+    m = AgentMachine(cases.params(), 5, evaluate_every=10**6, recovered=recovered)
+    m.step(t.Started(5), 0)
+    if stale:
+        with pytest.raises(StoreError, match=r"older than the run.*holds round 2"):
+            m.step(t.PeerNeeds(1, x_from, y_from), 0)
+    else:
+        m.step(t.PeerNeeds(1, x_from, y_from), 0)
+
+
+def test_a_stream_the_edge_does_not_carry_proves_nothing() -> None:
+    m = AgentMachine(cases.params(out_R=(1,), out_C=()), 5, evaluate_every=10**6)
+    m.step(t.PeerNeeds(1, 0, 3), 0)

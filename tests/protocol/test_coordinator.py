@@ -84,7 +84,7 @@ def test_a_rejoining_agent_gets_start_again_and_cannot_move_the_run_back() -> No
     done(m, 1)
     warn = m.step(co.AgentGone("b"), 0)
     assert warn == (co.Warn("b left at round 2"),)
-    out = m.step(co.AgentJoined("b", -1, -1), 0)
+    out = m.step(co.AgentJoined("b", -1, -1, released=1), 0)
     assert out == (co.BroadcastStart(2), co.Broadcast(AllDurable(0)))
     assert m.done("b") == 1 and m.go_through == 2
 
@@ -164,3 +164,30 @@ def test_on_agent_loss_stop_ends_the_run() -> None:
     m.step(co.AgentHeard("b"), 90)
     (stop,) = m.step(Tick(), 100)
     assert isinstance(stop, co.BroadcastStop) and stop.exit_code is ExitCode.PEER_LOST and stop.reason.startswith("c ")
+
+
+def stopped_as_stale(effects: tuple[object, ...], name: str) -> bool:
+    return any(
+        isinstance(e, co.BroadcastStop) and e.exit_code is ExitCode.CONFIG and e.reason.startswith(f"{name} came back")
+        for e in effects
+    )
+
+
+@pytest.mark.parametrize(("released", "stale"), [(-1, True), (0, True), (1, False), (2, False)])
+def test_an_old_copy_of_the_state_is_refused_when_it_rejoins(released: int, stale: bool) -> None:
+    m = running()
+    done(m, 0)
+    done(m, 1)
+    m.step(co.AgentGone("b"), 0)
+    assert stopped_as_stale(m.step(co.AgentJoined("b", -1, -1, released=released), 0), "b") == stale
+
+
+@pytest.mark.parametrize(
+    ("every", "released", "stale"), [(1, 6, False), (1, 5, False), (1, 4, True), (4, 3, False), (4, 2, True)]
+)
+def test_an_old_copy_is_found_by_a_restarted_coordinator_too(every: int, released: int, stale: bool) -> None:
+    """Round 6 was let through when everybody had finished round 5, or, in blocks of 4, round 3."""
+    m = machine(10, barrier_every=every)
+    m.step(co.AgentJoined("a", 2, 1, released=6), 0)
+    m.step(co.AgentJoined("b", 1, 0, released=released), 0)
+    assert stopped_as_stale(m.step(co.AgentJoined("c", 3, 2, released=6), 0), "b") == stale

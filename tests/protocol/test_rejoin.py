@@ -28,8 +28,8 @@ def test_a_pause_outlasts_a_registration() -> None:
 def test_an_agent_that_came_with_its_result_does_not_open_the_barrier_for_the_others() -> None:
     m = machine(5)
     m.step(co.AgentJoined("a", 5, 5), 0)
-    m.step(co.AgentJoined("b", 1, 1), 0)
-    assert m.step(co.AgentJoined("c", 1, 1), 0) == (co.BroadcastStart(2),)
+    m.step(co.AgentJoined("b", 1, 1, released=5), 0)
+    assert m.step(co.AgentJoined("c", 1, 1, released=5), 0) == (co.BroadcastStart(2),)
     m.step(co.AgentDone("a", 5, 5), 0)  # a repetition of what it registered with
     assert co.Broadcast(t.Go(3)) in done(m, 2, ("b", "c"))
     assert [m.done_limit(name) for name in NAMES] == [5, 3, 3]

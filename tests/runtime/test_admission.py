@@ -25,6 +25,7 @@ def register(**changes: Any) -> m.Register:
         samples=7,
         dimension=3,
         shape_sha256="a" * 64,
+        last_released_round=-1,
         last_done_round=-1,
         last_durable_round=-1,
         finished=False,

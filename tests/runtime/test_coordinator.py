@@ -38,6 +38,7 @@ def register(c: Cluster, name: str, **changes: Any) -> m.Register:
         samples=None,
         dimension=3,
         shape_sha256="0" * 64,
+        last_released_round=-1,
         last_done_round=-1,
         last_durable_round=-1,
         finished=False,

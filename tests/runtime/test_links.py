@@ -188,7 +188,7 @@ async def test_a_store_that_fails_ends_the_link_loudly() -> None:
 # --- to the coordinator ----------------------------------------------------------------------------------------------
 
 Join = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
-REGISTER = m.Register("agent-1", "0" * 64, "{}", "h:1", None, 3, "0" * 64, -1, -1, False, b"", b"i" * 16, "1")
+REGISTER = m.Register("agent-1", "0" * 64, "{}", "h:1", None, 3, "0" * 64, -1, -1, -1, False, b"", b"i" * 16, "1")
 WELCOME = m.Welcome(RUN_ID, "0" * 64, "{}", -1, package_version="1")
 
 

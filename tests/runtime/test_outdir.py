@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dpgt_node.config import load_run, run_sha256
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime import launcher, outdir
+from dpgt_node.runtime import outdir
 from tests.runtime.cluster import make_run
 
 RUN = make_run()
@@ -81,11 +82,43 @@ def test_hold_keeps_a_second_coordinator_out_and_lets_go(tmp_path: Path) -> None
 
 
 def test_claim_keeps_a_second_launch_out_and_blames_a_bad_path_on_its_giver(tmp_path: Path) -> None:
-    with launcher.claim(tmp_path / "o"), pytest.raises(ConfigError, match="in use by another run"):
-        launcher.claim(tmp_path / "o")
-    launcher.claim(tmp_path / "o").close()
-    with pytest.raises(ConfigError, match=r"--out: /dev/null/x cannot be used: Not a directory"):
-        launcher.claim(Path("/dev/null/x"))
+    real, link = tmp_path / "o", tmp_path / "link"
+    link.symlink_to(real)
+    with outdir.claim(real):
+        for path in (real, link, tmp_path / "." / "o" / ".." / "o"):
+            with pytest.raises(ConfigError, match="in use by another run"), outdir.claim(path):
+                pass
+    with outdir.claim(link), pytest.raises(ConfigError, match="in use by another run"), outdir.claim(real):
+        pass
+    with (
+        pytest.raises(ConfigError, match=r"--out: /dev/null/x cannot be used: Not a directory"),
+        outdir.claim(Path("/dev/null/x")),
+    ):
+        pass
+
+
+def test_the_current_folder_is_claimed_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with outdir.claim(Path(".")):
+        assert list(folder.iterdir()) == [] and [path.name for path in tmp_path.iterdir()] == ["empty"]
+        assert not prepare(Path(".")).resumed
+
+
+def test_a_start_killed_between_id_and_run_file_is_mended(tmp_path: Path) -> None:
+    out = prepare(tmp_path / "o")
+    (out.path / "run.toml").unlink()
+    other = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5))
+    assert "holds another run" in refusal(out.path, run=other)
+    assert prepare(out.path).run_id == out.run_id
+    assert run_sha256(load_run(out.path / "run.toml")) == run_sha256(RUN)
+
+
+def test_what_the_disk_refuses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught, outdir.blamed(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(caught.value) == f"{tmp_path}: No space left on device"
 
 
 def test_the_address_file_is_read_back(tmp_path: Path) -> None:

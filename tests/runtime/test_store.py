@@ -60,6 +60,15 @@ def test_rounds_come_back_after_the_last_checkpoint(tmp_path: Path, d: int, dura
     store.close()
 
 
+def test_rounds_without_their_checkpoint_are_no_fresh_start(store: Store, tmp_path: Path) -> None:
+    """Going on from nothing would draw those rounds a second time."""
+    store.commit_round(RUN, record(0))
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("DELETE FROM checkpoints")
+    with pytest.raises(StoreError, match=f"the checkpoint of run {RUN.hex()} is missing"):
+        store.recover(RUN)
+
+
 def test_large_vectors_are_files_and_old_checkpoints_go(store: Store, tmp_path: Path) -> None:
     for k in range(2):
         store.commit_round(RUN, record(k, LARGE))

@@ -32,6 +32,7 @@ REGISTER = m.Register(
     dimension=650,
     shape_sha256=SHA,
     last_durable_round=-1,
+    last_released_round=-1,
     last_done_round=-1,
     finished=False,
     run_id=b"",

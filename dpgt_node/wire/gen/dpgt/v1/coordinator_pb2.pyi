@@ -57,7 +57,7 @@ class AgentMessage(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_done_round", "instance")
+    __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Register(_message.Message):
     LAST_DURABLE_ROUND_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_RELEASED_ROUND_FIELD_NUMBER: _ClassVar[int]
     LAST_DONE_ROUND_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
@@ -84,9 +85,10 @@ class Register(_message.Message):
     last_durable_round: int
     finished: bool
     run_id: bytes
+    last_released_round: int
     last_done_round: int
     instance: bytes
-    def __init__(self, protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., name: _Optional[str] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., advertise: _Optional[str] = ..., samples: _Optional[int] = ..., dimension: _Optional[int] = ..., shape_sha256: _Optional[str] = ..., last_durable_round: _Optional[int] = ..., finished: _Optional[bool] = ..., run_id: _Optional[bytes] = ..., last_done_round: _Optional[int] = ..., instance: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., name: _Optional[str] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., advertise: _Optional[str] = ..., samples: _Optional[int] = ..., dimension: _Optional[int] = ..., shape_sha256: _Optional[str] = ..., last_durable_round: _Optional[int] = ..., finished: _Optional[bool] = ..., run_id: _Optional[bytes] = ..., last_released_round: _Optional[int] = ..., last_done_round: _Optional[int] = ..., instance: _Optional[bytes] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ()
