@@ -16,11 +16,24 @@ from dpgt_node.errors import ConfigError, Problem
 
 T = TypeVar("T")
 
+
+
+class _Folder(click.Path):
+    """A folder's path.  Empty is a mistake (an unset variable in a script), not the current folder."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path; a usage error for an empty one."""
+        if value == "":
+            self.fail("the path is empty", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+FOLDER = _Folder(path_type=Path, file_okay=False)
 run_argument = click.argument("run_file", metavar="RUN.toml", type=click.Path(path_type=Path))
 out_option = click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder for everything the run writes.",
 )
 test_keystream_option = click.option(

@@ -36,7 +36,7 @@ def coordinator(
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
     from dpgt_node.config import load_run
     from dpgt_node.report.html import build_report
-    from dpgt_node.runtime import process
+    from dpgt_node.runtime import outdir, process
 
     common.daemon_logging(context)
     if die_with_parent is not None:
@@ -59,7 +59,8 @@ def coordinator(
         keystream = "test" if test_keystream is not None else None
         outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
         if outcome.summary is not None:
-            path = await asyncio.to_thread(build_report, out)
+            with outdir.blamed(out):
+                path = await asyncio.to_thread(build_report, out)
             logging.getLogger(__name__).info("report: %s", path)
         if outcome.conclude.exit_code is not ExitCode.DONE:
             print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from dpgt_node.cli import common
 from dpgt_node.cli.launch import launch_run
 from dpgt_node.errors import ExitCode
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Default: runs/demo-DATE-TIME.")
+@click.option("--out", type=common.FOLDER, help="Default: runs/demo-DATE-TIME.")
 @click.option("--iterations", metavar="K", type=int, help="Rounds k = 0..K.  [default: 200; with --private 100]")
 @click.option("--seed", metavar="N", type=int, help="Partition and initial values; never noise.")
 @click.option("--private", is_flag=True, help="At epsilon 8 and delta 1e-5, instead of the paper's mechanism.")

@@ -66,10 +66,10 @@ def launch_run(
     console = Console()
     common.check_keystream(run, test_keystream)
     common.check_startable(run, source, sample_counts(run))
-    lock = launcher.claim(out)
-    with lock:
+    with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream)
+        outdir.hold(out, source="command line").close()  # a coordinator started by hand keeps its files
         console.print(
             f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False
         )

@@ -34,7 +34,7 @@ def simulate(
     from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report
-    from dpgt_node.runtime import launcher, outdir
+    from dpgt_node.runtime import outdir
     from dpgt_node.sim.fast import simulate_fast
     from dpgt_node.sim.simulate import simulate as simulate_all
 
@@ -52,7 +52,7 @@ def simulate(
         nonlocal interrupted
         interrupted = True
 
-    with launcher.claim(out):
+    with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream)
         if claimed.resumed:
@@ -72,19 +72,21 @@ def simulate(
 
             previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
-                conclude, summary = (simulate_fast if fast else simulate_all)(
-                    run,
-                    out,
-                    claimed.run_id,
-                    data_root=common.data_root(),
-                    test_keystream=test_keystream,
-                    on_round=progress,
-                    should_stop=lambda: interrupted,
-                )
+                with outdir.blamed(out):
+                    conclude, summary = (simulate_fast if fast else simulate_all)(
+                        run,
+                        out,
+                        claimed.run_id,
+                        data_root=common.data_root(),
+                        test_keystream=test_keystream,
+                        on_round=progress,
+                        should_stop=lambda: interrupted,
+                    )
             finally:
                 for number, handler in previous.items():
                     signal.signal(number, handler)
-        build_report(out)
+        with outdir.blamed(out):
+            build_report(out)
     if conclude.exit_code is not ExitCode.DONE:
         error = DpgtError(conclude.reason)
         error.exit_code = conclude.exit_code

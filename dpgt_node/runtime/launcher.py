@@ -21,10 +21,10 @@ from typing import IO, Literal
 import grpc.aio
 
 from dpgt_node.config import NodeConfig, NodeTls, RunConfig, load_node, node_to_toml
-from dpgt_node.errors import ConfigError, ExitCode, PeerError
+from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.report.summary import write_atomically
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
-from dpgt_node.runtime.outdir import ADDRESS_FILE, RUN_FILE, OutDir, read_address
+from dpgt_node.runtime.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
 from dpgt_node.runtime.tls import CertificateAuthority
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
@@ -109,7 +109,8 @@ class Launcher:
 
     async def _start(self) -> str | None:
         out = self._out.path
-        (out / ADDRESS_FILE).unlink(missing_ok=True)
+        with blamed(out / ADDRESS_FILE):
+            (out / ADDRESS_FILE).unlink(missing_ok=True)
         if not self._insecure:
             self._mint()
         self._security = Security.from_folder(None if self._insecure else self._tls / "coordinator")
@@ -126,10 +127,12 @@ class Launcher:
             if config.exists():  # an earlier start's: what its owner wrote there about the data stays
                 kept = load_node(config)
                 node = replace(node, policy=kept.policy, data_id=kept.data_id)
-            write_atomically(config, node_to_toml(node))
+            with blamed(config):
+                write_atomically(config, node_to_toml(node))
             child = await self._spawn(name, ["node", "--config", str(config)], folder / "node.log")
-            (folder / "node.pid").write_text(f"{child.process.pid}\n", encoding="utf-8")
             self._nodes[name] = child
+            with blamed(folder / "node.pid"):
+                (folder / "node.pid").write_text(f"{child.process.pid}\n", encoding="utf-8")
         return address
 
     def _mint(self) -> None:
@@ -139,7 +142,8 @@ class Launcher:
         for name in self._run.graph.agents:
             folders[agent_identity(name)] = self._tls / "agents" / name
         for identity, folder in folders.items():
-            authority.write_folder(folder, identity, [LOOPBACK])
+            with blamed(folder):
+                authority.write_folder(folder, identity, [LOOPBACK])
 
     def _node(self, i: int, name: str, folder: Path, address: str) -> NodeConfig:
         tls = NodeTls(insecure=True)
@@ -160,13 +164,14 @@ class Launcher:
         )
 
     async def _spawn(self, name: str, arguments: list[str], log_path: Path) -> _Child:
-        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with blamed(log_path):
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            output: IO[bytes] = log_path.open("ab")
         command = [sys.executable, "-m", "dpgt_node", "--log-level", self._log_level, *arguments]
         command += ["--die-with-parent", str(os.getpid())]
         if self._test_keystream is not None:
             command += ["--test-keystream", self._test_keystream]
-        output: IO[bytes]
-        with log_path.open("ab") as output:
+        with output:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -305,20 +310,3 @@ def _last_line(path: Path) -> str:
     said = [line.partition(": ")[2] for line in lines if line.startswith("dpgt ")]
     warned = [line for line in lines if " INFO " not in line]
     return (said or warned or lines or [""])[-1]
-
-
-def claim(out: Path) -> IO[bytes]:
-    """Lock ``out`` for this process.  ConfigError when another launch or simulate works there."""
-    import fcntl
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = (out.parent / f".{out.name}.lock").open("wb")
-    except OSError as error:
-        raise ConfigError.one("command line", "--out", f"{out} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        handle.close()
-        raise ConfigError.one("command line", "--out", f"{out} is in use by another run") from error
-    return handle

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -60,7 +62,40 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None) -
     if held_keystream != keystream:
         message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"
         raise ConfigError.one(source, "--test-keystream", message)
+    if RUN_FILE not in entries:  # the first start was killed between the two files
+        with blamed(path / RUN_FILE):
+            write_atomically(path / RUN_FILE, to_toml(run))
     return OutDir(path, run_id, resumed=True)
+
+
+@contextlib.contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """Whatever the file system refuses at ``path`` is the operator's to mend: ConfigError with path and cause."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError.one(str(error.filename or path), "", error.strerror or str(error)) from error
+
+
+@contextlib.contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Make ``path`` if need be and keep other launches and simulations out of it.  ConfigError when one is there.
+
+    The folder itself is locked, so that every path to it, through links or mounts, meets the same lock.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError.one("command line", "--out", f"{path} cannot be used: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError.one("command line", "--out", f"{path} is in use by another run") from error
+        yield
+    finally:
+        os.close(folder)
 
 
 def hold(path: Path, *, source: str) -> IO[bytes]:

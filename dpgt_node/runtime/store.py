@@ -314,6 +314,8 @@ class Store:
         with self._blamed("cannot be read"):
             row = self._db.execute("SELECT * FROM checkpoints WHERE run = ?", (run,)).fetchone()
             if row is None:
+                if self._db.execute("SELECT 1 FROM rounds WHERE run = ? LIMIT 1", (run,)).fetchone():
+                    raise StoreError(f"{self._state_dir}: the checkpoint of run {run_id.hex()} is missing")
                 return None
             state = self._state(*row[1:])
             select = (
