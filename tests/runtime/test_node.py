@@ -341,3 +341,32 @@ async def test_an_interrupted_agent_ends_5_and_keeps_its_state(tmp_path: Path) -
         c.start("agent-2")
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
     c.assert_simulators_bits()
+
+
+# --- a coordinator that is not to be believed ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (m.Goodbye(), PeerError),
+        (m.StopMessage("x", 0), ExitCode.STOPPED),
+        (m.StopMessage("x", 70), ExitCode.STOPPED),
+        (m.StopMessage("x", 99), ExitCode.STOPPED),
+        (m.StopMessage("x", 6), ExitCode.PEER_LOST),
+    ],
+    ids=["Goodbye", "Stop 0", "Stop 70", "Stop 99", "Stop 6"],
+)
+async def test_no_coordinator_makes_an_unfinished_agent_done_or_a_bug(
+    tmp_path: Path, message: m.CoordinatorMessage, expected: ExitCode | type[PeerError]
+) -> None:
+    async with cluster(tmp_path, make_run(10_000)) as c:
+        c.start_all()
+        await c.reached(3)
+        c.nodes["agent-1"]._received(message)
+        (ended,) = await asyncio.gather(c.agents["agent-1"], return_exceptions=True)
+    if isinstance(expected, ExitCode):
+        assert ended is expected
+    else:
+        assert isinstance(ended, PeerError) and ended.exit_code is ExitCode.REFUSED
+        assert "goodbye before the result was saved" in str(ended)
