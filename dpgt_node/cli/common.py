@@ -17,7 +17,6 @@ from dpgt_node.errors import ConfigError, Problem
 T = TypeVar("T")
 
 
-
 class _Folder(click.Path):
     """A folder's path.  Empty is a mistake (an unset variable in a script), not the current folder."""
 

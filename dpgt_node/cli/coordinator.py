@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -63,7 +64,8 @@ def coordinator(
                 path = await asyncio.to_thread(build_report, out)
             logging.getLogger(__name__).info("report: %s", path)
         if outcome.conclude.exit_code is not ExitCode.DONE:
-            print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # its log may lie on the disk that is full
+                print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)
         return outcome.conclude.exit_code
 
     return common.run_async(main())

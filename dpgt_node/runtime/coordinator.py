@@ -15,7 +15,7 @@ from dpgt_node import __version__
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, canonical_json, run_sha256
-from dpgt_node.errors import ExitCode, PeerError
+from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.types import AllDurable, Go, Payload, Tick
@@ -26,7 +26,8 @@ from dpgt_node.report.summary import Summary, adjacency
 from dpgt_node.runtime import admission
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
-from dpgt_node.runtime.outdir import OutDir
+from dpgt_node.runtime.outdir import OutDir, cause
+from dpgt_node.runtime.progress import Progress
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Gate, Reassembler
@@ -34,7 +35,6 @@ from dpgt_node.wire.codec import Gate, Reassembler
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
-RATE_WINDOW_S = 5.0
 ANNOUNCE_ROUNDS = 64
 """Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost
 more.
@@ -87,7 +87,7 @@ class Coordinator:
         self._preparing: asyncio.Task[None] | None = None
         self._round0_s: float | None = None
         self._first_k = 0
-        self._progress: deque[tuple[float, int]] = deque()
+        self._progress = Progress()
         self._conclude: co.Conclude | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_in = co.CoordinatorPhase.ENDED
@@ -113,11 +113,15 @@ class Coordinator:
             match effect:
                 case co.Broadcast(Go(through)):
                     self._broadcast(m.GoMessage(through))
-                    self._note_progress()
+                    self._progress.note(self.machine.k)
                 case co.Broadcast(AllDurable(through)):
                     self._broadcast(m.AllDurableMessage(through))
                 case co.BroadcastStart(go_through):
-                    self._begin()
+                    try:
+                        self._begin()
+                    except (OSError, ConfigError) as error:
+                        self._disk_failed(error)
+                        return
                     peers = {name: member.register.advertise for name, member in self._members.items()}
                     self._broadcast(m.Start(peers, go_through))
                 case co.BroadcastStop(reason, code):
@@ -130,6 +134,10 @@ class Coordinator:
                 case co.Conclude():
                     self._end(effect)
         self._arm()
+
+    def _disk_failed(self, error: OSError | ConfigError) -> None:
+        """An output cannot be written: nobody goes on for a run that leaves no results."""
+        self.feed(co.StopRun(cause(error, self._out.path), ExitCode.CONFIG))
 
     def _broadcast(self, message: m.CoordinatorMessage) -> None:
         for member in self._members.values():
@@ -157,34 +165,43 @@ class Coordinator:
             self._local_row(name, 0)
         log.info("all %d agents registered; rounds 0..%d begin", len(registers), self._run.K)
 
-    @staticmethod
-    async def _prepare(recorder: RunRecorder) -> None:
+    async def _prepare(self, recorder: RunRecorder) -> None:
         await asyncio.to_thread(recorder.prepare)
-        recorder.prepared()
+        try:
+            recorder.prepared()
+        except OSError as error:
+            self._disk_failed(error)
 
     def _end(self, conclude: co.Conclude) -> None:
-        self._conclude = conclude
-        summary = None
-        if self._recorder is not None and self._round0_s is not None:
-            seconds = time.monotonic() - self._round0_s
-            finals = None
-            if self._study and conclude.exit_code is ExitCode.DONE:
-                finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
-            k = self.machine.k
-            summary = self._recorder.close(
-                self._out.run_id.hex(),
-                conclude.status,
-                k,
-                seconds,
-                finals,
-                made=k - self._first_k,
-                released_through=self.machine.go_through,  # whoever was allowed to may have released it
-            )
         self._beat.cancel()
-        if self._timer:
-            self._timer.cancel()
+        summary = None
+        try:
+            summary = self._close(conclude)
+        except OSError as error:
+            if conclude.exit_code is not ExitCode.CONFIG:
+                conclude = co.Conclude("failed", ExitCode.CONFIG, cause(error, self._out.path))
+        except Exception as error:  # a bug, but one that ends the run
+            self.done.set_exception(error)
+        self._conclude = conclude
         if not self.done.done():
             self.done.set_result(Outcome(conclude, summary))
+
+    def _close(self, conclude: co.Conclude) -> Summary | None:
+        if self._recorder is None or self._round0_s is None:
+            return None
+        finals = None
+        if self._study and conclude.exit_code is ExitCode.DONE:
+            finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
+        k = self.machine.k
+        return self._recorder.close(
+            self._out.run_id.hex(),
+            conclude.status,
+            k,
+            time.monotonic() - self._round0_s,
+            finals,
+            made=k - self._first_k,
+            released_through=self.machine.go_through,  # whoever was allowed to may have released it
+        )
 
     def _arm(self) -> None:
         # Within a phase deadlines only move away: a pending timer is early at worst.  The next phase may have a nearer.
@@ -312,28 +329,33 @@ class Coordinator:
             if member.stream is not stream:
                 return  # superseded by a newer stream of the same process
             member.seen_s = time.monotonic()
-            match message:
-                case m.Done(k, durable_through):
-                    if k > self.machine.done_limit(name) or durable_through > k:
-                        raise PeerError(
-                            f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE"
-                        )
-                    self.feed(co.AgentDone(name, k, durable_through))
-                    self._local_row(name, k + 1)
-                case m.Heartbeat():
-                    self.feed(co.AgentHeard(name))
-                case m.Ready():
-                    self._joined(name, member)
-                case m.MetricsReport():
-                    self._metrics(name, message)
-                case m.FinishedReport():
-                    await self._finished(name, member, message)
-                case m.Failed(exit_code, reason):
-                    self.feed(co.AgentFailed(name, reason, _exit_code(exit_code)))
-                case m.Refusal(_, reason):
-                    self.feed(co.AgentRefused(name, reason))
-                case _:
-                    raise PeerError(f"{name} sent an unexpected message", grpc_status="INVALID_ARGUMENT")
+            try:
+                await self._said(name, member, message)
+            except OSError as error:
+                self._disk_failed(error)
+
+    async def _said(self, name: str, member: _Member, message: m.AgentMessage) -> None:
+        match message:
+            case m.Done(k, durable_through):
+                if k > self.machine.done_limit(name) or durable_through > k:
+                    raise PeerError(f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE")
+                self.feed(co.AgentDone(name, k, durable_through))
+                self._local_row(name, k + 1)
+            case m.Heartbeat():
+                self.feed(co.AgentHeard(name))
+            case m.Ready():
+                self._joined(name, member)
+            case m.MetricsReport():
+                self._metrics(name, message)
+            case m.FinishedReport():
+                await self._finished(name, member, message)
+            case m.Failed(exit_code, reason):
+                code = next((c for c in ExitCode if c == exit_code), ExitCode.BUG)
+                self.feed(co.AgentFailed(name, reason, code))
+            case m.Refusal(_, reason):
+                self.feed(co.AgentRefused(name, reason))
+            case _:
+                raise PeerError(f"{name} sent an unexpected message", grpc_status="INVALID_ARGUMENT")
 
     # --- metrics and results ------------------------------------------------------------------------------------
 
@@ -386,7 +408,11 @@ class Coordinator:
         count = 0
         while (frame := await stream.read()) is not None:
             for payload in reassembler.feed(frame):
-                self._take_state(name, payload)
+                try:
+                    self._take_state(name, payload)
+                except OSError as error:
+                    self._disk_failed(error)
+                    raise PeerError("the coordinator cannot write", grpc_status="UNAVAILABLE") from error  # Stop comes
                 count += 1
         if (broken := reassembler.finish()) is not None:
             raise PeerError(f"the upload of {name} broke off: {broken}", grpc_status="DATA_LOSS")
@@ -396,27 +422,10 @@ class Coordinator:
         assert self._recorder is not None
         x = payload.array()
         if payload.k == self._run.K + 1:
-            path = self._final_path(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_npy(path, x)
+            save_npy(self._final_path(name), x)
         self._recorder.state(name, payload.k, x)
 
     # --- status and control -------------------------------------------------------------------------------------
-
-    def _note_progress(self) -> None:
-        k = self.machine.k
-        if self._round0_s is None or (self._progress and self._progress[-1][1] == k):
-            return
-        now = time.monotonic()
-        self._progress.append((now, k))
-        while len(self._progress) > 2 and now - self._progress[0][0] > RATE_WINDOW_S:
-            self._progress.popleft()
-
-    def _rate(self) -> float:
-        if len(self._progress) < 2:
-            return 0.0
-        (t0, k0), (t1, k1) = self._progress[0], self._progress[-1]
-        return (k1 - k0) / (t1 - t0) if t1 > t0 else 0.0
 
     def _state_word(self) -> str:
         if self._conclude is not None:
@@ -450,7 +459,7 @@ class Coordinator:
             K=self._run.K,
             run_id=self._out.run_id,
             name=self._run.name,
-            rounds_per_second=self._rate(),
+            rounds_per_second=self._progress.rate(),
             agents=tuple(agents),
             consensus_error=recorder.consensus if recorder and self._study else None,
             reason=self._conclude.reason[:1000]
@@ -488,10 +497,3 @@ class Coordinator:
         agents = {f"dpgt:agent:{name}" for name in self._names}
         if caller.identity not in agents | {COORDINATOR_IDENTITY, OPERATOR_IDENTITY}:
             raise PeerError(f"{caller.identity} is not enrolled in this run", grpc_status="PERMISSION_DENIED")
-
-
-def _exit_code(code: int) -> ExitCode:
-    try:
-        return ExitCode(code)
-    except ValueError:
-        return ExitCode.BUG

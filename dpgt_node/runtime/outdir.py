@@ -77,6 +77,13 @@ def blamed(path: Path) -> Iterator[None]:
         raise ConfigError.one(str(error.filename or path), "", error.strerror or str(error)) from error
 
 
+def cause(error: OSError | ConfigError, path: Path) -> str:
+    """PATH: what the file system said; ``path`` where the error names none."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    return f"{error.filename or path}: {error.strerror or error}"
+
+
 @contextlib.contextmanager
 def claim(path: Path) -> Iterator[None]:
     """Make ``path`` if need be and keep other launches and simulations out of it.  ConfigError when one is there.

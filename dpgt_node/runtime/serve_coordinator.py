@@ -14,7 +14,7 @@ from dpgt_node.protocol.coordinator import StopRun
 from dpgt_node.report.tensorboard import preload
 from dpgt_node.runtime.channels import Security
 from dpgt_node.runtime.coordinator import Coordinator, Outcome
-from dpgt_node.runtime.outdir import OutDir, hold, prepare, write_address
+from dpgt_node.runtime.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
@@ -58,12 +58,13 @@ async def _serve(
     await server.start()
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
-    write_address(out.path, format_address(reachable, port), tls_folder)
     # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
     warm = asyncio.ensure_future(asyncio.to_thread(preload))
     log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, address)
     asked = asyncio.ensure_future(stop.wait())
     try:
+        with blamed(out.path / ADDRESS_FILE):
+            write_address(out.path, format_address(reachable, port), tls_folder)
         ends: list[asyncio.Future[Any]] = [asked, coordinator.done]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not coordinator.done.done():

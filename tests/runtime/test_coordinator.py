@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Privacy, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.report.recorder import RunRecorder
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.serve_coordinator import serve
 from dpgt_node.wire import codec, services
@@ -459,3 +462,40 @@ async def test_the_outcome_is_written_before_agents_hear_goodbye(tmp_path: Path)
             await hand.close()
         assert (await concluded(c)).exit_code is ExitCode.DONE
         await eventually("the address file stays", lambda: (c.out / "coordinator.json").exists())
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("where", ["__init__", "evaluated", "prepared", "state", "finished", "close"])
+async def test_a_full_disk_ends_the_run_for_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(RunRecorder, where, full)
+    async with cluster(tmp_path) as c:
+        c.start_all()
+        conclude = await concluded(c)
+        async with asyncio.timeout(30):
+            ended = await asyncio.gather(*c.agents.values(), return_exceptions=True)
+    assert conclude.exit_code is ExitCode.CONFIG and conclude.reason == f"{c.out}: No space left on device"
+    expected = ExitCode.DONE if where == "close" else ExitCode.CONFIG
+    assert all(end is expected for end in ended), ended
+    assert "Traceback" not in caplog.text and "Exception not handled" not in caplog.text
+
+
+async def test_a_bug_at_the_end_does_not_leave_the_coordinator_hanging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(RunRecorder, "close", broken)
+    async with cluster(tmp_path) as c:
+        c.start_all()
+        with pytest.raises(ZeroDivisionError):
+            await concluded(c)
