@@ -48,6 +48,8 @@ class Inbound:
                 if j != index:
                     self._streams[j] = self._streams.get(j, frozenset[Stream]()) | {stream}
         self._calls: dict[int, asyncio.Task[object]] = {}
+        self._open: set[asyncio.Task[object]] = set()
+        self._closing = False
         self._session: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
 
     def begin(self, session: Session) -> None:
@@ -57,19 +59,23 @@ class Inbound:
     async def exchange(self, stream: services.ServerStream[bytes, ExchangeReply]) -> None:
         """One in-neighbour's stream; a newer one of the same neighbour replaces it."""
         sender = self._sender(stream)
-        session = await asyncio.shield(self._session)
+        if self._closing:
+            raise PeerError(f"{self._name} is leaving", grpc_status="UNAVAILABLE")
         task = asyncio.current_task()
         assert task is not None
-        earlier = self._calls.get(sender)
-        self._calls[sender] = task
-        if earlier is not None:
-            earlier.cancel()
-            await asyncio.wait([earlier])
+        self._open.add(task)
         try:
+            session = await asyncio.shield(self._session)
+            earlier = self._calls.get(sender)
+            self._calls[sender] = task
+            if earlier is not None:
+                earlier.cancel()
+                await asyncio.wait([earlier])
             await self._receive(sender, session, stream)
         except asyncio.CancelledError:
             return  # replaced by a newer stream, or the server stops: the call is over either way
         finally:
+            self._open.discard(task)
             if self._calls.get(sender) is task:
                 del self._calls[sender]
 
@@ -77,6 +83,15 @@ class Inbound:
         """Wait until every in-neighbour closed its stream, at most ``timeout_s``."""
         if self._calls:
             await asyncio.wait(self._calls.values(), timeout=timeout_s)
+
+    async def close(self, timeout_s: float) -> None:
+        """End every stream and take no new one: gRPC logs a traceback of a call that its server stops under."""
+        self._closing = True
+        late = set(self._open)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=timeout_s)
 
     def _sender(self, stream: services.ServerStream[bytes, ExchangeReply]) -> int:
         name = stream.agent_name()

@@ -177,6 +177,7 @@ class Node:
             if self._reporter is not None:
                 await self._reporter.close()
             await self._inbound.drained(FAREWELL_S)
+            await self._inbound.close(FAREWELL_S)
             await server.stop(grace=0)
 
     async def _conclude(self, uplink: asyncio.Future[None], outcome: asyncio.Future[Finish]) -> ExitCode:

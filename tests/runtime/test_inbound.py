@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -240,3 +241,30 @@ async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest
         assert np.array_equal(driver.machine._inbox.take("X")[0], vectors.payload("X", 0, vectors.LARGE).array())
         whole.cancel()
     await server.stop(grace=0)
+
+
+@pytest.mark.parametrize("welcomed", [True, False], ids=["in a run", "before Welcome"])
+async def test_an_agent_that_leaves_ends_open_streams_without_a_traceback(
+    caplog: pytest.LogCaptureFixture, welcomed: bool
+) -> None:
+    inbound = Inbound(Topology.from_config(make_run(K).graph), AGENT_2)
+    server = grpc.aio.server(options=services.SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((services.agent_handler(inbound),))
+    port = services.bind(server, "127.0.0.1:0", None, "test")
+    await server.start()
+    if welcomed:
+        inbound.begin(Session(RUN_ID, StubDriver(AGENT_2), "float64", 3, K))  # type: ignore[arg-type]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=services.CHANNEL_OPTIONS) as channel:
+        call = services.exchange(channel, "agent-1")
+        await eventually("the stream is open", lambda: inbound._open)
+        if welcomed:
+            assert isinstance(await call.read(), Resume)
+        await inbound.close(20.0)
+        assert not inbound._open
+        with contextlib.suppress(PeerError):  # gRPC itself tries a call again that ended without a word
+            assert await call.read() is None
+        late = services.exchange(channel, "agent-1")
+        with pytest.raises(PeerError, match="agent-2 is leaving"):
+            await late.read()
+    await server.stop(grace=0)
+    assert "Traceback" not in caplog.text and "Exception not handled" not in caplog.text
