@@ -457,3 +457,11 @@ def test_a_bug_says_so_and_debug_shows_where(
     assert quiet == ["dpgt check: this is a bug: ZeroDivisionError: oops (--log-level debug shows where)"]
     assert cli.run(["--log-level", "debug", "check", str(run)]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["launch", "simulate", "demo"])
+def test_an_empty_out_is_a_usage_error_not_the_current_folder(verb: str, dpgt: Run, tmp_path: Path) -> None:
+    run = write(tmp_path / "run.toml", demo())
+    code, lines = dpgt(verb, *(() if verb == "demo" else (run,)), "--out", "")
+    assert code == 2 and any("'--out': the path is empty" in line for line in lines), lines
+    assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -340,6 +341,30 @@ def test_a_killed_node_ends_the_launch_by_name(tmp_path: Path) -> None:
     assert launch.said.splitlines()[-1].startswith("dpgt launch: agent-2 was lost: killed by SIGKILL")
     assert "agent-2" in launch.log("coordinator") and "agent-2 was lost" in launch.log("agent-1")
     no_traceback(launch.everything_said())
+
+
+def test_a_node_that_is_told_to_end_leaves_no_traceback(tmp_path: Path) -> None:
+    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(4, ENDLESS))) as launch:
+        launch.running()
+        os.kill(launch.pid("agent-2"), signal.SIGTERM)
+        assert launch.wait() == 5
+    assert "interrupted in round" in launch.log("agent-2")
+    assert "Exception not handled" not in launch.everything_said()
+    no_traceback(launch.everything_said())
+
+
+def test_a_launch_through_a_link_touches_nothing_of_a_running_one(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(2, ENDLESS))
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    with Launch(tmp_path / "out", "launch", run) as launch:
+        launch.running()
+        kept = [tmp_path / "out" / "coordinator.json", tmp_path / "out" / "tls" / "coordinator" / "cert.pem"]
+        before = [path.read_bytes() for path in kept]
+        second = dpgt("launch", run, "--out", tmp_path / "link")
+        assert second.returncode == 2 and "in use by another run" in second.stderr
+        assert [path.read_bytes() for path in kept] == before
+        launch.process.send_signal(signal.SIGINT)
+        assert launch.wait() == 5
 
 
 def test_a_killed_coordinator_ends_the_launch_by_name(tmp_path: Path) -> None:
