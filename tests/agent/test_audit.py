@@ -1,9 +1,10 @@
 """Empirical audit of the release path: how well can the best test tell two adjacent data sets apart, measured?
 
-One agent with a self-loop, a canary whose gradient moves by C/m in one coordinate (another one each round, d > K), full
-batch, the daemon's own AgentWork and sampler.  The optimal statistic is the exact log-likelihood ratio of the transcript:
-the private trackers of both worlds are recomputed on it.  The first half of the runs picks the threshold, the second gives
-epsilon_low = ln(TPR_lo / FPR_hi), Clopper-Pearson at 97.5 % a side: above the claim it refutes the CODE.  Fixed seeds.
+One agent with a self-loop, a canary whose gradient moves by C/m in one coordinate (another one each round, d >
+K), a full batch, the daemon's own AgentWork and sampler. The optimal statistic is the exact log-likelihood
+ratio of the transcript: the private trackers of both worlds are recomputed on it. The first half of the runs
+picks the threshold, the second half gives epsilon_low = ln(TPR_lo / FPR_hi), Clopper-Pearson at 97.5 % a side:
+above the claim it refutes the CODE.
 """
 
 from __future__ import annotations
