@@ -23,6 +23,8 @@ from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.report.recorder import RunRecorder
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.coordinator import Coordinator
+from dpgt_node.runtime.outdir import OutDir
 from dpgt_node.runtime.serve_coordinator import serve
 from dpgt_node.wire import codec, services
 from dpgt_node.wire import messages as m
@@ -491,11 +493,10 @@ async def test_a_full_disk_ends_the_run_for_everybody(
 async def test_a_bug_at_the_end_does_not_leave_the_coordinator_hanging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(RunRecorder, "close", broken)
-    async with cluster(tmp_path) as c:
-        c.start_all()
-        with pytest.raises(ZeroDivisionError):
-            await concluded(c)
+    monkeypatch.setattr(Coordinator, "_close", broken)
+    coordinator = Coordinator(make_run(), OutDir(tmp_path, bytes(16), resumed=False))
+    coordinator.feed(co.StopRun("enough"))
+    assert isinstance(coordinator.done.exception(), ZeroDivisionError)
