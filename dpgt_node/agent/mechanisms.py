@@ -74,6 +74,23 @@ class _Base:
     perturb: Perturb
     encode: Encode
 
+    def _start(self, x0: F64, record: RoundRecord | None) -> State:
+        """y_0 = g_0 at the public x_0."""
+        g, batch = self.gradient(0, x0, _batch(record))
+        nothing = np.zeros(x0.shape)
+        return State(0, px=nothing, tx=x0, p=g, t=nothing, g=g, batch=batch)
+
+    def _next_x(self, old: State, x_in: Mapping[int, F64]) -> F64:
+        """x_{k+1} by (alg,1)."""
+        px, tx = step_x(self.params, old.px, old.tx, old.p, old.t, x_in)
+        return px + tx
+
+    def _noised(self, stream: Stream, k: int, private: F64, transcript: F64) -> Payload:
+        """Noise on the private part; the transcript part is added after it (post-processing)."""
+        noisy = self.perturb(stream, k, private)
+        noisy += transcript  # in the memory of ``noisy``, which nobody else holds
+        return self.encode(stream, k, noisy)
+
 
 class Paper(_Base):
     """Algorithm 1 as it is printed."""
@@ -82,9 +99,7 @@ class Paper(_Base):
 
     def begin(self, x0: F64, record: RoundRecord | None) -> State:
         """y_0 = g_0; x_0 is public, so it is all transcript part, and y_0 is all private part."""
-        g, batch = self.gradient(0, x0, _batch(record))
-        nothing = np.zeros(x0.shape)
-        return State(0, px=nothing, tx=x0, p=g, t=nothing, g=g, batch=batch)
+        return self._start(x0, record)
 
     def advance(
         self,
@@ -105,14 +120,13 @@ class Paper(_Base):
         """Noise on both private parts; the transcript parts are added after it (post-processing)."""
         return Release(
             state,
-            self.encode("X", state.k, _shifted(self.perturb("X", state.k, state.px), state.tx)),
-            self.encode("Y", state.k, _shifted(self.perturb("Y", state.k, state.p), state.t)),
+            self._noised("X", state.k, state.px, state.tx),
+            self._noised("Y", state.k, state.p, state.t),
         )
 
     def final(self, old: State, x_in: Mapping[int, F64], own: tuple[Payload, Payload]) -> F64:
         """(alg,1) once more."""
-        px, tx = step_x(self.params, old.px, old.tx, old.p, old.t, x_in)
-        return px + tx
+        return self._next_x(old, x_in)
 
 
 class PublishedPoint(_Base):
@@ -143,14 +157,13 @@ class PublishedPoint(_Base):
     def release(self, state: State) -> Release:
         """Draw x̆_k, take g_k at it exactly as it is released (wire rounding included), then draw y̆_k."""
         assert state.pending
-        x = self.encode("X", state.k, _shifted(self.perturb("X", state.k, state.px), state.tx))
+        x = self._noised("X", state.k, state.px, state.tx)
         whole = self._at(state, x, None)
-        return Release(whole, x, self.encode("Y", state.k, _shifted(self.perturb("Y", state.k, whole.p), whole.t)))
+        return Release(whole, x, self._noised("Y", state.k, whole.p, whole.t))
 
     def final(self, old: State, x_in: Mapping[int, F64], own: tuple[Payload, Payload]) -> F64:
         """(alg,1) once more."""
-        px, tx = step_x(self.params, old.px, old.tx, old.p, old.t, x_in)
-        return px + tx
+        return self._next_x(old, x_in)
 
     def _complete(self, state: State, record: RoundRecord | None) -> State:
         return state if record is None else self._at(state, record.x, record.batch)
@@ -167,9 +180,7 @@ class PublicState(_Base):
 
     def begin(self, x0: F64, record: RoundRecord | None) -> State:
         """As in ``paper``: only y is private."""
-        g, batch = self.gradient(0, x0, _batch(record))
-        nothing = np.zeros(x0.shape)
-        return State(0, px=nothing, tx=x0, p=g, t=nothing, g=g, batch=batch)
+        return self._start(x0, record)
 
     def advance(
         self,
@@ -191,7 +202,7 @@ class PublicState(_Base):
         return Release(
             state,
             self.encode("X", state.k, state.tx),
-            self.encode("Y", state.k, _shifted(self.perturb("Y", state.k, state.p), state.t)),
+            self._noised("Y", state.k, state.p, state.t),
         )
 
     def final(self, old: State, x_in: Mapping[int, F64], own: tuple[Payload, Payload]) -> F64:
@@ -274,9 +285,3 @@ def _batch(record: RoundRecord | None) -> I64 | None:
 
 def _pending(k: int, *, px: F64, tx: F64, p: F64, t: F64) -> State:
     return State(k, px=px, tx=tx, p=p, t=t, g=px, batch=_NO_BATCH, pending=True)
-
-
-def _shifted(noisy: F64, transcript: F64) -> F64:
-    """``noisy + transcript`` in the memory of ``noisy``, which nobody else holds."""
-    noisy += transcript
-    return noisy

@@ -39,7 +39,7 @@ from dpgt_node.report.recorder import AgentResult, RunRecorder
 from dpgt_node.report.summary import Summary
 from dpgt_node.sim.matrix import MatrixForm
 from dpgt_node.sim.rows import ROWS
-from dpgt_node.sim.simulate import build_oracles, write_results
+from dpgt_node.sim.simulate import build_oracles, ready_recorder, write_results
 
 TOLERANCE = 1e-9
 TOLERANCE_FLOAT32 = 1e-5
@@ -163,17 +163,7 @@ def simulate_fast(
     oracles = build_oracles(run, data_root)
     names, study = run.graph.agents, run.evaluate.metrics == "study"
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    recorder = RunRecorder(
-        out,
-        run,
-        topology,
-        schedule,
-        [oracle.samples for oracle in oracles],
-        dimension=oracles[0].dimension,
-        keystream="test" if test_keystream is not None else None,
-    )
-    recorder.prepare()
-    recorder.prepared()
+    recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
     begin = time.monotonic()
     state = FastRun(run, oracles, test_keystream)
 

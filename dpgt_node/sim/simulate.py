@@ -63,6 +63,29 @@ def build_agents(
     return tuple(agents)
 
 
+def ready_recorder(
+    run: RunConfig,
+    out: Path,
+    topology: Topology,
+    schedule: Schedule,
+    oracles: tuple[Oracle, ...],
+    test_keystream: str | None,
+) -> RunRecorder:
+    """A recorder with its accountants computed: here nobody waits for heartbeats meanwhile."""
+    recorder = RunRecorder(
+        out,
+        run,
+        topology,
+        schedule,
+        [oracle.samples for oracle in oracles],
+        dimension=oracles[0].dimension,
+        keystream="test" if test_keystream is not None else None,
+    )
+    recorder.prepare()
+    recorder.prepared()
+    return recorder
+
+
 def simulate(
     run: RunConfig,
     out: Path,
@@ -82,17 +105,7 @@ def simulate(
     oracles = build_oracles(run, data_root)
     agents = build_agents(run, topology, schedule, oracles, test_keystream)
     names, study = run.graph.agents, run.evaluate.metrics == "study"
-    recorder = RunRecorder(
-        out,
-        run,
-        topology,
-        schedule,
-        [oracle.samples for oracle in oracles],
-        dimension=oracles[0].dimension,
-        keystream="test" if test_keystream is not None else None,
-    )
-    recorder.prepare()
-    recorder.prepared()
+    recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
     begin = time.monotonic()
 
     def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
