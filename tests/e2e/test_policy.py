@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import Launch, dpgt, no_traceback, quadratic
+from tests.e2e.processes import Launch, dpgt, eventually, no_traceback, quadratic
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +39,7 @@ def test_a_cap_in_mid_run_ends_everybody_with_4_and_a_forbidden_run_with_3(tmp_p
     run = run_file(tmp_path)
     with Launch(tmp_path / "out", "launch", run, "--insecure") as launch:
         launch.running()
+        eventually("agent-2 has released something", lambda: totals(launch, "agent-2")["tight"] > 0)
         launch.process.send_signal(signal.SIGINT)
         assert launch.wait() == 5
     spent = totals(launch, "agent-2")["tight"]
