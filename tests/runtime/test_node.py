@@ -278,7 +278,7 @@ async def test_results_that_a_dying_coordinator_never_took_are_given_to_the_next
 ) -> None:
     """Every agent has reported its result, and the coordinator dies before it counted one of them."""
 
-    async def deaf(*_: object) -> None:
+    def deaf(*_: object) -> None:
         return None
 
     async with cluster(tmp_path, make_run(10)) as c:

@@ -1,0 +1,191 @@
+"""Who takes part in a run and over which stream: registration, each agent's queue, streams that replace one another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from dpgt_node import __version__
+from dpgt_node.config import RunConfig, canonical_json, run_sha256
+from dpgt_node.errors import PeerError
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.runtime import admission
+from dpgt_node.wire import messages as m
+from dpgt_node.wire import services
+
+log = logging.getLogger(__name__)
+
+Stream = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
+
+
+@dataclass(slots=True)
+class Member:
+    """One registered agent, connected or not."""
+
+    register: m.Register
+    stream: Stream | None = None
+    ready: bool = False
+    queue: deque[m.CoordinatorMessage] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    seen_s: float = 0.0
+
+    def send(self, message: m.CoordinatorMessage) -> None:
+        """Queue a message; nothing while the agent is away: its next registration says it all again."""
+        if self.stream is not None:
+            self.queue.append(message)
+            self.wake.set()
+
+
+class Members:
+    """Serves Join for the agents of ``run``.
+
+    ``feed`` steps the coordinator's machine, ``said`` handles what a member says after it is ready, ``conclusion`` is
+    how the run ended, None before.
+    """
+
+    def __init__(
+        self,
+        run: RunConfig,
+        run_id: bytes,
+        machine: co.CoordinatorMachine,
+        feed: Callable[[co.CoordinatorEvent], None],
+        said: Callable[[str, m.AgentMessage], Awaitable[None]],
+        conclusion: Callable[[], co.Conclude | None],
+    ) -> None:
+        self._run = run
+        self._run_id = run_id
+        self._json = canonical_json(run)
+        self._sha256 = run_sha256(run)
+        self._names = run.graph.agents
+        self._machine = machine
+        self._feed = feed
+        self._said = said
+        self._conclusion = conclusion
+        self._members: dict[str, Member] = {}
+
+    def get(self, name: str) -> Member | None:
+        """The agent's registration, None when it never came."""
+        return self._members.get(name)
+
+    def registers(self) -> list[m.Register]:
+        """Everybody's registration, in row order; everybody has come."""
+        return [self._members[name].register for name in self._names]
+
+    def addresses(self) -> dict[str, str]:
+        """Where each agent that ever registered listens."""
+        return {name: member.register.advertise for name, member in self._members.items()}
+
+    def broadcast(self, message: m.CoordinatorMessage) -> None:
+        """Send to every connected agent."""
+        for member in self._members.values():
+            member.send(message)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until every agent has left, at most ``timeout_s``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while loop.time() < end and any(member.stream is not None for member in self._members.values()):
+            await asyncio.sleep(0.01)
+
+    async def join(self, stream: Stream) -> None:
+        """One agent's membership."""
+        name = stream.agent_name()
+        first = await stream.read()
+        if isinstance(first, m.Refusal) and name in self._names:
+            self._feed(co.AgentRefused(name, first.reason))
+            return
+        if not isinstance(first, m.Register):
+            raise PeerError("the first message must be Register", grpc_status="INVALID_ARGUMENT")
+        register = first
+        refused = admission.refuse(
+            register,
+            caller=name,
+            names=self._names,
+            run_json=self._json,
+            package_version=__version__,
+            others=[member.register for member in self._members.values() if member.register.name != name],
+            twin=self._twin(register),
+        )
+        if refused is not None:
+            log.warning("refused %s at %s: %s", name, stream.address, refused.reason)
+            await stream.write(m.Refused(refused.kind, refused.reason[:1000]))
+            if refused.ends_run:
+                self._feed(co.AgentRefused(name, refused.reason))
+            return
+        if max(register.last_done_round, register.last_durable_round) > self._run.K:
+            raise PeerError(f"{name} registers with rounds beyond the last, {self._run.K}", grpc_status="OUT_OF_RANGE")
+        if (conclude := self._conclusion()) is not None:
+            # Too late: it must hear why, and not wait for a start that never comes.
+            await stream.write(m.StopMessage(conclude.reason[:1000], int(conclude.exit_code)))
+            return
+        member = self._admit(name, register, stream)
+        writer = asyncio.ensure_future(self._write(member.queue, member.wake, stream))
+        try:
+            await self._read(name, member, stream)
+        except asyncio.CancelledError:
+            return  # the server stops, or the agent's connection broke: the call is over either way
+        finally:
+            if member.stream is stream:
+                member.stream = None
+                member.queue.clear()
+                self._feed(co.AgentGone(name))
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _twin(self, register: m.Register) -> bool:
+        """Whether another process of the same name is connected right now."""
+        member = self._members.get(register.name)
+        return member is not None and member.stream is not None and member.register.instance != register.instance
+
+    def _admit(self, name: str, register: m.Register, stream: Stream) -> Member:
+        member = self._members.get(name)
+        if member is None:
+            member = self._members[name] = Member(register)
+        member.register = register
+        member.stream = stream
+        # Its own queue: the writer of a stream that is half dead must not take what is meant for its successor.
+        member.queue, member.wake = deque(), asyncio.Event()
+        member.seen_s = time.monotonic()
+        member.ready = False
+        log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
+        go_through = self._machine.go_through
+        member.send(m.Welcome(self._run_id, self._sha256, self._json, go_through, package_version=__version__))
+        return member
+
+    def _ready(self, name: str, member: Member) -> None:
+        """It knows the run and takes part: an agent whose owner's policy forbids it says so instead of Ready."""
+        if member.ready:
+            return
+        member.ready = True
+        register = member.register
+        ours = register.run_id == self._run_id
+        self._feed(
+            co.AgentJoined(
+                name,
+                register.last_done_round if ours else -1,
+                register.last_durable_round if ours else -1,
+                finished=False,
+                released=register.last_released_round if ours else -1,
+            )
+        )
+
+    async def _write(self, queue: deque[m.CoordinatorMessage], wake: asyncio.Event, stream: Stream) -> None:
+        while True:
+            while not queue:
+                wake.clear()
+                await wake.wait()
+            await stream.write(queue.popleft())
+
+    async def _read(self, name: str, member: Member, stream: Stream) -> None:
+        while (message := await stream.read()) is not None:
+            if member.stream is not stream:
+                return  # superseded by a newer stream of the same process
+            member.seen_s = time.monotonic()
+            if isinstance(message, m.Ready):
+                self._ready(name, member)
+            else:
+                await self._said(name, message)
