@@ -94,7 +94,7 @@ def _chunk_prefix(nbytes: int) -> bytes:
 
 
 def _chunk_body(frame: memoryview) -> memoryview:
-    """The chunk of a frame that holds nothing else, without a copy."""
+    """The chunk of a frame that holds nothing else, without a copy; refused unless written the one way."""
     declared = 0
     for position in range(1, min(5, frame.nbytes)):
         byte = frame[position]
@@ -103,6 +103,8 @@ def _chunk_body(frame: memoryview) -> memoryview:
             body = frame[position + 1 :]
             if declared != body.nbytes:
                 raise malformed(f"chunk frame declares {declared} bytes and holds {body.nbytes}")
+            if byte == 0 and position > 1:
+                raise malformed("chunk frame with a length longer than it need be")
             return body
     raise malformed("chunk frame without a valid length")
 
@@ -154,12 +156,12 @@ class _Open:
 
 
 class Reassembler:
-    """Frames of one call to complete, valid payloads.  One call, one reader; after a PeerError it is of no more use.
+    """Frames of one call to complete, valid payloads.  One call, one reader; after a PeerError it refuses everything.
 
     ``feed`` of a chunk frame hashes up to 1 MiB (about 1 ms): callers may run it in a thread, one frame at a time.
     """
 
-    __slots__ = ("_dtype", "_gate", "_nbytes", "_next", "_open", "_streams")
+    __slots__ = ("_broken", "_dtype", "_gate", "_nbytes", "_next", "_open", "_streams")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -170,12 +172,22 @@ class Reassembler:
         }
         self._next: dict[Stream, int] = {stream: gate.window(stream)[0] for stream in gate.streams}
         self._open: _Open | None = None
+        self._broken = False
 
     def feed(self, frame: bytes | memoryview) -> list[Payload]:
         """The payloads that ``frame`` completed, in the order of the frame.
 
         PeerError, naming what is wrong, with the status to answer, for anything that is not exactly the protocol.
         """
+        if self._broken:  # a reader that goes on after a refusal would count rounds that were never handed out
+            raise malformed("a frame after one that was refused")
+        try:
+            return self._feed(frame)
+        except PeerError:
+            self._broken = True
+            raise
+
+    def _feed(self, frame: bytes | memoryview) -> list[Payload]:
         view = memoryview(frame)
         if view.nbytes == 0:
             raise malformed("empty frame")

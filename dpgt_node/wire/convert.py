@@ -15,7 +15,6 @@ from dpgt_node.wire import messages as m
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,
-    MAX_TEXT,
     RUN_ID_BYTES,
     STATE,
     address_field,
@@ -26,6 +25,7 @@ from dpgt_node.wire.fields import (
     malformed,
     name_field,
     no_nan,
+    one_line,
     parse,
     real_field,
     require,
@@ -329,7 +329,7 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
     ]  # fmt: skip
     return coordinator_pb2.StatusReply(
         state=v.state, round=v.k, iterations=v.K, run_id=v.run_id, name=v.name, rounds_per_second=v.rounds_per_second,
-        agents=agents, consensus_error=no_nan(v.consensus_error), reason=v.reason[:MAX_TEXT],
+        agents=agents, consensus_error=no_nan(v.consensus_error), reason=one_line(v.reason),
         accountant=v.accountant or "", delta=v.delta, adjacency=v.adjacency,
     ).SerializeToString()  # fmt: skip
 
@@ -369,7 +369,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
 
 def encode_control_request(v: m.ControlRequest) -> bytes:
     """Bytes of a control request."""
-    return coordinator_pb2.ControlRequest(action=_enum_name(v.action), reason=v.reason[:MAX_TEXT]).SerializeToString()
+    return coordinator_pb2.ControlRequest(action=_enum_name(v.action), reason=one_line(v.reason)).SerializeToString()
 
 
 def decode_control_request(data: bytes) -> m.ControlRequest:
@@ -382,7 +382,7 @@ def decode_control_request(data: bytes) -> m.ControlRequest:
 
 def encode_control_reply(v: m.ControlReply) -> bytes:
     """Bytes of a control reply."""
-    return coordinator_pb2.ControlReply(ok=v.ok, message=v.message[:MAX_TEXT]).SerializeToString()
+    return coordinator_pb2.ControlReply(ok=v.ok, message=one_line(v.message)).SerializeToString()
 
 
 def decode_control_reply(data: bytes) -> m.ControlReply:

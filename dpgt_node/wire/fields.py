@@ -61,8 +61,9 @@ def parse(cls: type[M], data: bytes, what: str) -> M:
 
 
 def text_field(value: str, what: str, least: int = 0, most: int = MAX_TEXT) -> str:
-    """``least`` to ``most`` characters."""
+    """One line of ``least`` to ``most`` printable characters: it goes into logs and onto terminals."""
     require(least <= len(value) <= most, f"{what} of {len(value)} characters; allowed are {least} to {most}")
+    require(value.isprintable(), f"{what} {shown(value)} is not a line of printable characters")
     return value
 
 
@@ -93,7 +94,8 @@ def round_field(value: int, what: str, least: int = 0) -> int:
 def address_field(value: str, what: str) -> str:
     """HOST:PORT, port 1 to 65535."""
     host, _, port = value.rpartition(":")
-    good = len(value) <= 261 and host != "" and port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535
+    digits = port.isascii() and port.isdigit() and len(port) <= 5
+    good = len(value) <= 261 and host != "" and digits and 1 <= int(port) <= 65535
     require(good and host.isprintable() and " " not in host, f"{what} {shown(value)} is not HOST:PORT")
     return value
 
@@ -119,6 +121,13 @@ def no_nan(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
+def one_line(text: str, most: int = MAX_TEXT) -> str:
+    """Free text as ``text_field`` takes it: at most ``most`` characters, lines joined, all of it printable."""
+    line = text if text.isprintable() else "; ".join(part for part in text.splitlines() if part)
+    line = "".join(c if c.isprintable() else "?" for c in line)
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
 def cut(text: str) -> str:
-    """Free text cut to 1 to MAX_TEXT characters."""
-    return text if 1 <= len(text) <= MAX_TEXT else (text[: MAX_TEXT - 3] + "..." if text else "no reason given")
+    """The same, and never empty."""
+    return one_line(text) or "no reason given"

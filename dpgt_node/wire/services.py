@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -78,6 +79,8 @@ class Caller:
         auth: Mapping[str, Iterable[bytes]] = context.auth_context()
         self.secure = b"ssl" in tuple(auth.get("transport_security_type", ()))
         self.identity = identity_from_auth_context(auth) if self.secure else None
+        pem = tuple(auth.get("x509_pem_cert", ()))
+        self.certificate_pem = pem[0] if self.secure and pem else None
 
     @property
     def address(self) -> str:
@@ -154,55 +157,66 @@ class CoordinatorServicer(Protocol):
         ...
 
 
+Guard = Callable[[Caller], AbstractContextManager[None]]
+"""Entered around every call; a PeerError on the way in or out ends the call with its status."""
+
+
+def _no_guard(_: Caller) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 async def _abort(context: Any, error: PeerError) -> NoReturn:
     await context.abort(grpc.StatusCode[error.grpc_status], str(error)[:_MAX_DETAILS])
     raise AssertionError("abort returned")
 
 
-def agent_handler(servicer: AgentServicer) -> grpc.GenericRpcHandler:
+async def _guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[], Awaitable[Out]]) -> Out:
+    try:
+        with guard(caller):
+            return await work()
+    except PeerError as error:
+        await _abort(context, error)
+
+
+def agent_handler(servicer: AgentServicer, guard: Guard = _no_guard) -> grpc.GenericRpcHandler:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def exchange(_: object, context: Any) -> None:
-        try:
-            await servicer.exchange(ServerStream(context, _same, convert.encode_exchange_reply))
-        except PeerError as error:
-            await _abort(context, error)
+        stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, convert.encode_exchange_reply)
+        await _guarded(context, guard, stream, lambda: servicer.exchange(stream))
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)}
     return grpc.method_handlers_generic_handler(AGENT_SERVICE, methods)
 
 
-def coordinator_handler(servicer: CoordinatorServicer) -> grpc.GenericRpcHandler:
+def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard) -> grpc.GenericRpcHandler:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def join(_: object, context: Any) -> None:
         decode, encode = convert.decode_agent_message, convert.encode_coordinator_message
-        try:
-            await servicer.join(ServerStream(context, decode, encode))
-        except PeerError as error:
-            await _abort(context, error)
+        stream: ServerStream[m.AgentMessage, m.CoordinatorMessage] = ServerStream(context, decode, encode)
+        await _guarded(context, guard, stream, lambda: servicer.join(stream))
 
     async def upload(_: object, context: Any) -> bytes:
-        try:
-            reply = await servicer.upload(ServerStream(context, _same, convert.encode_upload_reply))
-        except PeerError as error:
-            await _abort(context, error)
-        return convert.encode_upload_reply(reply)
+        stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, _same, convert.encode_upload_reply)
+        return convert.encode_upload_reply(await _guarded(context, guard, stream, lambda: servicer.upload(stream)))
 
     async def status(data: bytes, context: Any) -> bytes:
-        try:
+        caller = Caller(context)
+
+        async def answer() -> m.StatusReply:
             convert.decode_status_request(data)
-            reply = await servicer.status(Caller(context))
-        except PeerError as error:
-            await _abort(context, error)
-        return convert.encode_status_reply(reply)
+            return await servicer.status(caller)
+
+        return convert.encode_status_reply(await _guarded(context, guard, caller, answer))
 
     async def control(data: bytes, context: Any) -> bytes:
-        try:
-            reply = await servicer.control(convert.decode_control_request(data), Caller(context))
-        except PeerError as error:
-            await _abort(context, error)
-        return convert.encode_control_reply(reply)
+        caller = Caller(context)
+
+        async def answer() -> m.ControlReply:
+            return await servicer.control(convert.decode_control_request(data), caller)
+
+        return convert.encode_control_reply(await _guarded(context, guard, caller, answer))
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Join": grpc.stream_stream_rpc_method_handler(join),

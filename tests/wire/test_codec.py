@@ -253,15 +253,26 @@ def test_streams_count_their_rounds_separately() -> None:
 def test_the_window_is_asked_each_time() -> None:
     high = 0
     reassembler = Reassembler(Gate(RUN_ID, SENDER, frozenset("X"), "float64", 4, lambda _: (0, high)))
-    first, second = (next(encode_vectors(RUN_ID, SENDER, [payload("X", k, 4)])) for k in (0, 1))
+    first, second, third = (next(encode_vectors(RUN_ID, SENDER, [payload("X", k, 4)])) for k in range(3))
     assert len(reassembler.feed(first)) == 1
-    error = refused(reassembler, second)
-    assert (error.grpc_status, str(error)) == (
-        "OUT_OF_RANGE",
-        "X of round 1 from agent-1 is outside the window of rounds 0 to 0",
-    )
     high = 1
     assert len(reassembler.feed(second)) == 1
+    error = refused(reassembler, third)
+    assert (error.grpc_status, str(error)) == (
+        "OUT_OF_RANGE",
+        "X of round 2 from agent-1 is outside the window of rounds 0 to 1",
+    )
+
+
+def test_after_a_refusal_nothing_gets_in() -> None:
+    """Else the first vector of a refused frame would count as received, and the next round would leave a gap."""
+    reassembler = Reassembler(gate(4))
+    broken = payload("Y", 0, 4)
+    (pair,) = encode_vectors(RUN_ID, SENDER, [payload("X", 0, 4), broken])
+    assert "does not have the sha256" in str(refused(reassembler, edited(pair, setting(sha256=bytes(32)), 1)))
+    for k in (0, 1):
+        for frame in encode_vectors(RUN_ID, SENDER, [payload("X", k, 4), payload("Y", k, 4)]):
+            assert str(refused(reassembler, frame)) == "a frame after one that was refused"
 
 
 # --- framing ------------------------------------------------------------------------------------------------------
@@ -282,6 +293,7 @@ def large_frames() -> tuple[Payload, list[bytes]]:
         (b"\x12\xff\xff\xff\xff\xff\x01", "chunk frame without a valid length"),
         (b"\x12\x05abc", "chunk frame declares 5 bytes and holds 3"),
         (b"\x12\x02abc", "chunk frame declares 2 bytes and holds 3"),
+        (b"\x12\x83\x00abc", "chunk frame with a length longer than it need be"),
         (chunk(b"abc") + chunk(b"d"), "chunk frame declares 3 bytes and holds 6"),
         (b"\x0a\x00" + chunk(b"abc"), "frame with 1 vectors and a chunk of 3 bytes"),
         (b"\x0a\x00" * 3, "frame with 3 vectors and a chunk of 0 bytes"),

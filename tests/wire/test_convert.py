@@ -141,6 +141,25 @@ def test_long_reasons_are_cut_not_refused() -> None:
     assert got == m.StopMessage("y" * 997 + "...", 4)
 
 
+@pytest.mark.parametrize("text", ["a\nERROR the run is over", "\x1b[2Ja", "a\u2028b", "\u202ea", "\x00", "\n"])
+def test_what_peers_say_is_one_line(text: str) -> None:
+    """It is written into logs and onto terminals: no line of its own making, no escape sequence."""
+    with pytest.raises(PeerError, match="not a line of printable characters"):
+        convert.decode_agent_message(agent_bytes(m.Failed(1, "x"), message=text))
+    with pytest.raises(PeerError, match="not a line of printable characters"):
+        convert.decode_coordinator_message(coordinator_bytes(m.StopMessage("x", 0), reason=text))
+    got = convert.decode_agent_message(convert.encode_agent_message(m.Failed(1, text)))
+    assert isinstance(got, m.Failed) and got.message.isprintable() and got.message
+    reply = convert.decode_control_reply(convert.encode_control_reply(m.ControlReply(True, text)))
+    assert reply.message.isprintable()
+
+
+def test_lines_of_our_own_are_joined_not_lost() -> None:
+    """A ConfigError lists one problem a line."""
+    got = convert.decode_agent_message(convert.encode_agent_message(m.Refusal("data", "a: b\nc: d\n")))
+    assert got == m.Refusal("data", "a: b; c: d")
+
+
 def test_unknown_accountants_are_our_own_bug() -> None:
     with pytest.raises(ValueError, match="renyi"):
         convert.encode_agent_message(m.MetricsReport(0, epsilon={"renyi": 1.0}))
@@ -188,6 +207,7 @@ BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (REGISTER, {"advertise": "host:65536"}, "is not HOST:PORT"),
     (REGISTER, {"advertise": "host:+80"}, "is not HOST:PORT"),
     (REGISTER, {"advertise": "host:" + "9" * 200}, "is not HOST:PORT"),
+    (REGISTER, {"advertise": "host:00008099999"}, "is not HOST:PORT"),
     (REGISTER, {"advertise": "h" * 300 + ":80"}, "is not HOST:PORT"),
     (REGISTER, {"advertise": "ho st:80"}, "is not HOST:PORT"),
     (REGISTER, {"advertise": "ho\x1b[2Jst:80"}, "is not HOST:PORT"),
