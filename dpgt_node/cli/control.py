@@ -61,7 +61,7 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) ->
     from dpgt_node.wire import services
 
     async def main() -> Any:
-        async with Security.from_folder(target.tls).opener(COORDINATOR_IDENTITY)(target.address) as channel:
+        async with Security.from_folder(target.tls).dialler(COORDINATOR_IDENTITY)(target.address) as channel:
             if action is None:
                 return await services.status(channel, timeout_s=TIMEOUT_S)
             return await services.control(channel, m.ControlRequest(action), timeout_s=TIMEOUT_S)

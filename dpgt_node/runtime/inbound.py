@@ -97,7 +97,6 @@ class Inbound:
         name = stream.agent_name()
         sender = self._topology.names.index(name) if name in self._topology.names else -1
         if sender not in self._streams:
-            log.warning("refused %s at %s: there is no edge from it", name, stream.address)
             raise PeerError(f"there is no edge from {name} to {self._name}", grpc_status="PERMISSION_DENIED")
         return sender
 
@@ -120,11 +119,7 @@ class Inbound:
         reassembler = Reassembler(gate)
         await stream.write(Resume(self._name, session.run_id, x_from, y_from))
         while (frame := await stream.read()) is not None:
-            try:
-                payloads = reassembler.feed(frame)
-            except PeerError as error:
-                log.warning("refused a vector of %s: %s", name, error)
-                raise
+            payloads = reassembler.feed(frame)
             for payload in payloads:
                 while payload.k > driver.machine.window()[1]:
                     await driver.moved.wait()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import grpc.aio
-
-from dpgt_node.errors import PeerError
+from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.protocol.types import AgentEvent, Payload, PeerGone, PeerNeeds, Stream
 from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.runtime.channels import Opened
+from dpgt_node.runtime.probe import Untrusted
 from dpgt_node.wire import codec, services
 from dpgt_node.wire.messages import ExchangeReply, Received, Resume
 
@@ -34,6 +35,9 @@ class Link:
 
     ``read(k)`` gives the stored payloads of round k.  The queue is bounded by the barrier: the machine queues one
     entry a round, and only while the peer is connected.
+
+    A peer that is away is waited for.  One that is there but not believed, or does not believe this agent, for
+    ``patience_s`` without a break is :class:`PeerLost`.
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class Link:
         peer: str,
         own_name: str,
         run_id: bytes,
-        open_channel: Callable[[str], grpc.aio.Channel],
+        open_channel: Callable[[str], Opened],
         feed: Callable[[AgentEvent], None],
         read: Callable[[int], Awaitable[tuple[Payload, Payload]]],
+        *,
+        patience_s: float = float("inf"),
     ) -> None:
         self._index = index
         self._peer = peer
@@ -53,6 +59,8 @@ class Link:
         self._open_channel = open_channel
         self._feed = feed
         self._read = read
+        self._patience_s = patience_s
+        self._distrust_since: float | None = None
         self._queue: deque[tuple[Payload, ...] | _Stored] = deque()
         self._wake = asyncio.Event()
         self._address: str | None = None
@@ -87,10 +95,20 @@ class Link:
                     await self._once(backoff)
                 except PeerError as error:
                     backoff.note(log, f"stream to {self._peer} at {self._address}", error)
+                    self._bear(error)
                 finally:
                     self._queue.clear()
                     self._feed(PeerGone(self._index))
                 await backoff.wait()
+
+    def _bear(self, error: PeerError) -> None:
+        if not isinstance(error, Untrusted) and error.grpc_status not in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
+            return
+        now = time.monotonic()
+        if self._distrust_since is None:
+            self._distrust_since = now
+        if now - self._distrust_since > self._patience_s:
+            raise PeerLost(f"no trust between here and {self._peer} for {self._patience_s:g} s: {error}") from error
 
     async def _once(self, backoff: Backoff) -> None:
         assert self._address is not None
@@ -103,6 +121,7 @@ class Link:
                 if first.run_id != self._run_id or first.receiver != self._peer:
                     raise PeerError(f"{self._address} answers as {first.receiver!r}, or for another run")
                 backoff.reset()
+                self._distrust_since = None
                 self._feed(PeerNeeds(self._index, first.x_from, first.y_from))
                 await self._pump(call)
             finally:

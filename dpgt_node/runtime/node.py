@@ -28,7 +28,16 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
-from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerError, RefusedError, StoreError
+from dpgt_node.errors import (
+    BudgetReached,
+    ConfigError,
+    DpgtError,
+    ExitCode,
+    PeerError,
+    PeerLost,
+    RefusedError,
+    StoreError,
+)
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.noise import Keystream
@@ -105,7 +114,7 @@ class Node:
         self._instance = os.urandom(16)
         self._sha256 = run_sha256(setup.run)
         self._json = canonical_json(setup.run)
-        self._run_id: bytes | None = self._store.find_run(self._sha256)
+        self._run_id: bytes | None = self._store.find_run(self._sha256, setup.name)
         self._advertise = ""
         self._driver: AgentDriver | None = None
         self._links: dict[int, Link] = {}
@@ -118,7 +127,7 @@ class Node:
         self._shortfall: str | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._interrupted = asyncio.Event()
-        open_coordinator = setup.security.opener(setup.config.tls.coordinator_id)
+        open_coordinator = setup.security.dialler(setup.config.tls.coordinator_id)
         self._open_coordinator = lambda: open_coordinator(setup.config.coordinator)
         self._uplink = Uplink(
             self._open_coordinator,
@@ -152,7 +161,7 @@ class Node:
         await asyncio.to_thread(self._work.prepare)
         self._charges = await asyncio.to_thread(self._store.charges)
         server = grpc.aio.server(options=services.SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((services.agent_handler(self._inbound),))
+        server.add_generic_rpc_handlers((services.agent_handler(self._inbound, self._setup.security.guard),))
         config = self._setup.config
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
@@ -161,6 +170,7 @@ class Node:
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         uplink = asyncio.ensure_future(self._uplink.run())
+        trust = asyncio.ensure_future(self._setup.security.watch())
         outcome = asyncio.ensure_future(self._outcome())
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         waiting: list[asyncio.Future[Any]] = [uplink, outcome, interrupted, self._failure]
@@ -168,7 +178,7 @@ class Node:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             return await self._conclude(uplink, outcome)
         finally:
-            tasks: list[asyncio.Future[Any]] = [*waiting, *self._link_tasks]
+            tasks: list[asyncio.Future[Any]] = [*waiting, trust, *self._link_tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -197,6 +207,8 @@ class Node:
         if self._failure.done():
             if self._refusal is not None:
                 await self._tell(self._refusal)
+            elif isinstance(lost := self._failure.exception(), PeerLost):
+                await self._tell(m.Failed(int(lost.exit_code), str(lost)[:1000]))
             self._failure.result()
         if uplink.done():
             uplink.result()
@@ -358,9 +370,10 @@ class Node:
                 name,
                 setup.name,
                 run_id,
-                setup.security.opener(agent_identity(name)),
+                setup.security.dialler(agent_identity(name)),
                 lambda event: self._need_driver().feed(event),
                 self._read_payloads,
+                patience_s=run.runtime.register_timeout_s,
             )
         local = None if self._study else MetricsStore(setup.config.state_dir)
         if local is not None:
@@ -424,7 +437,7 @@ def _fresh_key() -> tuple[bytes, bytes]:
 async def say_refusal(setup_name: str, coordinator: str, security: Security, coordinator_id: str, reason: str) -> None:
     """Tell the coordinator that this agent cannot take part; silence when it cannot be reached."""
     with contextlib.suppress(PeerError, asyncio.TimeoutError):
-        async with security.opener(coordinator_id)(coordinator) as channel:
+        async with security.dialler(coordinator_id)(coordinator) as channel:
             call = services.join(channel, setup_name)
             async with asyncio.timeout(FAREWELL_S):
                 await call.write(m.Refusal("data", reason[:1000]))

@@ -40,7 +40,12 @@ async def serve(
     # Only now: a refused start leaves no half-made output folder.
     claimed = prepare(out, run, source="command line", keystream=keystream)
     with hold(claimed.path, source="command line"):
-        return await _serve(server, run, claimed, format_address(host, port), tls_folder, keystream, stop)
+        watch = asyncio.ensure_future(security.watch())
+        try:
+            return await _serve(server, run, claimed, format_address(host, port), tls_folder, security, keystream, stop)
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
 
 async def _serve(
@@ -49,11 +54,12 @@ async def _serve(
     out: OutDir,
     address: str,
     tls_folder: Path | None,
+    security: Security,
     keystream: str | None,
     stop: asyncio.Event,
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
-    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator),))
+    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
     await services.serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
     host, port = parse_address(address)

@@ -11,6 +11,7 @@ import grpc.aio
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import F64
 from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.runtime.channels import Opened
 from dpgt_node.wire import codec, services
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ _TRY_AGAIN = frozenset({"UNAVAILABLE", "CANCELLED", "FAILED_PRECONDITION"})
 class StudyUploader:
     """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again until it was taken."""
 
-    def __init__(self, open_channel: Callable[[], grpc.aio.Channel], run_id: bytes, name: str) -> None:
+    def __init__(self, open_channel: Callable[[], Opened], run_id: bytes, name: str) -> None:
         self._open_channel = open_channel
         self._run_id = run_id
         self._name = name
@@ -60,25 +61,30 @@ class StudyUploader:
 
     async def _run(self) -> None:
         backoff = Backoff()
-        async with self._open_channel() as channel:
-            while True:
-                await self._wake.wait()
-                batch = tuple(self._waiting)
-                try:
-                    reply = await services.upload(channel, self._name, self._frames(batch), timeout_s=None)
-                except PeerError as error:
-                    if error.grpc_status not in _TRY_AGAIN:
-                        raise
-                    backoff.note(log, "upload of study vectors", error)
-                    await backoff.wait()
-                    continue
-                if reply.vectors != len(batch):
-                    raise PeerError(f"the coordinator took {reply.vectors} of {len(batch)} study vectors")
-                backoff.reset()
-                del self._waiting[: len(batch)]
-                if not self._waiting:
-                    self._wake.clear()
-                    self._idle.set()
+        while True:
+            await self._wake.wait()
+            try:
+                async with self._open_channel() as channel:
+                    await self._upload(channel, backoff)
+            except PeerError as error:
+                if error.grpc_status not in _TRY_AGAIN:
+                    raise
+                backoff.note(log, "upload of study vectors", error)
+                await backoff.wait()
+
+    async def _upload(self, channel: grpc.aio.Channel, backoff: Backoff) -> None:
+        while True:
+            await self._wake.wait()
+            batch = tuple(self._waiting)
+            reply = await services.upload(channel, self._name, self._frames(batch), timeout_s=None)
+            if reply.vectors != len(batch):
+                message = f"the coordinator took {reply.vectors} of {len(batch)} study vectors"
+                raise PeerError(message, grpc_status="DATA_LOSS")
+            backoff.reset()
+            del self._waiting[: len(batch)]
+            if not self._waiting:
+                self._wake.clear()
+                self._idle.set()
 
     def _frames(self, batch: tuple[tuple[int, F64], ...]) -> Iterator[bytes]:
         for k, x in batch:

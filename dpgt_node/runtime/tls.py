@@ -1,53 +1,35 @@
-"""Certificates that name an identity, not an address.
-
-Each certificate carries its identity twice: as URI (``dpgt:agent:NAME``), which servers read, and as a DNS name made
-from it (``NAME.agent.dpgt``), which clients demand through gRPC's own name check
-(``grpc.ssl_target_name_override``).  So both ends prove WHO they are, whatever address was dialled.  Both ends present
-certificates; one CA a deployment.
-"""
+"""The certificate authority of one deployment: issues certificates that name an identity, signs revocation lists."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.blobs import write_whole
+from dpgt_node.runtime.certificates import serial_name, target_name_override
 
-CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
-_IDENTITY = re.compile(r"dpgt:(?:(coordinator|operator)|agent:([A-Za-z0-9][A-Za-z0-9._-]{0,62}))", re.ASCII)
+CA_FILE, CERT_FILE, KEY_FILE, CRL_FILE = "ca.pem", "cert.pem", "key.pem", "crl.pem"
 _SKEW = datetime.timedelta(hours=1)  # a host whose clock is behind accepts a fresh certificate
 _KEY_USES = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
 )  # fmt: skip
 
-
-def target_name_override(identity: str) -> str:
-    """The DNS name by which a client pins ``identity``, for ``grpc.ssl_target_name_override``.
-
-    Lower case, because DNS names ignore case; agent names are unique ignoring it.  ValueError if ``identity`` is none.
-    """
-    match = _IDENTITY.fullmatch(identity)
-    if match is None:
-        raise ValueError(f"{identity!r} is not dpgt:agent:NAME, dpgt:coordinator or dpgt:operator")
-    role, name = match.groups()
-    return f"{role}.dpgt" if role is not None else f"{name.lower()}.agent.dpgt"
+Validity = tuple[datetime.datetime, datetime.datetime]
+"""First and last instant, aware of their time zone."""
 
 
-def _names(identity: str, hosts: Iterable[str]) -> x509.SubjectAlternativeName:
-    pinned = target_name_override(identity)
-    dns, addresses = [pinned, "localhost"], ["127.0.0.1", "::1"]
+def _names(identity: str, hosts: Iterable[str], serial: int) -> x509.SubjectAlternativeName:
+    dns = [target_name_override(identity), serial_name(serial), "localhost"]
+    addresses = ["127.0.0.1", "::1"]
     for host in hosts:
         try:
             addresses.append(str(ipaddress.ip_address(host)))
@@ -65,56 +47,98 @@ def _usage(*allowed: str) -> x509.KeyUsage:
     return x509.KeyUsage(**{use: use in allowed for use in _KEY_USES})
 
 
-def _builder(
-    subject: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
+def valid_for(days: float) -> Validity:
+    """From an hour ago (clocks differ) for ``days`` from now."""
     now = datetime.datetime.now(datetime.UTC)
+    return now - _SKEW, now + datetime.timedelta(days=days)
+
+
+def _builder(
+    subject: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey, serial: int, valid: Validity
+) -> x509.CertificateBuilder:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name if issuer is None else issuer)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + datetime.timedelta(days=days))
+        .serial_number(serial)
+        .not_valid_before(valid[0])
+        .not_valid_after(valid[1])
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
 class CertificateAuthority:
-    """Signs the certificates of one deployment; the key stays in memory."""
+    """Signs the certificates of one deployment."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
         self._certificate = certificate
 
     @classmethod
-    def create(cls, *, days: int = 3650) -> CertificateAuthority:
+    def create(cls, *, days: float = 3650) -> CertificateAuthority:
         """A fresh CA (EC P-256), valid for ``days`` from now."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder("dpgt CA", None, key, days)
+        builder = _builder("dpgt CA", None, key, x509.random_serial_number(), valid_for(days))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         return cls(key, builder.sign(key, hashes.SHA256()))
+
+    @classmethod
+    def load(cls, folder: Path) -> CertificateAuthority:
+        """The authority that ``save`` wrote.  ConfigError when its files are not there or do not fit."""
+        try:
+            certificate = x509.load_pem_x509_certificate((folder / CA_FILE).read_bytes())
+            key = serialization.load_pem_private_key((folder / KEY_FILE).read_bytes(), password=None)
+        except OSError as error:
+            message = f"cannot be read ({error.strerror}): name the folder where the authority's key is kept"
+            raise ConfigError.one(str(error.filename or folder), "", message) from error
+        except (ValueError, TypeError):
+            raise ConfigError.one(str(folder), "", "holds no authority: ca.pem and key.pem, PEM") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ConfigError.one(str(folder / KEY_FILE), "", f"is not the key of {folder / CA_FILE}")
+        return cls(key, certificate)
+
+    def save(self, folder: Path) -> None:
+        """Write certificate and key; folder 0700 and key 0600 from the start.  May raise OSError."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, pem in ((KEY_FILE, _private_pem(self._key)), (CA_FILE, self.cert_pem)):
+            write_whole(folder / name, (pem,), "power")
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """The CA's own certificate."""
+        return self._certificate
 
     @property
     def cert_pem(self) -> bytes:
         """The CA's own certificate, PEM: what every peer trusts."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, identity: str, hosts: Iterable[str] = (), *, days: int = 365) -> tuple[bytes, bytes]:
+    def issue(
+        self, identity: str, hosts: Iterable[str] = (), *, days: float = 365, valid: Validity | None = None
+    ) -> tuple[bytes, bytes]:
         """(certificate, private key), PEM, for ``identity``, also valid for localhost and ``hosts`` (names and IPs).
 
-        Both a server's and a client's certificate.  ValueError for something that is no identity or a host name that
-        would be one.
+        Both a server's and a client's certificate, valid for ``days`` from now (or exactly ``valid``), at most as long
+        as the authority.  ValueError for something that is no identity or a host name that would be one.
         """
-        names = _names(identity, hosts)
+        serial = x509.random_serial_number()
+        names = _names(identity, hosts, serial)
         key = ec.generate_private_key(ec.SECP256R1())
         both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        start, end = valid_for(days) if valid is None else valid
+        end = min(end, self._certificate.not_valid_after_utc)
         certificate = (
-            _builder(identity[:64], self._certificate.subject, key, days)
+            _builder(identity[:64], self._certificate.subject, key, serial, (start, end))
             .add_extension(names, critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage("digital_signature"), critical=True)
@@ -122,114 +146,42 @@ class CertificateAuthority:
             .add_extension(authority, critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        key_pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return certificate.public_bytes(serialization.Encoding.PEM), _private_pem(key)
+
+    def revocation_list(self, revoked: Mapping[int, datetime.datetime]) -> bytes:
+        """An X.509 CRL, PEM: serial numbers and since when.  It does not expire before the authority."""
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._certificate.subject)
+            .last_update(datetime.datetime.now(datetime.UTC))
+            .next_update(self._certificate.not_valid_after_utc)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(x509.CRLNumber(len(revoked)), critical=False)
         )
-        return certificate.public_bytes(serialization.Encoding.PEM), key_pem
+        for serial, since in sorted(revoked.items()):
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
+            builder = builder.add_revoked_certificate(entry)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def write_folder(self, folder: Path, identity: str, hosts: Iterable[str] = (), *, days: int = 365) -> None:
-        """Issue a certificate and write ca.pem, cert.pem and key.pem, mode 0600 from the start.  May raise OSError."""
-        certificate, key = self.issue(identity, hosts, days=days)
+    def write_folder(
+        self,
+        folder: Path,
+        identity: str,
+        hosts: Iterable[str] = (),
+        *,
+        days: float = 365,
+        valid: Validity | None = None,
+    ) -> bytes:
+        """Issue a certificate and put it into ``folder`` (see ``put``); the certificate, PEM.  May raise OSError."""
+        certificate, key = self.issue(identity, hosts, days=days, valid=valid)
+        self.put(folder, certificate, key)
+        return certificate
+
+    def put(self, folder: Path, certificate: bytes, key: bytes) -> None:
+        """Write ca.pem, key.pem and cert.pem, mode 0600 from the start, each replaced at once.  May raise OSError.
+
+        The certificate last: a process that looks in between sees a pair that does not fit and keeps its own.
+        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, pem in ((CA_FILE, self.cert_pem), (CERT_FILE, certificate), (KEY_FILE, key)):
+        for name, pem in ((CA_FILE, self.cert_pem), (KEY_FILE, key), (CERT_FILE, certificate)):
             write_whole(folder / name, (pem,), "process")
-
-
-# --- using them ---------------------------------------------------------------------------------------------------
-
-
-def _identities(certificate: x509.Certificate) -> list[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    return [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith("dpgt:")]
-
-
-def _read(path: Path, problems: list[Problem]) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        problems.append(Problem(str(path), "", f"cannot be read: {error.strerror}"))
-        return b""
-
-
-def _problems_of(ca: Path, cert: Path, key: Path, pems: tuple[bytes, bytes, bytes]) -> list[Problem]:
-    """What would make every handshake fail, or prove nothing; gRPC itself would only say that no connection came up."""
-    found: list[Problem] = []
-    try:
-        authorities = x509.load_pem_x509_certificates(pems[0])
-    except ValueError:
-        return [Problem(str(ca), "", "holds no PEM certificate")]
-    try:
-        certificate = x509.load_pem_x509_certificates(pems[1])[0]
-    except ValueError:
-        return [Problem(str(cert), "", "holds no PEM certificate")]
-    try:
-        private = serialization.load_pem_private_key(pems[2], password=None)
-    except (ValueError, TypeError):
-        return [Problem(str(key), "", "holds no unencrypted PEM private key")]
-    if private.public_key() != certificate.public_key():
-        found.append(Problem(str(key), "", f"is not the key of {cert}"))
-    now = datetime.datetime.now(datetime.UTC)
-    for path, each in ((cert, certificate), *((ca, authority) for authority in authorities)):
-        if now > each.not_valid_after_utc:
-            found.append(Problem(str(path), "", f"expired on {each.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"))
-        elif now < each.not_valid_before_utc:
-            start = f"{each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-            found.append(Problem(str(path), "", f"is valid from {start} on; is this host's clock right?"))
-    if not any(_issued_by(certificate, authority) for authority in authorities):
-        found.append(Problem(str(cert), "", f"was not issued by a CA in {ca}"))
-    if len(_identities(certificate)) != 1:
-        found.append(Problem(str(cert), "", "does not hold exactly one dpgt: identity"))
-    return found
-
-
-def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def read_identity(cert: Path) -> str:
-    """The one identity of a certificate file, e.g. ``dpgt:agent:NAME``.  ConfigError when it has none or several."""
-    problems: list[Problem] = []
-    pem = _read(cert, problems)
-    if problems:
-        raise ConfigError(problems)
-    try:
-        found = _identities(x509.load_pem_x509_certificates(pem)[0])
-    except ValueError:
-        raise ConfigError.one(str(cert), "", "holds no PEM certificate") from None
-    if len(found) != 1:
-        raise ConfigError.one(str(cert), "", "does not hold exactly one dpgt: identity")
-    return found[0]
-
-
-def _load(ca: Path, cert: Path, key: Path) -> tuple[bytes, bytes, bytes]:
-    problems: list[Problem] = []
-    pems = (_read(ca, problems), _read(cert, problems), _read(key, problems))
-    problems = problems or _problems_of(ca, cert, key, pems)
-    if problems:
-        raise ConfigError(problems)
-    return pems
-
-
-def server_credentials(ca: Path, cert: Path, key: Path) -> grpc.ServerCredentials:
-    """Credentials of a server that demands a certificate of ``ca`` from every client.
-
-    ConfigError with everything that is wrong with the files: unreadable, expired, not yet valid, of another CA or key.
-    """
-    ca_pem, cert_pem, key_pem = _load(ca, cert, key)
-    return grpc.ssl_server_credentials([(key_pem, cert_pem)], root_certificates=ca_pem, require_client_auth=True)
-
-
-def channel_credentials(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredentials:
-    """Credentials of a client that presents ``cert``; pin the server with ``target_name_override``.
-
-    ConfigError as for ``server_credentials``.
-    """
-    ca_pem, cert_pem, key_pem = _load(ca, cert, key)
-    return grpc.ssl_channel_credentials(root_certificates=ca_pem, private_key=key_pem, certificate_chain=cert_pem)

@@ -10,10 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import grpc.aio
-
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.runtime.channels import Opened
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 
@@ -35,7 +34,7 @@ class Uplink:
 
     def __init__(
         self,
-        open_channel: Callable[[], grpc.aio.Channel],
+        open_channel: Callable[[], Opened],
         address: str,
         name: str,
         register: Callable[[], m.Register],

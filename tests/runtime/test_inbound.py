@@ -19,6 +19,7 @@ from dpgt_node.errors import PeerError
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.runtime import inbound as inbound_module
+from dpgt_node.runtime.guard import Guard
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.wire import codec, services
 from dpgt_node.wire.messages import ExchangeReply, Received, Resume
@@ -67,7 +68,7 @@ class Served:
 async def serving(index: int, *, begun: bool = True) -> AsyncIterator[Served]:
     inbound = Inbound(Topology.from_config(make_run(K).graph), index)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((services.agent_handler(inbound),))
+    server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
     port = services.bind(server, "127.0.0.1:0", None, "test")
     await server.start()
     try:
@@ -154,7 +155,7 @@ async def test_what_breaks_the_protocol_ends_the_call_and_not_the_agent(
         await send(call, make())
         error = await ended(call)
         assert error.grpc_status == status and words in str(error)
-        assert "refused a vector of agent-1" in caplog.text
+        assert "refused agent-1 at ipv4:" in caplog.text
         again = s.call(name)
         resume = await again.read()
         assert isinstance(resume, Resume)
@@ -222,7 +223,7 @@ async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest
     inbound = Inbound(Topology.from_config(make_run(K).graph), AGENT_2)
     driver = StubDriver(AGENT_2)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((services.agent_handler(inbound),))
+    server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
     port = services.bind(server, "127.0.0.1:0", None, "test")
     await server.start()
     inbound.begin(Session(RUN_ID, driver, "float64", vectors.LARGE, K))  # type: ignore[arg-type]
@@ -249,7 +250,7 @@ async def test_an_agent_that_leaves_ends_open_streams_without_a_traceback(
 ) -> None:
     inbound = Inbound(Topology.from_config(make_run(K).graph), AGENT_2)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((services.agent_handler(inbound),))
+    server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
     port = services.bind(server, "127.0.0.1:0", None, "test")
     await server.start()
     if welcomed:

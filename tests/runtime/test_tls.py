@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.runtime import tls
+from dpgt_node.runtime.certificates import serial_name, target_name_override
+from dpgt_node.runtime.credentials import Credentials, Files, read_identity
 from dpgt_node.wire import services
 from dpgt_node.wire.messages import ExchangeReply, Received
 
@@ -58,7 +60,7 @@ async def serving(files: tuple[Path, Path, Path]) -> AsyncIterator[tuple[Echo, s
     echo = Echo()
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
     server.add_generic_rpc_handlers([services.agent_handler(echo)])
-    port = services.bind(server, "127.0.0.1:0", tls.server_credentials(*files), "test")
+    port = services.bind(server, "127.0.0.1:0", Credentials(Files(*files)).server_credentials(), "test")
     await server.start()
     try:
         yield echo, f"127.0.0.1:{port}"
@@ -68,8 +70,10 @@ async def serving(files: tuple[Path, Path, Path]) -> AsyncIterator[tuple[Echo, s
 
 async def talk(address: str, files: tuple[Path, Path, Path] | None, expected: str, frame: bytes = b"\x12\x00") -> int:
     """One frame to whoever listens at ``address``, who must prove to be ``expected``; its size, as told back."""
-    override = ("grpc.ssl_target_name_override", tls.target_name_override(expected))
-    credentials = tls.channel_credentials(*files) if files is not None else grpc.ssl_channel_credentials()
+    override = ("grpc.ssl_target_name_override", target_name_override(expected))
+    credentials = (
+        Credentials(Files(*files)).channel_credentials() if files is not None else grpc.ssl_channel_credentials()
+    )
     async with grpc.aio.secure_channel(address, credentials, options=(*services.CHANNEL_OPTIONS, override)) as channel:
         call = services.exchange(channel, "ignored-where-certificates-are-used")
         await call.write(frame)
@@ -146,7 +150,8 @@ def test_issued_certificates(authority: tls.CertificateAuthority) -> None:
     certificate = x509.load_pem_x509_certificate(cert_pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["dpgt:agent:Agent_1.x"]
-    dns = ["agent_1.x.agent.dpgt", "localhost", "node-1.example.org"]
+    own = serial_name(certificate.serial_number)
+    dns = ["agent_1.x.agent.dpgt", own, "localhost", "node-1.example.org"]
     assert names.get_values_for_type(x509.DNSName) == dns
     addresses = [str(a) for a in names.get_values_for_type(x509.IPAddress)]
     assert addresses == ["127.0.0.1", "::1", "10.1.2.3", "fd00::1"]
@@ -171,8 +176,8 @@ def test_a_host_name_cannot_be_an_identity(authority: tls.CertificateAuthority, 
 
 def test_pinned_names_are_distinct() -> None:
     identities = ["dpgt:coordinator", "dpgt:operator", "dpgt:agent:coordinator", "dpgt:agent:a", "dpgt:agent:a.agent"]
-    assert len({tls.target_name_override(i) for i in identities}) == len(identities)
-    assert tls.target_name_override("dpgt:agent:A.b") == "a.b.agent.dpgt"
+    assert len({target_name_override(i) for i in identities}) == len(identities)
+    assert target_name_override("dpgt:agent:A.b") == "a.b.agent.dpgt"
 
 
 @pytest.fixture
@@ -254,21 +259,22 @@ def test_unusable_files_are_named(
 ) -> None:
     """gRPC would only say that no connection came up, for ever."""
     authority.write_folder(tmp_path, "dpgt:agent:agent-1")
-    tls.server_credentials(*paths(tmp_path))
+    files = Files(*paths(tmp_path))
+    Credentials(files).server_credentials()
     damaged(kind, tmp_path, authority, monkeypatch)
-    for load in (tls.server_credentials, tls.channel_credentials):
+    for load in (Credentials.server_credentials, Credentials.channel_credentials):
         with pytest.raises(ConfigError, match=message) as caught:
-            load(*paths(tmp_path))
+            load(Credentials(files))
         assert [Path(p.source).name for p in caught.value.problems] == [file]
 
 
 def test_read_identity(authority: tls.CertificateAuthority, tmp_path: Path) -> None:
     _, cert, key = folder_for(authority, tmp_path, "dpgt:agent:agent-1")
-    assert tls.read_identity(cert) == "dpgt:agent:agent-1"
+    assert read_identity(cert) == "dpgt:agent:agent-1"
     for path, message in (
         (key, "key.pem: holds no PEM certificate"),
         (tmp_path / "nothing", "nothing: cannot be read: No such file"),
         (cert.parent / tls.CA_FILE, "ca.pem: does not hold exactly one dpgt: identity"),
     ):
         with pytest.raises(ConfigError, match=message):
-            tls.read_identity(path)
+            read_identity(path)
