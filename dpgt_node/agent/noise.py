@@ -23,12 +23,10 @@ def account_for(
     agent: int,
     samples: int | None,
     dimension: int,
-    hessian_l1: float | None,
 ) -> AgentAccount:
     """The account of 0-based ``agent``: its releases and what the sampler's arithmetic adds to each.
 
-    ``samples``: D.  ``dimension``: d.  ``hessian_l1``: data-independent per-sample L1 -> L1 Hessian bound, None
-    where unknown.
+    ``samples``: D.  ``dimension``: d.
     """
     sampler = sampler_for(run)
     return AgentAccount(
@@ -37,7 +35,6 @@ def account_for(
         schedule,
         agent,
         samples,
-        Lam=hessian_l1,
         dimension=dimension,
         leftover=lambda scale, norm: sampler.lam(dimension, scale, norm),
     )

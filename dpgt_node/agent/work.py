@@ -98,7 +98,7 @@ class AgentWork:
     ) -> None:
         check_range(run, topology, schedule, index)
         self._params = AgentParams.build(topology, schedule, index)
-        self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension, None)
+        self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
         self._mechanism_name, self._law = run.algorithm.mechanism, run.noise.law

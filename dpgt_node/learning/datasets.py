@@ -26,8 +26,6 @@ I64 = npt.NDArray[np.int64]
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 MAX_CLASSES = 1 << 16
 DIGITS_TEST = 359
-PIXEL_MAX = {"digits": 1.0}
-"""The largest magnitude a number of a data set can have by its format, where there is one."""
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 

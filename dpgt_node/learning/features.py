@@ -57,20 +57,6 @@ def transform(x: Reals, features: str, normalise: str) -> F64:
     return out
 
 
-def bounds(features: str, normalise: str, size: int, pixel_max: float | None) -> tuple[float, float] | None:
-    """(bound of ||phi||_1, bound of ||phi||_inf) for EVERY possible sample, rounding included; None: there is none.
-
-    ``size``: number of features.  ``pixel_max``: the largest magnitude the data set's FORMAT allows, None when any
-    number may stand there.  What the agents happen to hold plays no part: the sample that replaces theirs may be any.
-    """
-    rounding = 1.0 + size * 2.0**-50  # of the norm, the division and this very product, with room
-    if normalise == "l1":
-        return rounding, rounding
-    if normalise == "l2" or features == "hog":
-        return math.sqrt(size) * rounding, rounding
-    return None if pixel_max is None else (size * pixel_max * rounding, pixel_max * rounding)
-
-
 def l1_unit(rows: F64) -> F64:
     """Rows divided by their L1 norms; zero rows stay zero.  Any finite numbers."""
     rows = _peak_one(rows)

@@ -17,22 +17,19 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics
-from dpgt_node.learning.features import size
 from dpgt_node.learning.models import SoftmaxOracle
 from dpgt_node.learning.shards import (
     blocks,
     division,
-    feature_bounds,
     largest_square_norm,
     own_file,
     run_dataset,
     shards,
 )
-from dpgt_node.learning.toys import TOYS, build_toy, toy_constants, toy_hessian_l1
-from dpgt_node.privacy.accountants.curvature import softmax_hessian_l1
+from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
 from dpgt_node.privacy.noise import F64, ByteStream
 
-__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "hessian_l1", "sample_counts"]
+__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "sample_counts"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -123,22 +120,3 @@ def constants(run: RunConfig) -> tuple[float, float | None] | None:
     if run.data.dataset in TOYS:
         return toy_constants(run)
     return 0.5 * (largest_square_norm(run, run_dataset(run)) + run.model.bias**2), None
-
-
-def hessian_l1(run: RunConfig, oracle: Oracle | None = None) -> float | None:
-    """Lam: L1 -> L1 bound of the Hessian of EVERY possible sample, before clipping (accountants double it).
-
-    Depends on the run and on the number of features, on nobody's samples: the sample that replaces one may be any.
-    None where nothing bounds it: features of an NPZ file that are not normalised, the noisy toys (unbounded xi).
-    ``oracle``: any agent's; without one the data set of the run file is read for the number of features.
-    """
-    if run.data.dataset in TOYS:
-        return toy_hessian_l1(run)
-    if run.model.name != "softmax":
-        return None
-    if isinstance(oracle, SoftmaxOracle):
-        features = oracle.features
-    else:
-        features = size(run.data.features, run_dataset(run).x_train.shape[1], f"'{run.data.dataset}'")
-    found = feature_bounds(run, features)
-    return None if found is None else softmax_hessian_l1(*found, run.model.bias)

@@ -9,9 +9,8 @@ import numpy as np
 
 from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import ConfigError
 from dpgt_node.learning import features
-from dpgt_node.learning.datasets import PIXEL_MAX, Dataset, load_dataset, load_npz
+from dpgt_node.learning.datasets import Dataset, load_dataset, load_npz
 from dpgt_node.learning.partition import I64, partition
 from dpgt_node.privacy.noise import F64
 
@@ -70,17 +69,9 @@ def blocks(data: Dataset, division: Division) -> list[I64]:
 
 
 def own_file(run: RunConfig, path: Path) -> Dataset:
-    """An agent's own NPZ file, all of it.  ConfigError: see :func:`load_npz`, or it does not fit the run.
-
-    Where the run's data set bounds its numbers, the bound is part of what a sample is: :func:`feature_bounds` relies
-    on it.
-    """
+    """An agent's own NPZ file, all of it.  ConfigError: see :func:`load_npz`, or it does not fit the run."""
     data = load_npz(path)
     features.size(run.data.features, data.x_train.shape[1], f"'{path}'")
-    pixel_max = PIXEL_MAX.get(run.data.dataset)
-    if pixel_max is not None and (data.x_train.min() < -pixel_max or data.x_train.max() > pixel_max):
-        message = f"holds numbers beyond +-{pixel_max:g}, the range of '{run.data.dataset}', the run's data set"
-        raise ConfigError.one(str(path), "x_train", message)
     return data
 
 
@@ -94,11 +85,3 @@ def largest_square_norm(run: RunConfig, data: Dataset) -> float:
         phi = features.transform(data.x_train[start : start + step], kind, normalise)
         largest = max(largest, float(np.square(phi).sum(axis=1).max()))
     return largest
-
-
-def feature_bounds(run: RunConfig, size: int) -> tuple[float, float] | None:
-    """:func:`~dpgt_node.learning.features.bounds` for the ``size`` features of ``run``.
-
-    The data set of an NPZ file may hold any numbers.
-    """
-    return features.bounds(run.data.features, run.data.normalise, size, PIXEL_MAX.get(run.data.dataset))

@@ -205,11 +205,6 @@ def toy_constants(run: RunConfig) -> tuple[float, float] | None:
     return None
 
 
-def toy_hessian_l1(run: RunConfig) -> float | None:
-    """L1 -> L1 bound of every sample's Hessian; None for ``pl-*``, whose xi is unbounded."""
-    return {"quadratic": 1.0, "zeros": 0.0}.get(run.data.dataset)
-
-
 def _pl_linear(run: RunConfig, clip: Clip | None) -> PlLinear:
     params = run.data.params
     dimension = int(params.get("dimension", 5))

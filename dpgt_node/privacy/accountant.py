@@ -55,15 +55,12 @@ ACCOUNTANTS: Final = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"
 LEMMA5_LABEL: Final = "Lemma 5 (paper; conditional)"
 LEMMA5_MECHANISMS: Final = frozenset({"paper", "published-point"})
 PUBLIC_MECHANISMS: Final = frozenset({"published-point", "public-state", "noise-once"})
-EXPLODED: Final = 1e6
-"""A pure epsilon above it is no guarantee; ``corrected`` says so instead of printing it."""
 
 
 class AgentAccount:
     """Costs of one agent's releases in one run; an accountant is computed when first asked for, then O(1) a query.
 
-    ``agent``: 0-based.  ``D``: its number of samples, None where unknown.  ``Lam``: L1 -> L1 bound of the Hessian of
-    any possible sample (``accountants.curvature``), None where unknown.  ``leftover(scale, norm)``: what the sampler
+    ``agent``: 0-based.  ``D``: its number of samples, None where unknown.  ``leftover(scale, norm)``: what the sampler
     adds to every release whatever the shift (``Sampler.lam`` of d; ``norm`` bounds the L1 norm of the private part,
     None where nothing does): epsilon of the whole vector under Laplace noise, an L2 shift in scales under Gaussian
     noise.  ``dimension``: d, which spreads the former over the coordinates in ``zcdp``.
@@ -80,7 +77,6 @@ class AgentAccount:
         agent: int,
         D: int | None,
         *,
-        Lam: float | None = None,
         dimension: int | None = None,
         leftover: Leftover | None = None,
     ) -> None:
@@ -88,7 +84,7 @@ class AgentAccount:
         self._a = float(schedule.alpha * topology.r[agent])
         self._b = float(schedule.beta * topology.c[agent])
         self._m = schedule.m if schedule.m is not None else D
-        self._D, self._Lam, self._dimension, self._leftover = D, Lam, dimension, leftover
+        self._D, self._dimension, self._leftover = D, dimension, leftover
         privacy = run.privacy
         self._C = privacy.adjacency
         self._C2 = 2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else self._C
@@ -142,13 +138,7 @@ class AgentAccount:
     def why_not(self, accountant: str) -> str | None:
         """Why the accountant is null here, in one line; None where it has a value."""
         assert accountant in ACCOUNTANTS
-        reason = self._condition(accountant)
-        if reason is None and self._curve(accountant) is None:
-            return (
-                f"the recursion reaches an epsilon above {EXPLODED:.0e} (bounded only when a_i > 2 gamma Lam = "
-                f"{2.0 * self._schedule.gamma * (self._Lam or 0.0):.3g}): no guarantee; clip_l1 bounds it"
-            )
-        return reason
+        return self._condition(accountant)
 
     # ---------------------------------------------------------------- which accountant applies
     def _condition(self, accountant: str) -> str | None:
@@ -171,8 +161,8 @@ class AgentAccount:
             return 'samples = "full", and D is not known here'
         if accountant != "lemma5" and not (0.0 <= self._a < 1.0 and 0.0 <= self._b < 1.0):
             return "needs a_i and b_i in [0, 1)"
-        if accountant == "corrected" and privacy.clip_l1 is None and self._Lam is None:
-            return "needs clip_l1, or a bound of every sample's Hessian (L1 to L1)"
+        if accountant == "corrected" and privacy.clip_l1 is None:
+            return "needs clip_l1: without it nothing bounds how far x_k moves the gradients"
         if accountant == "amplified":
             return self._no_amplification()
         return None
@@ -199,7 +189,7 @@ class AgentAccount:
             self._curves[accountant] = self._compute(accountant) if known else None
         return self._curves[accountant]
 
-    def _compute(self, accountant: str) -> F64 | None:
+    def _compute(self, accountant: str) -> F64:
         assert self._m is not None
         sigma_x, sigma_y = self._noise
         if not self._schedule.noisy:
@@ -215,7 +205,9 @@ class AgentAccount:
             return lemma5(self._lemma4(self._C), sigma_x, sigma_y)
         left = [self._leftover_of(stream, 1.0) for stream in _STREAMS]
         if accountant == "corrected":
-            return self._corrected(inflated(self._C, self._m), left[0], left[1])
+            C = inflated(self._C, self._m)
+            shifts = pure.corrected_shifts(a=self._a, b=self._b, gamma=self._schedule.gamma, m=self._m, C=C, K=self._K)
+            return pure.corrected(shifts, sigma_x, sigma_y, left[0], left[1])
         unit = inflated(self._C, self._m) / self._m
         tight = pure.tight(self._kernel, unit, sigma_x, sigma_y, left[0], left[1])
         if accountant == "tight":
@@ -226,15 +218,6 @@ class AgentAccount:
         rows = np.concatenate((np.zeros(1), np.repeat(ahead, 2)[:-1]))  # row 2k holds the batches before k
         # ``tight`` charges only what was released so far; both bound every prefix.
         return np.minimum(rows, tight)
-
-    def _corrected(self, C: float, left_x: F64, left_y: F64) -> F64 | None:
-        assert self._m is not None
-        clipped = self._run.privacy.clip_l1 is not None
-        shifts = pure.corrected_shifts(
-            a=self._a, b=self._b, gamma=self._schedule.gamma, m=self._m, C=C, K=self._K, Lam=self._Lam, clipped=clipped
-        )
-        curve = pure.corrected(shifts, *self._noise, left_x, left_y)
-        return curve if clipped or curve[-1] <= EXPLODED else None
 
     @cached_property
     def _shift_norms(self) -> F64:
@@ -317,13 +300,12 @@ def agent_accounts(
     schedule: Schedule,
     D: Sequence[int | None],
     *,
-    Lam: float | None = None,
     dimension: int | None = None,
     leftover: Leftover | None = None,
 ) -> tuple[AgentAccount, ...]:
     """One :class:`AgentAccount` an agent; ``D[i]``: samples of agent i.  Agents alike in everything share the work."""
     accounts = tuple(
-        AgentAccount(run, topology, schedule, i, D[i], Lam=Lam, dimension=dimension, leftover=leftover)
+        AgentAccount(run, topology, schedule, i, D[i], dimension=dimension, leftover=leftover)
         for i in range(topology.n)
     )
     first: dict[tuple[object, ...], AgentAccount] = {}

@@ -268,7 +268,7 @@ def _accounts(
 ) -> dict[str, AgentAccount]:
     """Every agent's account by name; agents alike in everything share the work."""
     accounts = {
-        name: account_for(run, topology, schedule, i, samples[i], dimension, None)
+        name: account_for(run, topology, schedule, i, samples[i], dimension)
         for i, name in enumerate(run.graph.agents)
     }
     first: dict[tuple[object, ...], AgentAccount] = {}

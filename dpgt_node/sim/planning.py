@@ -131,7 +131,7 @@ class Planner:
         """The accounts of a run, as its agents will keep them."""
         schedule = Schedule.from_config(run)
         return [
-            account_for(run, self._topology, schedule, i, D, self.rehearsal.dimension, None)
+            account_for(run, self._topology, schedule, i, D, self.rehearsal.dimension)
             for i, D in enumerate(self._shape.samples)
         ]
 

@@ -77,7 +77,7 @@ def make_run(K: int, scale: float) -> model.RunConfig:
 def claim(run: model.RunConfig) -> float:
     """epsilon under `tight`."""
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    total = account_for(run, topology, schedule, 0, 1, D, None).total("tight")
+    total = account_for(run, topology, schedule, 0, 1, D).total("tight")
     assert total is not None
     return total
 

@@ -52,7 +52,7 @@ def run_of(mechanism="noise-once", law="laplace", K=9, delta=1e-5, eta=2.0, mult
 
 
 def account_of(run):
-    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, None, 3, None)
+    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, None, 3)
 
 
 def verdict(policy, run=None, spent=(), samples=None):

@@ -214,7 +214,7 @@ def test_large_payloads_are_read_only_views():
 def test_ledger_rows():
     config = run("digits", samples=30, privacy=Privacy(clip_l1=2.0), noise=0.5)
     w = work(config, 1)
-    account = account_for(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479, 650, None)
+    account = account_for(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479, 650)
     release = w.release(DrawRelease(state(650, k=4)))
     for row, payload in zip(release.rows, (release.x, release.y), strict=True):
         assert (row.k, row.stream, row.sha256) == (4, payload.stream, payload.sha256)

@@ -78,7 +78,7 @@ def test_the_private_demo_costs_what_it_says_and_no_noise_is_wasted():
 
     def worst(run):
         topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-        accounts = [account_for(run, topology, schedule, i, D, 640, None) for i, D in enumerate(sample_counts(run))]
+        accounts = [account_for(run, topology, schedule, i, D, 640) for i, D in enumerate(sample_counts(run))]
         return max(account.total("gdp") for account in accounts)
 
     assert 7.99 < worst(run) <= 8.0

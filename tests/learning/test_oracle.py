@@ -9,9 +9,8 @@ from dpgt_node.config.model import Model, Privacy
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning import features, shards
 from dpgt_node.learning.datasets import Dataset
-from dpgt_node.learning.oracle import build_oracle, constants, hessian_l1, sample_counts
+from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
 from tests.learning.cases import blobs, run, save
-from tests.oracles import softmax
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_shards_follow_every_key_of_the_division(picture_file):
 
 def test_features_that_do_not_fit(npz, picture_file):
     for config in (with_features(run("digits"), "hog"), with_features(run(f"npz:{npz}"), "pool14")):
-        for ask in (sample_counts, constants, hessian_l1, lambda config: build_oracle(config, 0)):
+        for ask in (sample_counts, constants, lambda config: build_oracle(config, 0)):
             with pytest.raises(ConfigError, match="needs samples of 28 x 28") as caught:
                 ask(config)
             assert config.data.dataset in str(caught.value)
@@ -165,78 +164,3 @@ def test_the_lipschitz_constant_follows_the_features(picture_file, kind, normali
     phi = features.transform(pictures().x_train, kind, normalise)
     largest = max(float(row @ row) for row in phi)
     assert constants(config)[0] == pytest.approx((largest + 0.09) / 2.0, rel=1e-12)
-
-
-# --- Lam -----------------------------------------------------------------------------------------------------------
-
-
-def numeric_hessian_l1(x: np.ndarray, phi: np.ndarray, label: int, classes: int, bias: float) -> float:
-    """Largest absolute column sum of one sample's Hessian, by central differences of its gradient."""
-    h, sums = 1e-5, []
-    for step in h * np.eye(len(x)):
-        difference = softmax.sample_gradient(x + step, phi, label, classes, bias)
-        difference = difference - softmax.sample_gradient(x - step, phi, label, classes, bias)
-        sums.append(np.abs(difference).sum() / (2.0 * h))
-    return max(sums)
-
-
-def worst_curvature(normalise: str, bias: float, p: int = 6, classes: int = 3) -> float:
-    """Over points and samples: random ones, and one where two classes share and one feature has everything."""
-    rng = np.random.default_rng(0)
-    raw = [*rng.standard_normal((12, p)), *10.0 ** rng.uniform(-3, 3, (12, p)), *np.eye(p)[:2], np.ones(p)]
-    found = []
-    for phi in features.transform(np.array(raw), "raw", normalise):
-        d = classes * (p + (1 if bias else 0))
-        shared = np.zeros(d)
-        shared[2 * p : 3 * p] = -30.0 * phi  # takes class 3 out where the logits are not tiny
-        if bias:
-            shared[-1] = -200.0
-        found += [numeric_hessian_l1(x, phi, 1, classes, bias) for x in (shared, rng.standard_normal(d))]
-    return max(found)
-
-
-@pytest.mark.parametrize("bias", [0.0, 0.2, 1.0, 2.0])
-def test_lam_bounds_numeric_hessians_and_is_attained_under_l1(bias, tmp_path):
-    file = save(tmp_path / "d.npz", blobs(30, features=6))
-    plain = run(f"npz:{file}", softmax=Model(bias=bias))
-    l1, l2 = (hessian_l1(with_features(plain, "raw", normalise)) for normalise in ("l1", "l2"))
-    assert worst_curvature("l1", bias) <= l1 * (1 + 1e-8) and worst_curvature("l2", bias) <= l2 * (1 + 1e-8)
-    assert worst_curvature("l1", bias) == pytest.approx(l1, rel=1e-6)  # hence nothing smaller will do
-    assert l1 == pytest.approx(max(1.0, bias) * (1.0 + bias) / 2.0, rel=1e-12)
-    assert l2 == pytest.approx(max(1.0, bias) * (6**0.5 + bias) / 2.0, rel=1e-12)
-    assert hessian_l1(plain) is None
-
-
-def test_lam_is_of_every_possible_sample_and_not_of_those_held(tmp_path):
-    """Data sets that share nothing but their shape have the same Lam; so has an oracle with a file of its own."""
-    files = [save(tmp_path / f"{seed}.npz", blobs(seed=seed, spread=10.0**seed)) for seed in (0, 3)]
-    configs = [with_features(run(f"npz:{file}"), "raw", "l2") for file in files]
-    values = {hessian_l1(config) for config in configs}
-    values |= {
-        hessian_l1(configs[0], build_oracle(configs[0], 1)),
-        hessian_l1(configs[0], build_oracle(configs[0], 1, data_path=files[1])),
-    }
-    assert len(values) == 1
-
-
-def test_lam_with_clipping_is_the_one_before_it(tmp_path):
-    """The accountants know what a clip does to it."""
-    config = with_features(run(f"npz:{save(tmp_path / 'd.npz', blobs())}"), "raw", "l1")
-    assert hessian_l1(replace(config, privacy=Privacy(clip_l1=1e-3))) == hessian_l1(config) > 0
-
-
-def test_lam_of_formats_that_bound_their_numbers(tmp_path):
-    digits = run("digits")
-    assert hessian_l1(digits) == pytest.approx(65.0 / 2.0, rel=1e-12)
-    wide = blobs(40, features=64)
-    x = np.clip(wide.x_train, -1.0, 1.0)
-    inside, outside = (save(tmp_path / f"{i}.npz", wide, x_train=held) for i, held in enumerate((x, 16 * x)))
-    assert hessian_l1(digits, build_oracle(digits, 0, data_path=inside)) == hessian_l1(digits)
-    with pytest.raises(ConfigError, match=r"beyond \+-1, the range of 'digits'") as caught:
-        build_oracle(digits, 0, data_path=outside)
-    assert [(p.source, p.key) for p in caught.value.problems] == [(str(outside), "x_train")]
-
-
-def test_lam_of_toys():
-    lams = [hessian_l1(run(name, dimension=2)) for name in ("quadratic", "zeros", "pl-sine", "pl-linear")]
-    assert lams == [1.0, 0.0, None, None]

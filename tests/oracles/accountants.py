@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -85,13 +84,20 @@ def gdp_delta(mu, epsilon, digits=95):
 _PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
 
 
-def corrected(a, b, gamma, m, C, K, Lam, sx, sy):
-    """Section 4 as printed, in Fractions."""
-    total = Fraction(0)
-    s_x = s_h = Fraction(0)
+def corrected_shifts(a, b, gamma, m, C, K, Lam=None):
+    """Section 4 as printed: (sx, sy) of every round, exact when given Fractions; Lam None: sg_k = C for k >= 1."""
+    x, y = [], []
+    s_x = s_h = 0 * a
     for k in range(K + 1):
-        s_g = Fraction(C) / m + Lam * s_x
+        s_g = C if Lam is None and k else C / m + (Lam or 0) * s_x
         s_y = s_h + s_g
-        total += s_x / sx[k] + s_y / sy[k]
+        x.append(s_x)
+        y.append(s_y)
         s_x, s_h = abs(1 - a) * s_x + gamma * s_y, abs(1 - b) * s_h + b * s_g
-    return total
+    return x, y
+
+
+def corrected(a, b, gamma, m, C, K, Lam, sx, sy):
+    """Its epsilon."""
+    x, y = corrected_shifts(a, b, gamma, m, C, K, Lam)
+    return sum(u / s for u, s in zip(x, sx, strict=True)) + sum(u / s for u, s in zip(y, sy, strict=True))

@@ -34,7 +34,7 @@ def recorder_of(run: RunConfig, out: Path) -> RunRecorder:
 
 
 def account(run: RunConfig, i: int) -> AgentAccount:
-    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), i, D[i], d, None)
+    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), i, D[i], d)
 
 
 @pytest.mark.parametrize(

@@ -415,7 +415,7 @@ async def test_status_has_the_accountant_delta_and_adjacency_of_its_epsilon(
         f"replace-one, per-sample gradients differ by at most C = {run.privacy.C:g} in L1"
     )
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    accounts = {name: account_for(run, topology, schedule, i, None, 3, None) for i, name in enumerate(NAMES)}
+    accounts = {name: account_for(run, topology, schedule, i, None, 3) for i, name in enumerate(NAMES)}
     assert {a.name: a.epsilon for a in status.agents} == {
         name: account.cost(accountant, 0) for name, account in accounts.items()
     }

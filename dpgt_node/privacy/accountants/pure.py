@@ -49,25 +49,18 @@ def lemma5(shifts: Sensitivity, sigma_x: F64, sigma_y: F64) -> F64:
     return _cumulative(shifts, sigma_x, sigma_y, 6 * len(shifts.x))
 
 
-def corrected_shifts(
-    *, a: float, b: float, gamma: float, m: int, C: float, K: int, Lam: float | None, clipped: bool
-) -> Sensitivity:
-    """Shifts of ``paper`` with the term that Lemma 4 drops: all m gradients move with x_k (privacy.md, section 4).
+def corrected_shifts(*, a: float, b: float, gamma: float, m: int, C: float, K: int) -> Sensitivity:
+    """Shifts of ``paper`` under clipping with the term that Lemma 4 drops (docs/theory.md, section 5).
 
-        sg_k = C/m + Lam sx_k                  sy_k = sh_k + sg_k
+        sg_0 = C/m,  sg_k = C for k >= 1       sy_k = sh_k + sg_k
         sh_{k+1} = |1-b| sh_k + b sg_k         sx_{k+1} = |1-a| sx_k + gamma sy_k
 
-    ``Lam``: L1 -> L1 bound of the Hessian of one sample; clipping to an L1 ball is radial and so at most 2-Lipschitz
-    (Dunkl and Williams), which doubles it.  ``clipped``: then no two means of clipped gradients differ by more than C,
-    so sg_k <= C: a bound that needs no Lam (None) and cannot explode.  May overflow to infinity without clipping.
+    For k >= 1 all m gradients move with x_k, but no two means of clipped gradients differ by more than C.
     """
-    assert clipped or Lam is not None, "nothing bounds the gradients' dependence on x"
-    slope = math.inf if Lam is None else 2.0 * Lam if clipped else Lam
     x, y = np.empty(K + 1), np.empty(K + 1)
     sx = sh = 0.0
     for k in range(K + 1):
-        sg = C / m + (slope * sx if sx > 0.0 else 0.0)
-        sg = min(sg, C) if clipped else sg
+        sg = C if k else C / m
         x[k], y[k] = sx, sh + sg
         sx, sh = abs(1.0 - a) * sx + gamma * (sh + sg), abs(1.0 - b) * sh + b * sg
     return Sensitivity(x=x, y=y)
