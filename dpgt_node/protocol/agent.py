@@ -175,6 +175,11 @@ class AgentMachine:
         """The last round with a durable record; -1 before the first."""
         return self._released
 
+    @property
+    def inbox_size(self) -> int:
+        """Vectors of neighbours, and of the agent itself, that wait to be mixed."""
+        return len(self._inbox)
+
     def window(self) -> tuple[int, int]:
         """Rounds a neighbour's vector may carry now, inclusive; older ones are copies of what was mixed."""
         return self._inbox.low, self._inbox.high

@@ -271,10 +271,11 @@ class CoordinatorMachine:
         return self._agents[name].done
 
     def done_limit(self, name: str) -> int:
-        """The last round the agent can be done with: the barrier, or what it registered with (its result is
-        durable).
+        """The last round the agent can be done with: the barrier, or what it registered with.  What it had released,
+        an earlier coordinator let through.
         """
-        return max(self._go, self._agents[name].done)
+        agent = self._agents[name]
+        return max(self._go, agent.done, agent.released)
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
@@ -444,4 +445,4 @@ class CoordinatorMachine:
 
     def _conclude(self, out: list[CoordinatorEffect], status: Literal["finished"], code: ExitCode, reason: str) -> None:
         self.phase = CoordinatorPhase.ENDED
-        out += [Dismiss(), Conclude(status, code, reason)]
+        out += [Conclude(status, code, reason), Dismiss()]  # nobody leaves for good before the end is durable

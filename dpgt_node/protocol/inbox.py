@@ -53,6 +53,10 @@ class Inbox:
         if self._own in self._sets[payload.stream]:
             self.put(self._own, payload)
 
+    def __len__(self) -> int:
+        """Vectors held."""
+        return sum(len(held) for held in self._held.values())
+
     def held_sha256(self, sender: int, stream: Stream, k: int) -> bytes | None:
         """Hash of the vector held for (sender, k, stream), None when there is none."""
         payload = self._held.get((sender, stream), {}).get(k)

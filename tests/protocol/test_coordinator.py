@@ -73,8 +73,8 @@ def test_the_run_ends_when_every_agent_finished() -> None:
     assert m.k == 1
     m.step(co.AgentFinished("a"), 0)
     m.step(co.AgentFinished("b"), 0)
-    dismiss, conclude = m.step(co.AgentFinished("c"), 0)
-    assert dismiss == co.Dismiss()
+    conclude, dismiss = m.step(co.AgentFinished("c"), 0)
+    assert dismiss == co.Dismiss(), "nobody leaves for good before the end is durable"
     assert isinstance(conclude, co.Conclude) and conclude.exit_code is ExitCode.DONE
 
 

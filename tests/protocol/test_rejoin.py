@@ -32,7 +32,18 @@ def test_an_agent_that_came_with_its_result_does_not_open_the_barrier_for_the_ot
     assert m.step(co.AgentJoined("c", 1, 1, released=5), 0) == (co.BroadcastStart(2),)
     m.step(co.AgentDone("a", 5, 5), 0)  # a repetition of what it registered with
     assert co.Broadcast(t.Go(3)) in done(m, 2, ("b", "c"))
-    assert [m.done_limit(name) for name in NAMES] == [5, 3, 3]
+    assert m.go_through == 3
+    assert [m.done_limit(name) for name in NAMES] == [5, 5, 5], "what they released, an earlier coordinator let through"
+
+
+def test_a_restarted_coordinator_takes_a_report_of_a_round_that_its_predecessor_let_through() -> None:
+    m = machine(9)
+    m.step(co.AgentJoined("a", 3, 3, released=4), 0)  # in the middle of round 4
+    m.step(co.AgentJoined("b", -1, -1, released=4), 0)  # replays from its checkpoint
+    assert m.done_limit("a") == 4
+    m.step(co.AgentDone("a", 4, 3), 0)
+    assert m.step(co.AgentJoined("c", 3, 3, released=4), 0) == (co.BroadcastStart(4),)
+    assert (m.done("a"), m.done_limit("b")) == (4, 4)
 
 
 def test_replay_waits_at_the_barrier_of_a_restarted_coordinator() -> None:
