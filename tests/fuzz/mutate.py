@@ -293,7 +293,7 @@ def _build(kind: int, frames: list[bytes], rng: Random) -> None:
         stream = numbers.get(vector.stream)
         if stream is not None:
             following[stream] = min(int(vector.round), 200) + 1
-    chunks = [at for at, frame in enumerate(frames) if frame[:1] == b"\x12"]
+    chunks = [at for at, frame in enumerate(frames) if frame[:1] == b"\x12" and len(frame) > 2]
     match rng.randrange(6):
         case 0 | 1:  # the next of each stream, whatever their rounds, and perhaps one more
             names = [*p.first, *(rng.choice(tuple(p.first)) for _ in range(rng.randrange(3)))]
