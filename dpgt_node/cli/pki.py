@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode, Problem
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+    from dpgt_node.config import RunConfig
+    from dpgt_node.runtime.pki import Registry, Shown
+
 COORDINATOR = "coordinator"
 COORDINATOR_PORT = 7700
 AGENT_PORT = 7701
+NOTICED_S = 2
+"""How soon running processes notice new files (runtime/credentials.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +46,32 @@ class Host:
 
 @click.group()
 def pki() -> None:
-    """Certificates for separate hosts."""
+    """Certificates for separate hosts: who is who in a run."""
+
+
+_days = click.option(
+    "--days",
+    type=click.FloatRange(0, 3650, min_open=True),
+    default=365,
+    show_default=True,
+    help="Validity of the certificates; 0.5 is twelve hours.",
+)
+_pki = click.option(
+    "--pki",
+    "folder",
+    default=".",
+    show_default=True,
+    type=common.FOLDER,
+    help="The folder that `dpgt pki init --out` made.",
+)
+_authority = click.option(
+    "--authority", type=common.FOLDER, help="Where the authority's key is kept.  [default: authority in --pki]"
+)
 
 
 @pki.command()
 @common.run_argument
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="New folder for the start-up folders.",
-)
+@click.option("--out", required=True, type=common.FOLDER, help="New folder for the start-up folders.")
 @click.option(
     "--host",
     "hosts",
@@ -53,46 +79,33 @@ def pki() -> None:
     metavar="NAME=ADDR[:PORT]",
     help=f"Where NAME (an agent, or {COORDINATOR}) is reached; ports default to {AGENT_PORT} and {COORDINATOR_PORT}.",
 )
-@click.option(
-    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of the certificates."
-)
-def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCode:
+@_days
+def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> ExitCode:
     """Make one start-up folder a host: certificate, key (0600), CA, NODE.toml, run.toml.
 
-    A fresh authority signs them all; its key is not kept, so nothing can join later under it.
+    A fresh authority signs them all.  Its key is kept in OUT/authority, for issue, renew and revoke: whoever has it can
+    be anybody in this run, so move that folder off line.
     """
-    from dpgt_node.config import NodeConfig, NodeTls, format_address, load_run, node_to_toml, to_toml
+    from dpgt_node.config import format_address, load_run
     from dpgt_node.config.vocabulary import TOYS
-    from dpgt_node.report.summary import write_atomically
-    from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, agent_identity
-    from dpgt_node.runtime.tls import CA_FILE, CERT_FILE, KEY_FILE, CertificateAuthority
+    from dpgt_node.runtime.outdir import blamed
+    from dpgt_node.runtime.pki import AUTHORITY, OPERATOR, Registry, identity_of
 
     run = load_run(run_file)
     common.check_startable(run, str(run_file))
     places = parse_hosts(hosts, run.graph.agents)
+    reserved = {AUTHORITY, COORDINATOR, OPERATOR} & {name.lower() for name in run.graph.agents}
+    if reserved:
+        message = f"{', '.join(sorted(reserved))}: no agent can have this name here, a folder of another kind has it"
+        raise ConfigError.one(str(run_file), "graph.agents", message)
     if out.exists() and any(out.iterdir()):
         raise ConfigError.one("command line", "--out", f"{out} is not empty; choose a new folder")
-    authority = CertificateAuthority.create(days=days + 1)
+    with blamed(out):
+        registry = Registry.create(out / AUTHORITY, days=max(3650, days + 1))
+        for name, place in places.items():
+            _issue(registry, identity_of(name), [place.address], out / name, days)
+            _write_start_up(out / name, name, run, place, places[COORDINATOR])
     at = places[COORDINATOR]
-    for name, place in places.items():
-        folder = out / name
-        identity = COORDINATOR_IDENTITY if name == COORDINATOR else agent_identity(name)
-        authority.write_folder(folder, identity, [place.address], days=days)
-        write_atomically(folder / "run.toml", to_toml(run))
-        if name == COORDINATOR:
-            continue
-        node = NodeConfig(
-            name=name,
-            run=Path("run.toml"),
-            # A name may stand for any interface (compose, Kubernetes); an IP address is this host's own.
-            listen=format_address(place.address if place.is_ip else "0.0.0.0", place.port),
-            advertise=format_address(place.address, place.port),
-            coordinator=format_address(at.address, at.port),
-            state_dir=Path("state"),
-            tls=NodeTls(False, Path(CA_FILE), Path(CERT_FILE), Path(KEY_FILE), COORDINATOR_IDENTITY),
-            shard=run.graph.agents.index(name) + 1,
-        )
-        write_atomically(folder / "NODE.toml", node_to_toml(node))
     click.echo(
         f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:"
     )
@@ -100,10 +113,287 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: int) -> ExitCo
     click.echo(
         f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results"
     )
-    click.echo("  dpgt node --config AGENT/NODE.toml")
+    click.echo("  dpgt node --config AGENT/NODE.toml          (dpgt doctor AGENT/NODE.toml checks that host first)")
     if run.data.dataset not in TOYS:
         click.echo("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
+    click.echo(
+        f"Move {out / AUTHORITY} off line now: whoever has its key can be anybody in this run.  "
+        "issue, renew and revoke take it back with --authority DIR."
+    )
     return ExitCode.DONE
+
+
+def _issue(registry: Registry, identity: str, hosts: list[str], into: Path, days: float) -> Certificate:
+    try:
+        return registry.issue(identity, hosts, into, days=days)
+    except ValueError as error:
+        raise ConfigError.one("command line", "--host", str(error)) from error
+
+
+def _write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordinator: Host) -> None:
+    from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
+    from dpgt_node.report.summary import write_atomically
+    from dpgt_node.runtime.channels import COORDINATOR_IDENTITY
+    from dpgt_node.runtime.tls import CA_FILE, CERT_FILE, KEY_FILE
+
+    write_atomically(folder / "run.toml", to_toml(run))
+    if name == COORDINATOR:
+        return
+    node = NodeConfig(
+        name=name,
+        run=Path("run.toml"),
+        # A name may stand for any interface (compose, Kubernetes); an IP address is this host's own.
+        listen=format_address(place.address if place.is_ip else "0.0.0.0", place.port),
+        advertise=format_address(place.address, place.port),
+        coordinator=format_address(coordinator.address, coordinator.port),
+        state_dir=Path("state"),
+        tls=NodeTls(False, Path(CA_FILE), Path(CERT_FILE), Path(KEY_FILE), COORDINATOR_IDENTITY),
+        shard=run.graph.agents.index(name) + 1,
+    )
+    write_atomically(folder / "NODE.toml", node_to_toml(node))
+
+
+@pki.command()
+@click.argument("name")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="ADDR[:PORT]",
+    help="Host names and addresses it is reached by; the first one goes into NODE.toml.",
+)
+@_pki
+@_authority
+@click.option("--into", type=common.FOLDER, help="The new start-up folder.  [default: NAME in --pki]")
+@_days
+def issue(
+    name: str, hosts: tuple[str, ...], folder: Path, authority: Path | None, into: Path | None, days: float
+) -> ExitCode:
+    """One more start-up folder: NAME is an agent (a replacement host too), coordinator, or operator.
+
+    An operator's certificate may ask for status, pause, resume and stop, and nothing else.
+    """
+    from dpgt_node.config import parse_address
+    from dpgt_node.runtime.outdir import blamed
+    from dpgt_node.runtime.pki import OPERATOR, identity_of
+    from dpgt_node.runtime.tls import CERT_FILE, KEY_FILE
+
+    registry, target = _registry(folder, authority), into or folder / name
+    _check_name(name)
+    default = COORDINATOR_PORT if name == COORDINATOR else AGENT_PORT
+    places = []
+    for text in hosts:
+        try:
+            places.append(Host(*parse_address(_with_port(text, default))))
+        except ValueError as error:
+            raise ConfigError.one("command line", "--host", str(error)) from error
+    if not places and name != OPERATOR:
+        raise ConfigError.one("command line", "--host", f"is missing: where the others reach {name}")
+    if any((target / file).exists() for file in (CERT_FILE, KEY_FILE)):
+        message = f"{target} holds a certificate already: dpgt pki renew {name}, or --into another folder"
+        raise ConfigError.one("command line", "--into", message)
+    with blamed(target):
+        certificate = _issue(registry, identity_of(name), [place.address for place in places], target, days)
+        run, coordinator = _known_run(folder)
+        whole = run is not None and coordinator is not None and name in run.graph.agents
+        if run is not None and coordinator is not None and whole:
+            _write_start_up(target, name, run, places[0], coordinator)
+        elif run is not None and name == COORDINATOR:
+            _write_start_up(target, name, run, places[0], places[0])
+    click.echo(f"{_said(name, certificate)}; in {target}, for its host alone")
+    if name not in (COORDINATOR, OPERATOR) and not whole:
+        click.echo(f"No NODE.toml: {folder} does not know a run with an agent {name}.")
+    older = [c for c in registry.issued(identity_of(name)) if _counts(registry, c) and c != certificate]
+    if older:
+        click.echo(f"Earlier certificates of {name} stay valid; if their host is lost: {_revoke_hint(name, older)}")
+    return ExitCode.DONE
+
+
+@pki.command()
+@click.argument("names", metavar="NAME...", nargs=-1)
+@click.option("--all", "everybody", is_flag=True, help="Every start-up folder in --pki.")
+@_pki
+@_authority
+@click.option("--into", type=common.FOLDER, help="Where NAME's files lie now.  [default: NAME in --pki]")
+@click.option("--days", type=click.FloatRange(0, 3650, min_open=True), help="Validity.  [default: as before]")
+def renew(
+    names: tuple[str, ...],
+    everybody: bool,
+    folder: Path,
+    authority: Path | None,
+    into: Path | None,
+    days: float | None,
+) -> ExitCode:
+    """A new key and certificate for the same identity and hosts; running processes take them up by themselves."""
+    from dpgt_node.runtime.outdir import blamed
+    from dpgt_node.runtime.pki import hosts_of, identity_of, start_up_folders
+    from dpgt_node.runtime.tls import valid_for
+
+    if everybody == bool(names):
+        raise ConfigError.one("command line", "NAME", "give names, or --all")
+    if into is not None and len(names) != 1:
+        raise ConfigError.one("command line", "--into", "is for one name")
+    registry = _registry(folder, authority)
+    chosen = [path.name for path in start_up_folders(folder)] if everybody else list(names)
+    latest = {}
+    for name in chosen:
+        _check_name(name)
+        known = [c for c in registry.issued(identity_of(name)) if c.serial_number not in registry.revoked()]
+        if not known:
+            message = f"{name} has no certificate of this authority that is not revoked: dpgt pki issue {name}"
+            raise ConfigError.one("command line", "NAME", message)
+        latest[name] = known[-1]
+    for name, old in latest.items():
+        target, start = into or folder / name, valid_for(0)[0]
+        life = old.not_valid_after_utc - old.not_valid_before_utc - (valid_for(0)[1] - start)
+        length = days if days is not None else max(life.total_seconds() / 86400.0, 1.0 / 1440)
+        with blamed(target):
+            new = _issue(registry, identity_of(name), list(hosts_of(old)), target, length)
+        click.echo(f"{_said(name, new)}; in {target}")
+        if _counts(registry, old):
+            click.echo(f"  the one before stays valid; if its key is known to others: {_revoke_hint(name, [old])}")
+    click.echo(f"Copy key.pem and cert.pem to hosts elsewhere; running processes notice within {NOTICED_S} s.")
+    return ExitCode.DONE
+
+
+@pki.command()
+@click.argument("name")
+@click.option("--serial", "serials", multiple=True, metavar="HEX", help="Only this certificate of NAME's.")
+@_pki
+@_authority
+def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | None) -> ExitCode:
+    """Withdraw NAME's certificates (all, or by --serial): writes a revocation list, crl.pem (X.509).
+
+    It holds wherever it lies beside ca.pem; the start-up folders in --pki get it at once.
+    """
+    from dpgt_node.runtime.outdir import blamed
+    from dpgt_node.runtime.pki import identity_of, start_up_folders, who_needs_list
+    from dpgt_node.runtime.tls import CRL_FILE
+
+    _check_name(name)
+    registry = _registry(folder, authority)
+    known = {c.serial_number for c in registry.issued(identity_of(name))}
+    if not known:
+        raise ConfigError.one("command line", "NAME", f"this authority never issued a certificate for {name}")
+    asked = {_serial(text) for text in serials} or known
+    if asked - known:
+        strange = ", ".join(f"{serial:x}" for serial in sorted(asked - known))
+        raise ConfigError.one("command line", "--serial", f"{strange}: no certificate of {name} (dpgt pki show)")
+    with blamed(registry.folder):
+        registry.revoke(asked)
+    folders = start_up_folders(folder)
+    for path in folders:
+        with blamed(path):
+            registry.copy_list(path)
+    needing = who_needs_list(name, _known_run(folder)[0])
+    click.echo(f"{name}: revoked {', '.join(f'{serial:x}' for serial in sorted(asked))}")
+    click.echo(
+        f"Copy {registry.folder / CRL_FILE} beside ca.pem on {'the hosts of ' if needing else ''}"
+        f"{', '.join(needing) or 'every host'} (it does no harm on others)."
+    )
+    click.echo(
+        f"Running processes notice within {NOTICED_S} s; those that were not told still believe the certificate."
+    )
+    return ExitCode.DONE
+
+
+@pki.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@common.format_option
+def show(path: Path, format_: str) -> ExitCode:
+    """What a certificate says: PATH is a file, a start-up folder, or the folder of `dpgt pki init`.
+
+    Exits 1 when PATH is one certificate and that is not good.
+    """
+    from dpgt_node.runtime.pki import show as read
+
+    found = read(path)
+    if format_ == "json":
+        click.echo(json.dumps({"certificates": [_document(c) for c in found]}, indent=2, allow_nan=False))
+    else:
+        click.echo("\n".join(_text(c) for c in found))
+    return ExitCode.CHECK_FAILED if len(found) == 1 and found[0].problems else ExitCode.DONE
+
+
+def _document(shown: Shown) -> dict[str, object]:
+    document = dataclasses.asdict(shown)
+    for key in ("not_before", "not_after"):
+        document[key] = document[key].isoformat()
+    return {**document, "good": not shown.problems}
+
+
+def _text(shown: Shown) -> str:
+    from dpgt_node.runtime.certificates import instant
+
+    listed = {True: "REVOKED", False: "not revoked", None: "no revocation list here"}[shown.revoked]
+    lines = [
+        f"{shown.identity or 'no identity'}",
+        f"  file         {shown.source}",
+        f"  serial       {shown.serial}",
+        f"  sha256       {shown.fingerprint_sha256}",
+        f"  names        {', '.join((*shown.dns, *shown.ip))}",
+        f"  valid        {instant(shown.not_before)} to {instant(shown.not_after)}",
+        f"  issuer       {shown.issuer}",
+        f"  revocation   {listed}",
+        *(f"  NOT GOOD     {problem}" for problem in shown.problems),
+    ]
+    return "\n".join(lines)
+
+
+# --- shared ---------------------------------------------------------------------------------------------------------
+
+
+def _registry(folder: Path, authority: Path | None) -> Registry:
+    from dpgt_node.runtime.pki import AUTHORITY, Registry
+
+    try:
+        return Registry(authority or folder / AUTHORITY)
+    except ConfigError as error:
+        hint = Problem("command line", "--authority", "the folder with the authority's ca.pem and key.pem (or --pki)")
+        raise ConfigError([*error.problems, hint]) from error
+
+
+def _check_name(name: str) -> None:
+    from dpgt_node.runtime.certificates import target_name_override
+    from dpgt_node.runtime.pki import identity_of
+
+    try:
+        target_name_override(identity_of(name))
+    except ValueError:
+        raise ConfigError.one("command line", "NAME", f"{name!r} is no agent name, coordinator or operator") from None
+
+
+def _counts(registry: Registry, certificate: Certificate) -> bool:
+    import datetime
+
+    valid = certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC)
+    return valid and certificate.serial_number not in registry.revoked()
+
+
+def _said(name: str, certificate: Certificate) -> str:
+    from dpgt_node.runtime.certificates import instant
+
+    return f"{name}: serial {certificate.serial_number:x}, valid until {instant(certificate.not_valid_after_utc)}"
+
+
+def _revoke_hint(name: str, certificates: list[Certificate]) -> str:
+    return f"dpgt pki revoke {name} " + " ".join(f"--serial {c.serial_number:x}" for c in certificates)
+
+
+def _serial(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise ConfigError.one("command line", "--serial", f"{text!r} is not hexadecimal") from None
+
+
+def _known_run(folder: Path) -> tuple[RunConfig | None, Host | None]:
+    """The run of the start-up folders in ``folder``, and where its coordinator is; None for what they do not say."""
+    from dpgt_node.config import load_node, load_run, parse_address
+
+    runs, nodes = sorted(folder.glob("*/run.toml")), sorted(folder.glob("*/NODE.toml"))
+    run = load_run(runs[0]) if runs else None
+    return run, Host(*parse_address(load_node(nodes[0]).coordinator)) if nodes else None
 
 
 def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Host]:
@@ -128,7 +418,7 @@ def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Ho
             problem(f"{name} is given twice")
         else:
             try:
-                host, port = parse_address(address if _has_port(address) else f"{address}:{default}")
+                host, port = parse_address(_with_port(address, default))
             except ValueError as error:
                 problem(str(error))
                 continue
@@ -144,6 +434,13 @@ def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Ho
     return {name: found[name] for name in known}
 
 
-def _has_port(address: str) -> bool:
+def _with_port(address: str, default: int) -> str:
+    """``address`` with a port; a bare IPv6 address gets its brackets."""
     host, colon, port = address.rpartition(":")
-    return bool(colon) and port.isdigit() and ("]" in host or ":" not in host)
+    if colon and port.isdigit() and ("]" in host or ":" not in host):
+        return address
+    try:
+        bare = ipaddress.ip_address(address).version == 6
+    except ValueError:
+        bare = False
+    return f"[{address}]:{default}" if bare else f"{address}:{default}"

@@ -71,10 +71,8 @@ async def serving(files: tuple[Path, Path, Path]) -> AsyncIterator[tuple[Echo, s
 async def talk(address: str, files: tuple[Path, Path, Path] | None, expected: str, frame: bytes = b"\x12\x00") -> int:
     """One frame to whoever listens at ``address``, who must prove to be ``expected``; its size, as told back."""
     override = ("grpc.ssl_target_name_override", target_name_override(expected))
-    credentials = (
-        Credentials(Files(*files)).channel_credentials() if files is not None else grpc.ssl_channel_credentials()
-    )
-    async with grpc.aio.secure_channel(address, credentials, options=(*services.CHANNEL_OPTIONS, override)) as channel:
+    ours = grpc.ssl_channel_credentials() if files is None else Credentials(Files(*files)).channel_credentials()
+    async with grpc.aio.secure_channel(address, ours, options=(*services.CHANNEL_OPTIONS, override)) as channel:
         call = services.exchange(channel, "ignored-where-certificates-are-used")
         await call.write(frame)
         reply = await call.read()
