@@ -13,6 +13,15 @@ Durability = Literal["process", "power"]
 _TEMPORARY = ".tmp"
 
 
+def make_folder(folder: Path, durability: Durability) -> None:
+    """Make ``folder`` (mode 0700) and its parents where they are not; under "power" all their names are durable."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if durability == "power":
+        for path in (folder, *(path.parent for path in missing)):
+            _sync_folder(path)
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -56,7 +65,7 @@ class BlobFolder:
     def __init__(self, folder: Path, durability: Durability) -> None:
         self._folder = folder
         self._durability: Durability = durability
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(folder, durability)
 
     def path(self, name: str) -> Path:
         """Where the blob ``name`` lies."""

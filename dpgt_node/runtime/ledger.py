@@ -20,19 +20,22 @@ from typing import Any
 
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import LedgerRow
+from dpgt_node.runtime.schema import APPLICATION, ROUNDS_MAX, VERSION
 
 DATABASE = "dpgt.sqlite3"
 NO_HEAD = bytes(32)
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
 _TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
-_UNCHARGED = """
-SELECT k, NULL FROM rounds WHERE NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.run = rounds.run AND ledger.k = rounds.k)
-UNION ALL
-SELECT ledger.k, stream FROM ledger LEFT JOIN rounds ON rounds.run = ledger.run AND rounds.k = ledger.k
-WHERE ledger.sha256 IS NOT CASE stream WHEN 'X' THEN x_sha256 ELSE y_sha256 END
-LIMIT 1
-"""
+_ROUND_HASHES = {
+    2: "SELECT x_sha256, y_sha256 FROM rounds WHERE run = ? AND k = ?",
+    VERSION: f"SELECT x_sha256, y_sha256 FROM rounds WHERE id = ? * {ROUNDS_MAX} + ?",
+}
+"""By version of the database: those that can be read as they are."""
+_UNCHARGED = {
+    2: "SELECT k FROM (SELECT run, k FROM rounds EXCEPT SELECT run, k FROM ledger)",
+    VERSION: f"SELECT id % {ROUNDS_MAX} FROM (SELECT id FROM rounds EXCEPT SELECT run * {ROUNDS_MAX} + k FROM ledger)",
+}
 
 
 class LedgerBroken(StoreError):
@@ -102,10 +105,23 @@ def next_head(head: bytes, run: str, row: LedgerRow, cost: str) -> bytes:
 
     The fields are words and numbers without line breaks, one a line, floats in their shortest exact form.
     """
-    text = (
-        f"{run}{row.k}\n{row.stream}\n{row.mechanism}\n{row.law}\n{row.scale!r}\n{row.sensitivity!r}\n"
-        f"{row.sha256.hex()}\n{cost}\n"
-    )
+    return link(head, run, row.k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost)
+
+
+def link(
+    head: bytes,
+    run: str,
+    k: int,
+    stream: str,
+    mechanism: str,
+    law: str,
+    scale: float,
+    sensitivity: float | None,
+    sha256: bytes,
+    cost: str,
+) -> bytes:
+    """``next_head`` of a row as it is stored."""
+    text = f"{run}{k}\n{stream}\n{mechanism}\n{law}\n{scale!r}\n{sensitivity!r}\n{sha256.hex()}\n{cost}\n"
     return hashlib.sha256(head + text.encode()).digest()
 
 
@@ -126,30 +142,61 @@ def select_terms(connection: sqlite3.Connection) -> dict[int, tuple[bytes, Terms
     return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(_TERMS)}
 
 
-def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A verified row as it is stored."""
+
+    run_id: bytes
+    terms: Terms
+    fields: tuple[Any, ...]
+    head: bytes
+
+
+def _verified(connection: sqlite3.Connection, where: Path) -> Iterator[_Raw]:
     """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
     round has its charge.  LedgerBroken names the first bad row.
     """
-    head = NO_HEAD
-    runs = select_terms(connection)
+    version = version_of(connection, where)
+    head, runs = NO_HEAD, select_terms(connection)
     texts = {number: terms.text(run_id) for number, (run_id, terms) in runs.items()}
+    hashes = _ROUND_HASHES[version]
+    last: dict[int, tuple[int, str]] = {}
+    charged = 0
     for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
+        k, stream, sha256 = fields[0], fields[1], fields[6]
+        before = last.get(run, (-1, ""))
         try:
-            row = _row(tuple(fields))
-        except (ValueError, AttributeError):
+            whole = run in runs and (k, stream) > before and link(head, texts[run], *fields) == stored
+        except (ValueError, AttributeError, TypeError):
             raise LedgerBroken(f"{where}: ledger row {number} cannot be read") from None
-        if run in runs:
-            head = next_head(head, texts[run], row, fields[-1])
-        if head != stored or run not in runs:
-            raise LedgerBroken(
-                f"{where}: ledger row {number} (round {row.k}, {row.stream}) or one before it was changed"
-            )
-        yield LedgerEntry(runs[run][0], row, head), runs[run][1]
-    stray = connection.execute(_UNCHARGED).fetchone()
-    if stray is not None:
-        k, stream = stray
-        what = "a released round has no ledger row" if stream is None else "a ledger row is not of the stored release"
-        raise LedgerBroken(f"{where}: {what} (round {k}{', ' + stream if stream else ''})")
+        if not whole:
+            raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}) or one before it was changed")
+        found = connection.execute(hashes, (run, k)).fetchone()
+        if found is None or found[stream != "X"] != sha256:
+            raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
+        charged += k != before[0]
+        head, last[run] = stored, (k, stream)
+        yield _Raw(*runs[run], tuple(fields), stored)
+    if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] != charged:
+        stray = connection.execute(_UNCHARGED[version]).fetchone()
+        raise LedgerBroken(f"{where}: a released round has no ledger row" + (f" (round {stray[0]})" if stray else ""))
+
+
+def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
+    """Every row with what its run's charges mean; verified and refused as by ``_verified``."""
+    for raw in _verified(connection, where):
+        yield LedgerEntry(raw.run_id, _row(raw.fields), raw.head), raw.terms
+
+
+def version_of(connection: sqlite3.Connection, where: Path) -> int:
+    """The database's version, if its ledger can be read as it is.  StoreError names both versions."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise StoreError(f"{where}: a database of another program, or not yet an agent's")
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version not in _ROUND_HASHES:
+        older = "start its agent once, which brings it up to date" if version < VERSION else "use a newer dpgt"
+        raise StoreError(f"{where}: version {version}; this version of dpgt knows {VERSION}: {older}")
+    return version
 
 
 def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: Path) -> Ledger:
@@ -163,9 +210,24 @@ def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: P
     return Ledger(tuple(entries), head, terms)
 
 
-def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[Charge, ...]:
-    """What every run that released anything has cost, in the order of their first releases; verified as by ``walk``."""
-    return last_charges(walk(connection, where))
+def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[Charge, ...], bytes]:
+    """What every run that released anything has cost, in the order of their first releases, and the chain's head;
+    verified as by ``_verified``, without a look at any but the last cost of a run.
+    """
+    last: dict[bytes, _Raw] = {}
+    head = NO_HEAD
+    for raw in _verified(connection, where):
+        last[raw.run_id] = raw
+        head = raw.head
+    charges = last_charges((LedgerEntry(raw.run_id, _row(raw.fields), raw.head), raw.terms) for raw in last.values())
+    return charges, head
+
+
+def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None:
+    """The chain's head after the last row of round ``k`` of a run (its number in the database); None: no such row."""
+    query = "SELECT head FROM ledger WHERE run = ? AND k = ? ORDER BY id DESC LIMIT 1"
+    found = connection.execute(query, (run, k)).fetchone()
+    return None if found is None else bytes(found[0])
 
 
 def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...]:

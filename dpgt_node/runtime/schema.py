@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-VERSION = 2
-FILE_COLUMNS = (("x_file", "rounds"), ("y_file", "rounds"), ("g_file", "rounds"), ("file", "checkpoints"))
+VERSION = 3
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
+ROUNDS_MAX = 1 << 32
+"""Rounds of a run are numbered below this."""
+
 SCHEMA = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
@@ -16,23 +18,24 @@ CREATE TABLE runs (
     adjacency TEXT NOT NULL,
     x_final_sha256 BLOB          -- of the float64 little-endian bytes; NULL: not finished
 ) STRICT;
--- One row a round.  data NULL and file NULL: pruned.  Batches are little-endian int64.
+-- One row a released round, for ever.  id: run * 2^32 + k; a second release of a round has no place here.
 CREATE TABLE rounds (
-    run INTEGER NOT NULL,
-    k INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY,
+    x_sha256 BLOB NOT NULL,
+    y_sha256 BLOB NOT NULL
+) STRICT;
+-- What a resend or a replay needs of a round, until it is pruned.  data NULL: a file (its name follows from run and k).
+-- Batches are little-endian int64.  g: g~_k under noise-once, little-endian float64; g_sha256 NULL: another mechanism.
+CREATE TABLE payloads (
+    id INTEGER PRIMARY KEY,
     dtype TEXT NOT NULL,
     dimension INTEGER NOT NULL,
-    x_sha256 BLOB NOT NULL,
     x_data BLOB,
-    x_file TEXT,
-    y_sha256 BLOB NOT NULL,
     y_data BLOB,
-    y_file TEXT,
-    batch BLOB,
-    g_sha256 BLOB,               -- of g~_k under noise-once, little-endian float64; NULL: another mechanism
+    batch BLOB NOT NULL,
+    g_sha256 BLOB,
     g_data BLOB,
-    g_file TEXT,
-    PRIMARY KEY (run, k)
+    seal BLOB NOT NULL           -- of everything above but data, and the two hashes of ``rounds``
 ) STRICT;
 CREATE TABLE ledger (
     id INTEGER PRIMARY KEY,
@@ -45,26 +48,36 @@ CREATE TABLE ledger (
     sensitivity REAL,
     sha256 BLOB NOT NULL,
     cost TEXT NOT NULL,
-    head BLOB NOT NULL,
-    UNIQUE (run, k, stream)
+    head BLOB NOT NULL
 ) STRICT;
--- The last one of each run.  data or file: px, tx, p, t, g, little-endian float64, one after another.
+-- The last one of each run.  data, or a file: px, tx, p, t, g, little-endian float64, one after another.
 CREATE TABLE checkpoints (
     run INTEGER PRIMARY KEY,
     k INTEGER NOT NULL,
     dimension INTEGER NOT NULL,
     sha256 BLOB NOT NULL,
     data BLOB,
-    file TEXT,
-    batch BLOB NOT NULL
+    batch BLOB NOT NULL,
+    seal BLOB NOT NULL
 ) STRICT;
 """
 INSERT_RUN = (
     "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
 )
-INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?)"
+INSERT_PAYLOADS = "INSERT INTO payloads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_LEDGER = (
     "INSERT INTO ledger (run, k, stream, mechanism, law, scale, sensitivity, sha256, cost, head)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-SELECT_ROUND = "SELECT dtype, dimension, x_sha256, x_data, x_file, y_sha256, y_data, y_file FROM rounds"
+REPLACE_CHECKPOINT = "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
+SELECT_PAYLOADS = (
+    "SELECT id, dtype, dimension, x_sha256, x_data, y_sha256, y_data, batch, g_sha256, g_data, seal"
+    " FROM payloads LEFT JOIN rounds USING (id) WHERE id BETWEEN ? AND ? ORDER BY id"
+)
+
+
+def round_key(run: int, k: int) -> int:
+    """``rounds.id`` and ``payloads.id`` of round ``k`` of run number ``run``."""
+    assert 0 <= k < ROUNDS_MAX, "a round has 32 bits"
+    return run * ROUNDS_MAX + k

@@ -1,0 +1,99 @@
+"""Databases as versions 1 and 2 of the state directory wrote them: their tables and rows, written out again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from pathlib import Path
+
+from dpgt_node.runtime.ledger import DATABASE, cost_text, next_head
+from tests.runtime.records import RUN, SHA, TERMS, record
+
+FILE_BYTES = 1 << 20
+TABLES = {
+    1: """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id BLOB NOT NULL UNIQUE, run_sha256 TEXT NOT NULL, name TEXT NOT NULL,
+    x_final_sha256 BLOB
+) STRICT;
+CREATE TABLE rounds (
+    run INTEGER NOT NULL, k INTEGER NOT NULL, dtype TEXT NOT NULL, dimension INTEGER NOT NULL,
+    x_sha256 BLOB NOT NULL, x_data BLOB, x_file TEXT, y_sha256 BLOB NOT NULL, y_data BLOB, y_file TEXT, batch BLOB,
+    PRIMARY KEY (run, k)
+) STRICT;
+""",
+    2: """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id BLOB NOT NULL UNIQUE, run_sha256 TEXT NOT NULL, name TEXT NOT NULL,
+    data_id TEXT NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL, x_final_sha256 BLOB
+) STRICT;
+CREATE TABLE rounds (
+    run INTEGER NOT NULL, k INTEGER NOT NULL, dtype TEXT NOT NULL, dimension INTEGER NOT NULL,
+    x_sha256 BLOB NOT NULL, x_data BLOB, x_file TEXT, y_sha256 BLOB NOT NULL, y_data BLOB, y_file TEXT, batch BLOB,
+    g_sha256 BLOB, g_data BLOB, g_file TEXT,
+    PRIMARY KEY (run, k)
+) STRICT;
+""",
+}
+COMMON = """
+CREATE TABLE ledger (
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, k INTEGER NOT NULL, stream TEXT NOT NULL, mechanism TEXT NOT NULL,
+    law TEXT NOT NULL, scale REAL NOT NULL, sensitivity REAL, sha256 BLOB NOT NULL, cost TEXT NOT NULL,
+    head BLOB NOT NULL, UNIQUE (run, k, stream)
+) STRICT;
+CREATE TABLE checkpoints (
+    run INTEGER PRIMARY KEY, k INTEGER NOT NULL, dimension INTEGER NOT NULL, sha256 BLOB NOT NULL, data BLOB,
+    file TEXT, batch BLOB NOT NULL
+) STRICT;
+"""
+
+
+def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint: int, pruned: int) -> bytes:
+    """Rounds 0.. ``rounds`` - 1 of RUN as ``records.record`` makes them; the head of the ledger.
+
+    ``checkpoint``: of which round; ``pruned``: rounds below it have lost their payloads.
+    """
+    blobs = state_dir / "blobs"
+    blobs.mkdir(parents=True)
+    (state_dir / "lock").touch()
+
+    def stored(name: str, data: bytes) -> tuple[bytes | None, str | None]:
+        if len(data) <= FILE_BYTES:
+            return data, None
+        (blobs / name).write_bytes(data)
+        return None, name
+
+    with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(TABLES[version] + COMMON)
+        terms = () if version == 1 else (TERMS.data_id, TERMS.delta, TERMS.adjacency)
+        marks = ", ".join("?" * (5 + len(terms)))
+        db.execute(f"INSERT INTO runs VALUES ({marks})", (1, RUN, SHA, "agent-1", *terms, None))
+        head = bytes(32)
+        for k in range(rounds):
+            r = record(k, d)
+            batch = r.batch.tobytes()
+            x, y = (
+                stored(f"{RUN.hex()}-{k:010d}-{p.stream}", bytes(p.data)) if k >= pruned else (None, None)
+                for p in (r.x, r.y)
+            )
+            row = (1, k, "float64", d, r.x.sha256, *x, r.y.sha256, *y, batch if k >= pruned else None)
+            row += () if version == 1 else (None, None, None)
+            db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
+            for c in r.rows:
+                cost = cost_text(c.cost)
+                head = next_head(head, f"{RUN.hex()}\n" if version == 1 else TERMS.text(RUN), c, cost)
+                values = (1, k, c.stream, c.mechanism, c.law, c.scale, c.sensitivity, c.sha256, cost, head)
+                db.execute(f"INSERT INTO ledger VALUES (NULL, {', '.join('?' * len(values))})", values)
+            if k == checkpoint:
+                s = r.checkpoint
+                assert s is not None
+                data = b"".join(v.tobytes() for v in (s.px, s.tx, s.p, s.t, s.g))
+                held = stored(f"{RUN.hex()}-{k:010d}-state", data)
+                values = (1, k, d, hashlib.sha256(data).digest(), *held, batch)
+                db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        db.execute("PRAGMA application_id = 0x64706774")
+        db.execute(f"PRAGMA user_version = {version}")
+        db.commit()
+    return head

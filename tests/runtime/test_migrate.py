@@ -1,0 +1,149 @@
+"""A state directory of an older version goes on; a newer one is refused; a migration happens whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.errors import StoreError
+from dpgt_node.runtime.ledger import DATABASE, LedgerBroken, read_ledger
+from dpgt_node.runtime.migrate import UNRECORDED
+from dpgt_node.runtime.schema import VERSION
+from dpgt_node.runtime.store import FILE_BYTES, Store
+from tests.runtime.old_databases import write_old
+from tests.runtime.records import RUN, SHA, TERMS, record, same_record, same_state, state
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL, LARGE = 10, FILE_BYTES // 8 + 1
+
+
+def tables(path: Path) -> list[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return list(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"))
+
+
+def version(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("d", [SMALL, LARGE])
+def test_an_old_state_directory_goes_on(tmp_path: Path, old: int, d: int) -> None:
+    """Payloads, checkpoint and charges come back as they were, and the next round is committed after them."""
+    head = write_old(tmp_path / "old", old, d=d, rounds=6, checkpoint=4, pruned=3)
+    for start in range(2):  # the second start finds nothing to do
+        with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+            terms = UNRECORDED if old == 1 else TERMS
+            store.begin_run(RUN, SHA, "agent-1", terms)
+            recovered = store.recover(RUN)
+            assert recovered is not None and same_state(recovered.checkpoint, state(4, d))
+            assert [r.k for r in recovered.records] == [4, 5]
+            assert all(same_record(r, record(r.k, d)) for r in recovered.records)
+            assert store.payloads(RUN, 3) == (record(3, d).x, record(3, d).y)
+            with pytest.raises(StoreError, match=r"round 2 of run .* was pruned"):
+                store.payloads(RUN, 2)
+            ledger = store.ledger()
+            assert [(e.row.k, e.row.stream) for e in ledger.entries] == [(k, s) for k in range(6) for s in "XY"]
+            assert {t for t in ledger.terms.values()} == {terms}
+            assert (ledger.head == head) is (old == 2), "what version 1 did not say is now part of every row's text"
+            if start == 1:
+                with pytest.raises(RuntimeError, match="durable already"):
+                    store.commit_round(RUN, record(5, d, draw=1))
+                store.commit_round(RUN, record(6, d))
+    Store(tmp_path / "new", "process").close()
+    assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
+    kept = tmp_path / "old" / f"{DATABASE}.v{old}"
+    assert version(kept) == old and stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_a_ledger_of_version_2_can_be_read_as_it_is(tmp_path: Path) -> None:
+    head = write_old(tmp_path, 2, d=SMALL, rounds=3, checkpoint=0, pruned=0)
+    assert read_ledger(tmp_path).head == head and version(tmp_path / DATABASE) == 2
+
+
+def test_a_ledger_of_version_1_wants_its_agent_first(tmp_path: Path) -> None:
+    write_old(tmp_path, 1, d=SMALL, rounds=3, checkpoint=0, pruned=0)
+    with pytest.raises(StoreError, match=rf"version 1; this version of dpgt knows {VERSION}: start its agent once"):
+        read_ledger(tmp_path)
+
+
+@pytest.mark.parametrize("old", [1, 2])
+def test_a_changed_ledger_is_not_migrated(tmp_path: Path, old: int) -> None:
+    write_old(tmp_path, old, d=SMALL, rounds=3, checkpoint=0, pruned=0)
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("UPDATE ledger SET scale = 0.2 WHERE id = 3")
+    for _ in range(2):
+        with pytest.raises(LedgerBroken, match="ledger row 3 "):
+            Store(tmp_path, "process")
+        assert version(tmp_path / DATABASE) == old
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path, "process").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        db.execute(f"PRAGMA user_version = {VERSION + 1}")
+    before = (tmp_path / DATABASE).read_bytes()
+    words = rf"version {VERSION + 1}; this version of dpgt knows {VERSION}: use a dpgt that is as new"
+    with pytest.raises(StoreError, match=words):
+        Store(tmp_path, "process")
+    with pytest.raises(StoreError, match=f"version {VERSION + 1}; this version of dpgt knows {VERSION}: use a newer"):
+        read_ledger(tmp_path)
+    assert (tmp_path / DATABASE).read_bytes() == before
+
+
+KILLED = """
+import itertools, os, pathlib, signal, sqlite3, sys
+from dpgt_node.runtime.store import Store
+limit, count = 0, itertools.count()
+
+class Traced(sqlite3.Connection):
+    def execute(self, *arguments):
+        if next(count) == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().execute(*arguments)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *a, **k: connect(*a, **{**k, "factory": Traced})
+for limit in map(int, sys.argv[2:]):
+    child = os.fork()
+    if not child:
+        Store(pathlib.Path(sys.argv[1]) / str(limit), "process").close()
+        print(next(count))
+        sys.stdout.flush()
+        os._exit(0)
+    print(-os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("old", [1, 2])
+def test_a_killed_migration_leaves_the_old_database(tmp_path: Path, old: int) -> None:
+    """Killed before any statement of it: the next start finds the old database or the new one, whole."""
+
+    def run(limits: list[int]) -> list[int]:
+        for limit in limits:
+            write_old(tmp_path / str(limit), old, d=SMALL, rounds=4, checkpoint=2, pruned=1)
+        command = [sys.executable, "-c", KILLED, str(tmp_path), *map(str, limits)]
+        return [int(line) for line in subprocess.check_output(command, cwd=ROOT, text=True).split()]
+
+    statements, code = run([10**9])
+    assert statements > 20 and code == 0
+    limits = list(range(4, statements, 3))
+    assert run(limits) == [signal.SIGKILL] * len(limits)
+    seen = set()
+    for folder in (tmp_path / str(limit) for limit in limits):
+        seen.add(version(folder / DATABASE))
+        with contextlib.closing(Store(folder, "process")) as store:
+            recovered = store.recover(RUN)
+            assert recovered is not None and [r.k for r in recovered.records] == [2, 3]
+            assert len(store.ledger().entries) == 8
+        assert not [name for name in os.listdir(folder) if name.endswith(".tmp")]
+    assert seen == {old, VERSION}
