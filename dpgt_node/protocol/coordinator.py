@@ -12,7 +12,7 @@ It counts rounds and never sees a released vector.  Phases:
 
 The barrier opens in blocks of W = ``barrier_every`` rounds: when every agent is done with round k, rounds up to
 k + W are released if k + 1 starts a block.  ``AllDurable(r)`` follows the slowest agent's durable round: up to there
-no agent will ever ask for a payload again.
+no agent will ever ask for a payload again.  Who is missing, cut off or slow is judged in ``liveness``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,53 @@ from enum import Enum, auto
 from typing import Literal
 
 from dpgt_node.errors import ExitCode
+from dpgt_node.protocol.coordinator_types import (
+    AgentDone,
+    AgentEdges,
+    AgentFailed,
+    AgentFinished,
+    AgentGone,
+    AgentHeard,
+    AgentJoined,
+    AgentRefused,
+    Broadcast,
+    BroadcastStart,
+    BroadcastStop,
+    Conclude,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    Dismiss,
+    PauseRequested,
+    ResumeRequested,
+    StopRun,
+    Warn,
+)
+from dpgt_node.protocol.liveness import Liveness, Trouble
 from dpgt_node.protocol.types import AllDurable, Go, Tick
+
+__all__ = [
+    "AgentDone",
+    "AgentEdges",
+    "AgentFailed",
+    "AgentFinished",
+    "AgentGone",
+    "AgentHeard",
+    "AgentJoined",
+    "AgentRefused",
+    "Broadcast",
+    "BroadcastStart",
+    "BroadcastStop",
+    "Conclude",
+    "CoordinatorEffect",
+    "CoordinatorEvent",
+    "CoordinatorMachine",
+    "CoordinatorPhase",
+    "Dismiss",
+    "PauseRequested",
+    "ResumeRequested",
+    "StopRun",
+    "Warn",
+]
 
 
 class CoordinatorPhase(Enum):
@@ -35,151 +81,6 @@ class CoordinatorPhase(Enum):
     STOPPING = auto()
     ENDED = auto()
 
-
-# --- events ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AgentJoined:
-    """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final
-    exists.  ``released``: the last round its state directory holds a release of (None: ``done``).
-    """
-
-    name: str
-    done: int
-    durable_through: int
-    finished: bool = False
-    released: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AgentHeard:
-    """Any sign of life of an agent."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentDone:
-    """An agent mixed round ``k``; it will not ask for payloads of rounds <= ``durable_through`` again."""
-
-    name: str
-    k: int
-    durable_through: int
-
-
-@dataclass(frozen=True, slots=True)
-class AgentFinished:
-    """An agent's result is durable and its last report arrived."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentGone:
-    """An agent's stream broke."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRefused:
-    """An enrolled agent refuses this run, or its copy of the run differs."""
-
-    name: str
-    reason: str
-    exit_code: ExitCode = ExitCode.REFUSED
-
-
-@dataclass(frozen=True, slots=True)
-class AgentFailed:
-    """An agent ends in mid-run by its own fault (budget, divergence, full disk)."""
-
-    name: str
-    reason: str
-    exit_code: ExitCode
-
-
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
-    """Shut the barrier."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeRequested:
-    """Open the barrier again."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRun:
-    """Stop the run for all."""
-
-    reason: str
-    exit_code: ExitCode = ExitCode.STOPPED
-
-
-CoordinatorEvent = (
-    AgentJoined
-    | AgentHeard
-    | AgentDone
-    | AgentFinished
-    | AgentGone
-    | AgentRefused
-    | AgentFailed
-    | PauseRequested
-    | ResumeRequested
-    | StopRun
-    | Tick
-)
-
-
-# --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BroadcastStart:
-    """Tell every connected agent all addresses and how far the barrier is open; repeated when an agent rejoined."""
-
-    go_through: int
-
-
-@dataclass(frozen=True, slots=True)
-class Broadcast:
-    """Send this to every connected agent."""
-
-    message: Go | AllDurable
-
-
-@dataclass(frozen=True, slots=True)
-class BroadcastStop:
-    """Send Stop to every connected agent."""
-
-    reason: str
-    exit_code: ExitCode
-
-
-@dataclass(frozen=True, slots=True)
-class Dismiss:
-    """Everything arrived: agents may exit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Warn:
-    """One line for the operator."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conclude:
-    """The run is over."""
-
-    status: Literal["finished", "stopped", "refused", "budget", "lost", "failed"]
-    exit_code: ExitCode
-    reason: str
-
-
-CoordinatorEffect = BroadcastStart | Broadcast | BroadcastStop | Dismiss | Warn | Conclude
 
 _STATUS: dict[ExitCode, Literal["stopped", "refused", "budget", "lost", "failed"]] = {
     ExitCode.STOPPED: "stopped",
@@ -195,19 +96,18 @@ class _Agent:
     done: int = -1
     durable: int = -1
     released: int = -1
-    connected: bool = False
     finished: bool = False
-    heard_ns: int = 0
 
 
 class CoordinatorMachine:
     """Barrier and life of a run.
 
     ``agents``: names in row order.  ``last_round`` K.  ``liveness_ns``: without a sign of life for this long an
-    agent counts as lost; then ``on_agent_loss`` decides.  ``register_timeout_ns`` bounds the wait for the last
-    agent, ``grace_ns`` the wait for agents to leave after Stop.  ``announce_every``: AllDurable comes once in so
-    many rounds (small payloads are cheaper to keep for a while than to announce).  No wait is silent: each names
-    who is missing.
+    agent counts as lost; then ``on_agent_loss`` decides.  ``settle_ns``: how long streams between agents may stay
+    down after both ends are back.  ``register_timeout_ns`` bounds the wait for the last agent, ``grace_ns`` the wait
+    for agents to leave after Stop.  ``announce_every``: AllDurable comes once in so many rounds (small payloads are
+    cheaper to keep for a while than to announce).  ``paused``: the run was paused when an earlier coordinator died,
+    so this one starts with the barrier shut.  No wait is silent: each names who is missing.
     """
 
     def __init__(
@@ -221,9 +121,14 @@ class CoordinatorMachine:
         on_agent_loss: Literal["wait", "stop"],
         now_ns: int,
         grace_ns: int = 10_000_000_000,
+        settle_ns: int = 6_000_000_000,
         announce_every: int = 1,
+        paused: bool = False,
     ) -> None:
         self._agents = {name: _Agent() for name in agents}
+        self._liveness = Liveness(
+            agents, self.done, last_round, liveness_ns=liveness_ns, settle_ns=settle_ns, now_ns=now_ns
+        )
         self._K = last_round
         self._every = barrier_every
         self._liveness_ns = liveness_ns
@@ -233,7 +138,9 @@ class CoordinatorMachine:
         self._register_deadline_ns = now_ns + register_timeout_ns
         self._stop_deadline_ns = 0
         self._stop: tuple[str, ExitCode] | None = None
-        self._warned: set[str] = set()
+        self._named: dict[tuple[str, str, str | None], Trouble] = {}
+        self._judged_ns = now_ns
+        self._paused = paused
         self._go = -1
         self._announced = -1
         self.phase = CoordinatorPhase.GATHERING
@@ -258,13 +165,28 @@ class CoordinatorMachine:
     def waiting_for(self) -> tuple[str, ...]:
         """Who keeps the run from going on: absent agents while gathering, else the slowest ones."""
         if self.phase is CoordinatorPhase.GATHERING:
-            return tuple(name for name, a in self._agents.items() if not a.connected)
+            return tuple(name for name in self._agents if not self.connected(name))
         slowest = self.k
         return tuple(name for name, a in self._agents.items() if a.done + 1 == slowest and not a.finished)
 
     def connected(self, name: str) -> bool:
         """Whether the agent's stream is open."""
-        return self._agents[name].connected
+        return self._liveness.here(name)
+
+    def heard_ns(self, name: str) -> int:
+        """When the agent gave its last sign of life, in the clock of the steps."""
+        return self._liveness.heard_ns(name)
+
+    def waits_for(self, name: str) -> tuple[str, ...]:
+        """The in-neighbours whose vectors the agent's round lacks, as it reported."""
+        return self._liveness.waits_for(name)
+
+    def troubles(self, now_ns: int) -> tuple[Trouble, ...]:
+        """Who is missing, cut off or slow now, and since when; nothing before the start and after the end."""
+        if self.phase not in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
+            return ()
+        barrier = self.waiting_for() if self.phase is CoordinatorPhase.RUNNING else ()
+        return self._liveness.troubles(barrier, now_ns)
 
     def done(self, name: str) -> int:
         """The agent's last finished round, -1 for none."""
@@ -283,8 +205,7 @@ class CoordinatorMachine:
             case CoordinatorPhase.GATHERING:
                 return self._register_deadline_ns
             case CoordinatorPhase.RUNNING | CoordinatorPhase.PAUSED:
-                pending = [a.heard_ns for n, a in self._agents.items() if not a.finished and n not in self._warned]
-                return min(pending) + self._liveness_ns if pending else None
+                return self._liveness.next_deadline_ns(self._judged_ns)
             case CoordinatorPhase.STOPPING:
                 return self._stop_deadline_ns
             case _:
@@ -303,14 +224,20 @@ class CoordinatorMachine:
                 assert event.k <= self.done_limit(event.name), "an agent ran past the barrier"
                 agent.done = max(agent.done, event.k)
                 agent.durable = max(agent.durable, event.durable_through)
-                self._heard(event.name, now_ns)
+                self._heard(event.name, out, now_ns)
+                self._liveness.stepped(now_ns)
                 self._open(out)
             case AgentHeard():
-                self._heard(event.name, now_ns)
+                self._heard(event.name, out, now_ns)
+            case AgentEdges():
+                self._heard(event.name, out, now_ns)
+                self._liveness.reported(event.name, event.report, now_ns)
+                self._judge(out, now_ns)
             case AgentJoined():
                 self._joined(event, out, now_ns)
             case AgentFinished():
                 self._agents[event.name].finished = True
+                self._liveness.stepped(now_ns)
                 if all(a.finished for a in self._agents.values()):
                     self._conclude(out, "finished", ExitCode.DONE, "every agent finished")
             case AgentGone():
@@ -323,8 +250,10 @@ class CoordinatorMachine:
                 if self.phase is CoordinatorPhase.RUNNING:
                     self.phase = CoordinatorPhase.PAUSED
             case ResumeRequested():
+                self._paused = False
                 if self.phase is CoordinatorPhase.PAUSED:
                     self.phase = CoordinatorPhase.RUNNING
+                    self._liveness.stepped(now_ns)
                     self._open(out)
             case StopRun():
                 self._begin_stop(event.reason, event.exit_code, out, now_ns)
@@ -332,13 +261,14 @@ class CoordinatorMachine:
                 self._tick(out, now_ns)
         return tuple(out)
 
-    def _heard(self, name: str, now_ns: int) -> None:
-        self._agents[name].heard_ns = now_ns
-        self._warned.discard(name)
+    def _heard(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
+        if self._named and (trouble := self._named.pop(("silent", name, None), None)) is not None:
+            out.append(Warn(f"{name} is back after {(now_ns - trouble.since_ns) / 1e9:.1f} s"))
+        self._liveness.heard(name, now_ns)
 
     def _joined(self, event: AgentJoined, out: list[CoordinatorEffect], now_ns: int) -> None:
         agent = self._agents[event.name]
-        agent.connected = True
+        self._came(event.name, out, now_ns)
         agent.released = event.done if event.released is None else event.released
         if agent.released < agent.done:
             self._stale(event.name, agent.done, out, now_ns)
@@ -348,19 +278,16 @@ class CoordinatorMachine:
         # had announced, because it replays from its checkpoint: what it announced stays true.
         agent.done = max(agent.done, event.done)
         agent.durable = max(agent.durable, event.durable_through)
-        self._heard(event.name, now_ns)
         if self.phase is CoordinatorPhase.GATHERING:
-            if all(a.connected for a in self._agents.values()):
+            if all(map(self.connected, self._agents)):
                 # Whoever released round r was let through by a barrier that all others had reached.
                 reached = (max(a.released for a in self._agents.values()) // self._every) * self._every - 1
                 for name, other in self._agents.items():
                     if other.released < reached:
                         self._stale(name, reached, out, now_ns)
                         return
-                self.phase = CoordinatorPhase.RUNNING
-                # An agent that came with its result only serves: it says nothing about how far the others may go.
-                furthest = max((a.done for a in self._agents.values() if a.done < self._K), default=-1)
-                self._go = min(self._K, max(self._block_end(self.k), furthest))
+                self._go = self._start_through()
+                self.phase = CoordinatorPhase.PAUSED if self._paused else CoordinatorPhase.RUNNING
                 out.append(BroadcastStart(self._go))
         elif self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
             out.append(BroadcastStart(self._go))
@@ -369,6 +296,21 @@ class CoordinatorMachine:
             self._open(out)  # its last Done may have been lost with the stream, and everybody waits for it
         elif self._stop is not None:
             out.append(BroadcastStop(*self._stop))
+
+    def _came(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
+        gone = self._named.pop(("left", name, None), None) or self._named.pop(("silent", name, None), None)
+        if gone is not None:
+            out.append(Warn(f"{name} is back after {(now_ns - gone.since_ns) / 1e9:.1f} s"))
+        self._liveness.joined(name, now_ns)
+        self._liveness.stepped(now_ns)
+
+    def _start_through(self) -> int:
+        """How far the barrier is open at the start of this process."""
+        if self._paused:  # what somebody released was let through before the pause; nothing new is
+            return min(self._K, max(a.released for a in self._agents.values()))
+        # An agent that came with its result only serves: it says nothing about how far the others may go.
+        furthest = max((a.done for a in self._agents.values() if a.done < self._K), default=-1)
+        return min(self._K, max(self._block_end(self.k), furthest))
 
     def _stale(self, name: str, done: int, out: list[CoordinatorEffect], now_ns: int) -> None:
         """An agent came back with an old copy of its state: a round drawn again would be a second release of it."""
@@ -396,11 +338,11 @@ class CoordinatorMachine:
             out.append(Broadcast(Go(through)))
 
     def _gone(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
-        self._agents[name].connected = False
+        self._liveness.gone(name)
         if self.phase is CoordinatorPhase.STOPPING:
-            if not any(a.connected for a in self._agents.values()):
+            if not any(map(self.connected, self._agents)):
                 self._finish_stop(out)
-        elif not self._agents[name].finished:
+        else:
             out.append(Warn(f"{name} left at round {self._agents[name].done + 1}"))
 
     def _tick(self, out: list[CoordinatorEffect], now_ns: int) -> None:
@@ -409,23 +351,32 @@ class CoordinatorMachine:
                 missing = ", ".join(self.waiting_for())
                 self._begin_stop(f"never registered: {missing}", ExitCode.REFUSED, out, now_ns)
             case CoordinatorPhase.RUNNING | CoordinatorPhase.PAUSED:
-                self._check_liveness(out, now_ns)
+                self._judge(out, now_ns)
             case CoordinatorPhase.STOPPING if now_ns >= self._stop_deadline_ns:
                 self._finish_stop(out)
             case _:
                 pass
 
-    def _check_liveness(self, out: list[CoordinatorEffect], now_ns: int) -> None:
-        for name, agent in self._agents.items():
-            silent_ns = now_ns - agent.heard_ns
-            if agent.finished or silent_ns < self._liveness_ns or name in self._warned:
-                continue
-            self._warned.add(name)
-            message = f"{name} gave no sign of life for {silent_ns / 1e9:.1f} s, in round {agent.done + 1}"
-            if self._on_loss == "stop":
-                self._begin_stop(message, ExitCode.PEER_LOST, out, now_ns)
+    def _judge(self, out: list[CoordinatorEffect], now_ns: int) -> None:
+        """Name what is wrong, once; stop the run for what has been wrong for the liveness bound."""
+        if self.phase not in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
+            return
+        self._judged_ns = now_ns
+        found = {trouble.key: trouble for trouble in self.troubles(now_ns)}
+        away = {trouble.agent for trouble in found.values() if trouble.kind in ("left", "silent")}
+        for key in [key for key in self._named if key not in found]:
+            over = self._named.pop(key)
+            if over.kind == "cut" and away.isdisjoint((over.agent, over.other)):
+                out.append(Warn(f"{over.agent} reaches {over.other} again"))
+        for key, trouble in found.items():
+            line = trouble.line(now_ns)
+            lost = trouble.kind != "slow" and now_ns >= trouble.since_ns + self._liveness_ns
+            if lost and self._on_loss == "stop":
+                self._begin_stop(line, ExitCode.PEER_LOST, out, now_ns)
                 return
-            out.append(Warn(f"{message}; waiting for it (on_agent_loss = wait)"))
+            if key not in self._named and now_ns >= trouble.named_ns:
+                self._named[key] = trouble
+                out.append(Warn(f"{line}; waiting for it (on_agent_loss = wait)" if lost else line))
 
     def _begin_stop(self, reason: str, code: ExitCode, out: list[CoordinatorEffect], now_ns: int) -> None:
         if self.phase is CoordinatorPhase.STOPPING:
@@ -434,7 +385,7 @@ class CoordinatorMachine:
         self._stop = (reason, code)
         self._stop_deadline_ns = now_ns + self._grace_ns
         out.append(BroadcastStop(reason, code))
-        if not any(a.connected for a in self._agents.values()):
+        if not any(map(self.connected, self._agents)):
             self._finish_stop(out)
 
     def _finish_stop(self, out: list[CoordinatorEffect]) -> None:
