@@ -88,7 +88,6 @@ async def _handshake(
             raise EOFError
         incoming.write(data)
 
-    certificate: x509.Certificate | None = None
     try:
         while True:
             try:
@@ -97,18 +96,23 @@ async def _handshake(
             except ssl.SSLWantReadError:
                 await exchange()
         certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
-        _believe(certificate, credentials, address, identity)
-        while True:  # in TLS 1.3 the other end judges our certificate later; its first bytes say that it did
-            try:
-                if not tls.read(1):
-                    raise EOFError
-                return certificate
-            except ssl.SSLWantReadError:
-                await exchange()
     except ssl.SSLError as error:
-        raise Untrusted(_words(error, credentials, address)) from None
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        message = f"{address} does not speak TLS as a node does ({reason}): was it started with --insecure?"
+        raise Untrusted(message) from None
     except ValueError:
         raise Untrusted(f"the certificate shown at {address} cannot be read") from None
+    _believe(certificate, credentials, address, identity)
+    try:
+        while True:  # in TLS 1.3 the other end judges our certificate later; its first bytes say that it did
+            try:
+                if tls.read(1):
+                    return certificate
+                raise EOFError
+            except ssl.SSLWantReadError:
+                await exchange()
+    except (ssl.SSLError, EOFError, ConnectionError):  # a server of gRPC closes without an alert
+        raise Untrusted(_refused(credentials, address)) from None
 
 
 def _believe(certificate: x509.Certificate, credentials: Credentials, address: str, identity: str) -> None:
@@ -118,14 +122,12 @@ def _believe(certificate: x509.Certificate, credentials: Credentials, address: s
         raise Untrusted(f"the certificate shown at {address} {'; it '.join(reasons)}")
 
 
-def _words(error: ssl.SSLError, credentials: Credentials, address: str) -> str:
-    reason = error.reason or str(error)
-    if "ALERT" not in reason:
-        return f"{address} does not speak TLS as a node does ({reason.lower()}): was it started with --insecure?"
-    alert = reason.lower().partition("alert_")[2].replace("_", " ")
+def _refused(credentials: Credentials, address: str) -> str:
     mine = credentials.material().certificate
     own = dates_problem(mine, datetime.datetime.now(datetime.UTC))
-    if own is not None:
-        return f"{address} refuses this host's certificate, which {own}"
-    hint = "does it trust the same authority, and is its clock right?"
-    return f"{address} refuses this host's certificate (serial {mine.serial_number:x}; TLS alert: {alert}); {hint}"
+    why = (
+        f"which {own}"
+        if own is not None
+        else (f"serial {mine.serial_number:x}, or is ending: does it trust the same authority, and is its clock right?")
+    )
+    return f"{address} closes the connection where it judges this host's certificate, {why}"
