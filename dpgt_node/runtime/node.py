@@ -330,10 +330,10 @@ class Node:
         if self._driver is not None:
             if welcome.run_id != self._run_id:
                 raise PeerError("the coordinator came back with another run")
-            self._uplink.send(m.Ready())
+            self._uplink.send(m.Ready(), first=True)
             return
         self._open_session(welcome.run_id)
-        self._uplink.send(m.Ready())
+        self._uplink.send(m.Ready(), first=True)
 
     def _open_session(self, run_id: bytes) -> None:
         setup, run = self._setup, self._run

@@ -52,12 +52,18 @@ class Uplink:
         self._patience_s = patience_s
         self._queue: deque[m.AgentMessage] = deque()
         self._wake = asyncio.Event()
+        self._admitted = asyncio.Event()
         self._welcomed = False
         self._last_write_s = 0.0
 
-    def send(self, message: m.AgentMessage) -> None:
-        """Queue a message; what is queued when the stream breaks is dropped, because Register says it all again."""
-        self._queue.append(message)
+    def send(self, message: m.AgentMessage, *, first: bool = False) -> None:
+        """Queue a message, ``first``: before all others.  What is queued when the stream breaks is dropped, because
+        Register says it all again.
+        """
+        if first:
+            self._queue.appendleft(message)
+        else:
+            self._queue.append(message)
         self._wake.set()
 
     async def drain(self, timeout_s: float) -> None:
@@ -91,6 +97,7 @@ class Uplink:
     async def _once(self) -> None:
         self._was_connected = False
         self._queue.clear()
+        self._admitted.clear()
         async with self._open_channel() as channel:
             call = services.join(channel, self._name)
             jobs = [asyncio.ensure_future(job) for job in (self._read(call), self._write(call), self._beat())]
@@ -112,20 +119,23 @@ class Uplink:
                 self._welcomed = True
             if not isinstance(message, m.Heartbeat):
                 self._received(message)
+            if isinstance(message, m.Welcome):
+                self._admitted.set()
 
     async def _write(self, call: services.ClientStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
         await call.write(self._register())
+        # A report of what came after Register must not be read before it: the coordinator would see an agent that
+        # forgot a round.
+        await self._admitted.wait()
         while True:
             while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            message = self._queue[0]
-            await call.write(message)
-            self._queue.popleft()
+            await call.write(self._queue.popleft())
             self._last_write_s = time.monotonic()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            if time.monotonic() - self._last_write_s >= HEARTBEAT_S:
+            if not self._queue and time.monotonic() - self._last_write_s >= HEARTBEAT_S:
                 self.send(m.Heartbeat())

@@ -205,7 +205,8 @@ class StubCoordinator:
         self.got.append(first)
         await (self.script.pop(0) if len(self.script) > 1 else self.script[0])(stream)
 
-    async def keep(self, stream: Join) -> None:
+    async def welcome(self, stream: Join) -> None:
+        await stream.write(WELCOME)
         while (message := await stream.read()) is not None:
             self.got.append(message)
 
@@ -230,7 +231,7 @@ def uplink(
 
 async def test_every_attempt_registers_and_old_messages_do_not_travel_on_a_new_stream() -> None:
     coordinator = StubCoordinator(welcome_and_leave, welcome_and_leave)
-    coordinator.script.append(coordinator.keep)
+    coordinator.script.append(coordinator.welcome)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         received: list[m.CoordinatorMessage] = []
         up = uplink(address, received)
@@ -239,7 +240,41 @@ async def test_every_attempt_registers_and_old_messages_do_not_travel_on_a_new_s
         up.send(m.Done(7, 6, 1))
         await eventually("and then messages", lambda: coordinator.got[-1] == m.Done(7, 6, 1))
         await up.drain(10)
-        assert coordinator.got == [REGISTER] * 3 + [m.Done(7, 6, 1)] and received == [WELCOME] * 2
+        assert coordinator.got == [REGISTER] * 3 + [m.Done(7, 6, 1)] and received == [WELCOME] * 3
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_nothing_overtakes_the_registration_and_ready_comes_first() -> None:
+    """A Done read before Ready would make the coordinator see an agent that forgot that round."""
+    asked = asyncio.Event()
+
+    async def slow(stream: Join) -> None:
+        await asked.wait()
+        await coordinator.welcome(stream)
+
+    coordinator = StubCoordinator(slow)
+    async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
+
+        def received(message: m.CoordinatorMessage) -> None:
+            assert message == WELCOME
+            up.send(m.Ready(), first=True)
+
+        up = Uplink(
+            lambda: open_channel(address),
+            address,
+            "agent-1",
+            lambda: REGISTER,
+            received,
+            first_patience_s=20.0,
+            patience_s=20.0,
+        )
+        task = asyncio.ensure_future(up.run())
+        await eventually("it registered", lambda: coordinator.got == [REGISTER])
+        up.send(m.Done(0, -1, 1))
+        asked.set()
+        await eventually("the report came", lambda: len(coordinator.got) == 3)
+        assert coordinator.got == [REGISTER, m.Ready(), m.Done(0, -1, 1)]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -249,14 +284,14 @@ async def test_silence_is_filled_with_heartbeats_both_ways_unheard_above(monkeyp
 
     async def beat(stream: Join) -> None:
         await stream.write(m.Heartbeat())
-        await coordinator.keep(stream)
+        await coordinator.welcome(stream)
 
     coordinator = StubCoordinator(beat)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         received: list[m.CoordinatorMessage] = []
         task = asyncio.ensure_future(uplink(address, received).run())
         await eventually("heartbeats come", lambda: coordinator.got.count(m.Heartbeat()) >= 3)
-        assert received == []
+        assert received == [WELCOME]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
