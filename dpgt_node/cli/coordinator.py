@@ -62,6 +62,7 @@ def coordinator(
         if outcome.summary is not None:
             with outdir.blamed(out):
                 path = await asyncio.to_thread(build_report, out)
+                (out / outdir.CLOSING_FILE).unlink(missing_ok=True)
             logging.getLogger(__name__).info("report: %s", path)
         if outcome.conclude.exit_code is not ExitCode.DONE:
             with contextlib.suppress(OSError):  # its log may lie on the disk that is full

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @common.run_argument
 @common.out_option
 @click.option("--insecure", is_flag=True, help="No TLS between the processes.")
-@click.option("--no-restart", is_flag=True, help="A killed process ends the run (always so in this version).")
+@click.option("--no-restart", is_flag=True, help="A killed process ends the run.")
 @click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
@@ -46,7 +46,7 @@ def launch(
     run = common.load_local_run(run_file)
     if insecure:
         run = with_overrides(run, channel="plain")
-    return launch_run(context, run, str(run_file), out, durability, test_keystream)
+    return launch_run(context, run, str(run_file), out, durability, test_keystream, restart=not no_restart)
 
 
 def launch_run(
@@ -56,32 +56,36 @@ def launch_run(
     out: Path,
     durability: Literal["process", "power"] = "process",
     test_keystream: str | None = None,
+    *,
+    restart: bool = True,
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary."""
     from dpgt_node.cli.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.summary import load_summary
-    from dpgt_node.runtime import launcher, outdir
+    from dpgt_node.runtime import launcher, outdir, supervisor
 
     console = Console()
     common.check_keystream(run, test_keystream)
     common.check_startable(run, source, sample_counts(run))
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
-        claimed = outdir.prepare(out, run, source="command line", keystream=keystream)
-        outdir.hold(out, source="command line").close()  # a coordinator started by hand keeps its files
+        claimed = outdir.prepare(out, run, source="command line", keystream=keystream, close=True)
+        outdir.settle(out, source="command line")  # a coordinator or node started by hand keeps its files
         console.print(
             f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False
         )
 
-        async def main() -> launcher.Ended:
+        async def main() -> supervisor.Ended:
             with LiveView(run, console, keystream=keystream) as view:
                 return await launcher.Launcher(
                     run,
                     claimed,
+                    restart=restart,
                     durability=durability,
                     test_keystream=test_keystream,
                     on_status=lambda status: view.update(live_status(status)),
+                    say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
                     log_level=str(context.find_root().meta.get("log_level", "info")),
                 ).run()
 

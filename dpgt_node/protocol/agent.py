@@ -240,7 +240,7 @@ class AgentMachine:
                 self._durable_through = self._K
                 out.append(ReportDone(self._K, self._K))
             case Dismissed():
-                assert self._phase is Phase.SERVING, "dismissed before the result was saved"
+                assert self._durable_through == self._K, "dismissed before the result was saved"
                 self._end(Finish("finished", "every agent finished"), out)
             case StopRequested():
                 self._end(Finish("stopped", event.reason), out)

@@ -21,7 +21,15 @@ from dpgt_node.learning.oracle import Metrics
 from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
 from dpgt_node.report import epsilons
 from dpgt_node.report.metrics import Accountant, MetricsRow, MetricsStore
-from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, versions, write_summary
+from dpgt_node.report.summary import (
+    AgentSummary,
+    Epsilon,
+    PrivacySummary,
+    Summary,
+    read_restarts,
+    versions,
+    write_summary,
+)
 from dpgt_node.report.tensorboard import TensorBoardWriter
 
 F64 = npt.NDArray[np.float64]
@@ -135,6 +143,8 @@ class RunRecorder:
 
     def evaluated(self, name: str, k: int, metrics: Metrics | None, wall_seconds: float) -> None:
         """Metrics of x_{i,k} (None in local runs: the row has only its epsilons)."""
+        if k in self._written:
+            return  # said again by an agent that replays
         row = self._row(k)
         row.metrics[name] = metrics
         row.wall[name] = wall_seconds
@@ -197,6 +207,7 @@ class RunRecorder:
             keystream=self._keystream,
             headline=self.headline(),
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
+            restarts=read_restarts(self._out),
         )
         write_summary(self._out, summary)
         return summary
@@ -228,7 +239,7 @@ class RunRecorder:
         if len(row.metrics) == n and (not self._wants_states or len(row.states) == n):
             if self._prepared:
                 self._write(k)
-            else:
+            elif k not in self._early:
                 self._early.append(k)
 
     def _write(self, k: int) -> None:
@@ -268,8 +279,7 @@ def _accounts(
 ) -> dict[str, AgentAccount]:
     """Every agent's account by name; agents alike in everything share the work."""
     accounts = {
-        name: account_for(run, topology, schedule, i, samples[i], dimension)
-        for i, name in enumerate(run.graph.agents)
+        name: account_for(run, topology, schedule, i, samples[i], dimension) for i, name in enumerate(run.graph.agents)
     }
     first: dict[tuple[object, ...], AgentAccount] = {}
     for account in accounts.values():

@@ -19,6 +19,8 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 
 SUMMARY_FILE = "summary.json"
+RESTARTS_FILE = "restarts.json"
+"""How often ``launch`` started each of its processes again in this folder, by name; none when it never did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Summary:
     ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
     keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
     run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
-    null, by accountant.
+    null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Summary:
     keystream: str | None = None
     headline: str | None = None
     reasons: Mapping[str, str | None] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
 
 
 def adjacency(run: RunConfig) -> str:
@@ -191,11 +194,21 @@ def load_summary(out_dir: Path) -> Summary | None:
             keystream=data.get("keystream"),
             headline=data.get("headline"),
             reasons={str(key): None if text is None else str(text) for key, text in data.get("reasons", {}).items()},
+            restarts={str(key): int(count) for key, count in data.get("restarts", {}).items()},
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError.one(str(path), "", f"is not a summary of a run: {error}") from error
+
+
+def read_restarts(out_dir: Path) -> dict[str, int]:
+    """``OUT/restarts.json``; {} when there is none, or none that can be read: it is a count, not a result."""
+    try:
+        held = json.loads((out_dir / RESTARTS_FILE).read_text(encoding="utf-8"))
+        return {str(name): int(count) for name, count in held.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _number(value: Any) -> float | None:

@@ -14,12 +14,12 @@ from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.types import AllDurable, Go, Tick
-from dpgt_node.report.summary import Summary
+from dpgt_node.report.summary import Summary, load_summary
 from dpgt_node.runtime import status
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
 from dpgt_node.runtime.members import Members, Stream
-from dpgt_node.runtime.outdir import OutDir, cause
+from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, cause
 from dpgt_node.runtime.progress import Progress
 from dpgt_node.runtime.results import Results
 from dpgt_node.wire import messages as m
@@ -66,6 +66,10 @@ class Coordinator:
         self._results = Results(run, out, keystream=keystream, failed=self._disk_failed)
         self._members = Members(run, out.run_id, self.machine, self.feed, self._said, lambda: self._conclude)
         self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if out.closing:
+            self.machine.phase = co.CoordinatorPhase.ENDED
+            self._conclude = co.Conclude("finished", ExitCode.DONE, "every agent finished")
+            self.done.set_result(Outcome(self._conclude, load_summary(out.path)))
         self._arm()
 
     # --- the machine's interpreter ------------------------------------------------------------------------------
@@ -112,8 +116,11 @@ class Coordinator:
 
     def _end(self, conclude: co.Conclude) -> None:
         self._beat.cancel()
+        self._members.part()
         summary = None
         try:
+            if conclude.exit_code is ExitCode.DONE:
+                (self._out.path / CLOSING_FILE).touch()
             summary = self._close(conclude)
         except OSError as error:
             if conclude.exit_code is not ExitCode.CONFIG:
@@ -149,9 +156,13 @@ class Coordinator:
             await asyncio.sleep(HEARTBEAT_S)
             self._members.broadcast(m.Heartbeat())
 
-    async def drain(self, timeout_s: float) -> None:
-        """Wait until every agent has left, at most ``timeout_s``."""
+    async def drain(self, timeout_s: float, late_s: float = 0.0) -> None:
+        """Wait until every agent has left, at most ``timeout_s``, and after a finished or refused run until each came
+        to hear so, at most ``late_s``: it would wait long for a coordinator that is gone.
+        """
         await self._members.drain(timeout_s)
+        if self._conclude is not None and self._conclude.status in ("finished", "refused"):
+            await self._members.all_told(late_s)
 
     # --- agents -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dpgt_node import __version__
 from dpgt_node.config import RunConfig, canonical_json, run_sha256
-from dpgt_node.errors import PeerError
+from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.runtime import admission
 from dpgt_node.wire import messages as m
@@ -66,6 +66,7 @@ class Members:
         self._said = said
         self._conclusion = conclusion
         self._members: dict[str, Member] = {}
+        self._told: set[str] = set()
 
     def get(self, name: str) -> Member | None:
         """The agent's registration, None when it never came."""
@@ -91,11 +92,23 @@ class Members:
         while loop.time() < end and any(member.stream is not None for member in self._members.values()):
             await asyncio.sleep(0.01)
 
+    def part(self) -> None:
+        """The run is over, and every connected agent was sent the last word."""
+        self._told |= {name for name, member in self._members.items() if member.stream is not None}
+
+    async def all_told(self, timeout_s: float) -> None:
+        """Wait until every agent of the run, also those that were away, heard how it ended, at most ``timeout_s``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while loop.time() < end and not self._told.issuperset(self._names):
+            await asyncio.sleep(0.01)
+
     async def join(self, stream: Stream) -> None:
         """One agent's membership."""
         name = stream.agent_name()
         first = await stream.read()
         if isinstance(first, m.Refusal) and name in self._names:
+            self._told.add(name)
             self._feed(co.AgentRefused(name, first.reason))
             return
         if not isinstance(first, m.Register):
@@ -120,7 +133,8 @@ class Members:
             raise PeerError(f"{name} registers with rounds beyond the last, {self._run.K}", grpc_status="OUT_OF_RANGE")
         if (conclude := self._conclusion()) is not None:
             # Too late: it must hear why, and not wait for a start that never comes.
-            await stream.write(m.StopMessage(conclude.reason[:1000], int(conclude.exit_code)))
+            await stream.write(self._last_word(conclude, register))
+            self._told.add(name)
             return
         member = self._admit(name, register, stream)
         writer = asyncio.ensure_future(self._write(member.queue, member.wake, stream))
@@ -135,6 +149,12 @@ class Members:
                 self._feed(co.AgentGone(name))
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+
+    def _last_word(self, conclude: co.Conclude, register: m.Register) -> m.CoordinatorMessage:
+        saved = register.run_id == self._run_id and register.last_durable_round == self._run.K
+        if conclude.exit_code is ExitCode.DONE and saved:
+            return m.Goodbye()
+        return m.StopMessage(conclude.reason[:1000], int(conclude.exit_code))
 
     def _twin(self, register: m.Register) -> bool:
         """Whether another process of the same name is connected right now."""

@@ -125,7 +125,7 @@ class Node:
         self._charges: tuple[Charge, ...] = ()
         self._refusal: m.Refusal | None = None
         self._shortfall: str | None = None
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failure: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
         self._interrupted = asyncio.Event()
         open_coordinator = setup.security.dialler(setup.config.tls.coordinator_id)
         self._open_coordinator = lambda: open_coordinator(setup.config.coordinator)
@@ -135,7 +135,10 @@ class Node:
             setup.name,
             self._register,
             self._received,
-            first_patience_s=setup.run.runtime.register_timeout_s,
+            # With its result saved it comes back only in case somebody still needs it.
+            first_patience_s=setup.run.runtime.round_timeout_s
+            if self._saved()
+            else setup.run.runtime.register_timeout_s,
             patience_s=setup.run.runtime.round_timeout_s,
         )
 
@@ -209,9 +212,16 @@ class Node:
                 await self._tell(self._refusal)
             elif isinstance(lost := self._failure.exception(), PeerLost):
                 await self._tell(m.Failed(int(lost.exit_code), str(lost)[:1000]))
-            self._failure.result()
+            return self._failure.result()
         if uplink.done():
-            uplink.result()
+            try:
+                uplink.result()
+            except PeerError as error:
+                if not self._saved():
+                    raise
+                # Nobody asks for more than a saved result; whoever still waits for this agent's payloads names it.
+                log.warning("%s; the result is saved (start this node again if the others have to go on)", error)
+                return ExitCode.DONE
         log.warning("interrupted in round %s", self._driver.machine.k if self._driver else "-")
         return ExitCode.STOPPED
 
@@ -301,14 +311,20 @@ class Node:
                     raise RefusedError(f"the run does not begin: {reason}")
                 self._driver.feed(StopRequested(reason))
             case m.Goodbye():
-                if not self._saved() or self._reporter is None or self._reporter.final is None:
-                    raise PeerError("the coordinator said goodbye before the result was saved and reported")
-                self._need_driver().feed(Dismissed())
+                if not self._saved():
+                    raise PeerError("the coordinator said goodbye before the result was saved")
+                if self._driver is not None:
+                    self._driver.feed(Dismissed())
+                elif not self._failure.done():  # it came back for nothing: the run was over
+                    self._failure.set_result(ExitCode.DONE)
             case _:
                 raise PeerError("the coordinator sent an unexpected message")
 
     def _saved(self) -> bool:
-        return self._driver is not None and self._driver.machine.durable_through == self._run.K
+        """Whether this agent's x_final is durable."""
+        if self._driver is not None:
+            return self._driver.machine.durable_through == self._run.K
+        return self._run_id is not None and self._store.is_finished(self._run_id)
 
     def _code_of(self, stop: int) -> ExitCode:
         """How to exit after Stop: no coordinator can make an unfinished run look done, nor this process buggy."""

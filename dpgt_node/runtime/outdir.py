@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +19,35 @@ from dpgt_node.report.summary import SUMMARY_FILE, load_summary, write_atomicall
 IDENTITY_FILE = "run_id.json"
 ADDRESS_FILE = "coordinator.json"
 RUN_FILE = "run.toml"
+CLOSING_FILE = ".closing"
+"""Here from before summary.json says "finished" until every agent heard so and the report is written."""
+SETTLE_S = 10.0
+"""So long may the processes of a killed launch take to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutDir:
-    """``run_id``: 16 random bytes, durable.  ``resumed``: an earlier start began this run."""
+    """``run_id``: 16 random bytes, durable.  ``resumed``: an earlier start began this run.  ``closing``: it wrote the
+    results, and was killed before every agent and the report had them.
+    """
 
     path: Path
     run_id: bytes
     resumed: bool
+    closing: bool = False
 
 
-def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None) -> OutDir:
+def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, close: bool = False) -> OutDir:
     """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else.
 
     ``keystream``: "test" or None.  It stays what it was at the first start: a run that was ever drawn from the test
-    keystream must not end as one that looks private.
+    keystream must not end as one that looks private.  ``close``: a finished run whose end was cut off is
+    welcome too.
     """
     digest = run_sha256(run)
     identity = path / IDENTITY_FILE
     try:
-        entries = sorted(p.name for p in path.iterdir()) if path.exists() else []
+        entries = sorted(p.name for p in path.iterdir() if not _torn(p.name)) if path.exists() else []
         if not entries:
             run_id = os.urandom(16)
             path.mkdir(parents=True, exist_ok=True)
@@ -57,7 +66,9 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None) -
     if held_digest != digest:
         message = f"{path} holds another run (sha256 {held_digest[:12]}, this one {digest[:12]}); choose another folder"
         raise ConfigError.one(source, "--out", message)
-    if SUMMARY_FILE in entries and (summary := load_summary(path)) is not None and summary.status == "finished":
+    summary = load_summary(path) if SUMMARY_FILE in entries else None
+    finished = summary is not None and summary.status == "finished"
+    if finished and not (close and CLOSING_FILE in entries):
         raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
     if held_keystream != keystream:
         message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"
@@ -65,7 +76,12 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None) -
     if RUN_FILE not in entries:  # the first start was killed between the two files
         with blamed(path / RUN_FILE):
             write_atomically(path / RUN_FILE, to_toml(run))
-    return OutDir(path, run_id, resumed=True)
+    return OutDir(path, run_id, resumed=True, closing=finished)
+
+
+def _torn(name: str) -> bool:
+    """A first start that was killed left this of the identity it was writing: nobody registered under it."""
+    return name.startswith(f".{IDENTITY_FILE}.") and name.endswith(".tmp")
 
 
 @contextlib.contextmanager
@@ -116,6 +132,25 @@ def hold(path: Path, *, source: str) -> IO[bytes]:
         handle.close()
         raise ConfigError.one(source, "--out", f"{path} is in use by another coordinator") from error
     return handle
+
+
+def settle(path: Path, *, source: str) -> None:
+    """Wait until no coordinator and no agent runs in a prepared ``path``: those of a launch that was killed die with
+    it, but not in the same instant.  ConfigError naming what is in use after :data:`SETTLE_S`.
+    """
+    end_s = time.monotonic() + SETTLE_S
+    locks = [path / IDENTITY_FILE, *sorted((path / "agents").glob("*/state/lock"))]
+    for lock in locks:
+        with blamed(lock), lock.open("rb") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > end_s:
+                        who = "another coordinator" if lock == locks[0] else "another node"
+                        raise ConfigError.one(source, "--out", f"{lock.parent} is in use by {who}") from error
+                    time.sleep(0.02)
 
 
 def write_address(path: Path, address: str, tls: Path | None) -> None:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FAREWELL_S = 1.0
 """After the end agents have this long to read Goodbye or Stop before the server closes."""
+LATE_S = 3.0
+"""After a finished or refused run, agents that were not connected have this long to come and hear so."""
 
 
 async def serve(
@@ -38,7 +40,7 @@ async def serve(
     host, _ = parse_address(listen)
     port = services.bind(server, listen, security.server_credentials(), "command line")
     # Only now: a refused start leaves no half-made output folder.
-    claimed = prepare(out, run, source="command line", keystream=keystream)
+    claimed = prepare(out, run, source="command line", keystream=keystream, close=True)
     with hold(claimed.path, source="command line"):
         watch = asyncio.ensure_future(security.watch())
         try:
@@ -76,7 +78,7 @@ async def _serve(
         if not coordinator.done.done():
             coordinator.feed(StopRun("the coordinator was told to stop"))
         outcome = await coordinator.done
-        await coordinator.drain(FAREWELL_S)
+        await coordinator.drain(FAREWELL_S, LATE_S)
         return outcome
     finally:
         asked.cancel()

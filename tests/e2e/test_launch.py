@@ -333,8 +333,9 @@ def test_children_die_with_a_killed_launcher(tmp_path: Path) -> None:
         assert not alive and len(gone) == 3
 
 
-def test_a_killed_node_ends_the_launch_by_name(tmp_path: Path) -> None:
-    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS)), "--insecure") as launch:
+def test_a_killed_node_ends_a_launch_without_restarts_by_name(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(2, ENDLESS))
+    with Launch(tmp_path / "out", "launch", run, "--insecure", "--no-restart") as launch:
         launch.running()
         launch.kill("agent-2")
         assert launch.wait() == 6
@@ -367,8 +368,9 @@ def test_a_launch_through_a_link_touches_nothing_of_a_running_one(tmp_path: Path
         assert launch.wait() == 5
 
 
-def test_a_killed_coordinator_ends_the_launch_by_name(tmp_path: Path) -> None:
-    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS)), "--insecure") as launch:
+def test_a_killed_coordinator_ends_a_launch_without_restarts_by_name(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(2, ENDLESS))
+    with Launch(tmp_path / "out", "launch", run, "--insecure", "--no-restart") as launch:
         launch.running()
         launch.kill("coordinator")
         assert launch.wait() == 6

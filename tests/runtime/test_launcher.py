@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.runtime.launcher import _last_line
+from dpgt_node.runtime.supervisor import last_line
 
 INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.node: peak resident memory 74 MiB"
 WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.node: stopped: enough"
@@ -26,8 +26,8 @@ WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.node: stopped: enou
 )
 def test_the_cause_is_what_the_child_said_last(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "log").write_text(text, encoding="utf-8")
-    assert _last_line(tmp_path / "log") == expected
+    assert last_line(tmp_path / "log") == expected
 
 
 def test_no_log_is_no_cause(tmp_path: Path) -> None:
-    assert _last_line(tmp_path / "log") == ""
+    assert last_line(tmp_path / "log") == ""
