@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from dpgt_node.protocol.liveness import EdgeReport
+from dpgt_node.wire import edges
 from dpgt_node.wire import messages as m
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,
     RUN_ID_BYTES,
-    STATE,
     address_field,
     bytes_field,
     cut,
@@ -31,9 +32,12 @@ from dpgt_node.wire.fields import (
     require,
     round_field,
     shown,
+    state_field,
     text_field,
 )
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
+
+HEAD_BYTES = 32
 
 _REFUSALS: tuple[m.RefusalKind, ...] = ("policy", "run-hash", "identity", "version", "data", "other")
 _ACTIONS: tuple[m.Action, ...] = ("pause", "resume", "stop")
@@ -89,10 +93,14 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
     pb = coordinator_pb2
     match v:
         case m.Done():
-            done = pb.Done(round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent)
+            done = pb.Done(
+                round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head
+            )
             return pb.AgentMessage(done=done).SerializeToString()
         case m.Heartbeat():
             message = pb.AgentMessage(heartbeat=pb.Heartbeat())
+        case EdgeReport():
+            message = pb.AgentMessage(edges=edges.to_protobuf(v))
         case m.MetricsReport():
             message = pb.AgentMessage(metrics=_metrics_pb(v))
         case m.Register():
@@ -120,7 +128,11 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
 
 
 def _done(p: coordinator_pb2.Done) -> m.Done:
-    return m.Done(p.round, round_field(p.durable_through, "durable_through", -1), p.bytes_sent)
+    return m.Done(p.round, round_field(p.durable_through, "durable_through", -1), p.bytes_sent, _head(p.ledger_head))
+
+
+def _head(value: bytes) -> bytes:
+    return bytes_field(value, "ledger_head", HEAD_BYTES) if value else b""
 
 
 def _register(p: coordinator_pb2.Register) -> m.Register:
@@ -167,6 +179,7 @@ _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "done": _done,
     "metrics": _metrics,
     "heartbeat": lambda _: m.Heartbeat(),
+    "edges": edges.from_protobuf,
     "register": _register,
     "ready": lambda _: m.Ready(),
     "finished": _finished,
@@ -207,6 +220,7 @@ def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
             welcome = pb.Welcome(
                 run_id=v.run_id, run_sha256=v.run_sha256, run_json=v.run_json, go_through=v.go_through,
                 protocol_version=v.protocol_version, package_version=v.package_version,
+                ledger_round=v.ledger_round, ledger_head=v.ledger_head,
             )  # fmt: skip
             message = pb.CoordinatorMessage(welcome=welcome)
         case m.Refused():
@@ -229,6 +243,8 @@ def _welcome(p: coordinator_pb2.Welcome) -> m.Welcome:
         go_through=round_field(p.go_through, "go_through", -1),
         package_version=text_field(p.package_version, "package_version", 1, 64),
         protocol_version=p.protocol_version,
+        ledger_round=round_field(p.ledger_round, "ledger_round", 0) if p.ledger_head else -1,
+        ledger_head=_head(p.ledger_head),
     )
 
 
@@ -324,6 +340,7 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
         coordinator_pb2.AgentStatus(
             name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
             accuracy_test=no_nan(a.accuracy_test), epsilon=no_nan(a.epsilon),
+            state=a.state, missing_s=no_nan(a.missing_s), waits_for=a.waits_for,
         )
         for a in v.agents
     ]  # fmt: skip
@@ -337,7 +354,6 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
 def decode_status_reply(data: bytes) -> m.StatusReply:
     """A status reply; PeerError if it is malformed or out of range."""
     p = parse(coordinator_pb2.StatusReply, data, "status reply")
-    require(STATE.fullmatch(p.state) is not None, f"state {shown(p.state)} is not a word")
     require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
     require(p.accountant in ("", *m.ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
     agents = tuple(
@@ -348,11 +364,14 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
             last_seen_s=real_field(a, "last_seen_s", 0.0),
             accuracy_test=real_field(a, "accuracy_test", 0.0, 1.0),
             epsilon=real_field(a, "epsilon", 0.0),
+            state=state_field(a.state),
+            missing_s=real_field(a, "missing_s", 0.0),
+            waits_for=tuple(name_field(name, "waits_for") for name in a.waits_for),
         )
         for a in p.agents
     )
     return m.StatusReply(
-        state=p.state,
+        state=state_field(p.state),
         k=round_field(p.round, "round", -1),
         K=p.iterations,
         run_id=bytes_field(p.run_id, "run_id", RUN_ID_BYTES),

@@ -19,7 +19,7 @@ RUN_ID_BYTES = 16
 _MAX_ROUND = (1 << 32) - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _HEX64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-STATE = re.compile(r"[a-z][a-z-]{0,31}", re.ASCII)
+_STATE = re.compile(r"[a-z][a-z-]{0,31}", re.ASCII)
 
 M = TypeVar("M", bound=Message)
 
@@ -70,6 +70,12 @@ def text_field(value: str, what: str, least: int = 0, most: int = MAX_TEXT) -> s
 def name_field(value: str, what: str) -> str:
     """An agent name."""
     require(is_name(value), f"{what} {shown(value)} is not an agent name")
+    return value
+
+
+def state_field(value: str) -> str:
+    """One lower-case word."""
+    require(_STATE.fullmatch(value) is not None, f"state {shown(value)} is not a word")
     return value
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dpgt_node.protocol.liveness import EdgeReport
+
 PROTOCOL_VERSION = 1
 
 RefusalKind = Literal["policy", "run-hash", "identity", "version", "data", "other"]
@@ -73,11 +75,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent."""
+    """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
+
+    ``ledger_head``: of the agent's ledger after round ``k``, 32 bytes; empty while it replays rounds of before.
+    """
 
     k: int
     durable_through: int
     bytes_sent: int
+    ledger_head: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +133,18 @@ class Heartbeat:
     """A sign of life, either way."""
 
 
-AgentMessage = Register | Ready | Done | MetricsReport | FinishedReport | Refusal | Failed | Heartbeat
+AgentMessage = Register | Ready | Done | MetricsReport | FinishedReport | Refusal | Failed | Heartbeat | EdgeReport
 
 # --- coordinator to agent -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Registration accepted; ``go_through`` -1..K."""
+    """Registration accepted; ``go_through`` -1..K.
+
+    ``ledger_head``: what the coordinator remembers of this agent, the head of its ledger after round
+    ``ledger_round``; empty and -1: nothing.
+    """
 
     run_id: bytes
     run_sha256: str
@@ -142,6 +152,8 @@ class Welcome:
     go_through: int
     package_version: str
     protocol_version: int = PROTOCOL_VERSION
+    ledger_round: int = -1
+    ledger_head: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +218,11 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: see StatusReply."""
+    """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: see StatusReply.
+
+    ``state``: absent, here, left, silent, cut or slow.  ``missing_s``: since its last sign of life, for one that left
+    or is silent.  ``waits_for``: in-neighbours whose vectors its round lacks.
+    """
 
     name: str
     connected: bool
@@ -214,6 +230,9 @@ class AgentStatus:
     last_seen_s: float | None = None
     accuracy_test: float | None = None
     epsilon: float | None = None
+    state: str = "here"
+    missing_s: float | None = None
+    waits_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.protocol.types import Payload, Stream
 from dpgt_node.wire import codec
 from dpgt_node.wire import messages as m
@@ -184,6 +185,7 @@ _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
         lambda r: m.FinishedReport("finished", 8, 99, _epsilon(r), _metrics(r)),
         lambda r: m.Refusal("policy", "no"),
         lambda r: m.Failed(70, "a bug"),
+        lambda r: EdgeReport(3, 9, (Lack("agent-1", r.choice((None, 5))),), (Down("agent-2", 7, "no route"),)),
     ),
     (
         lambda r: m.GoMessage(r.randrange(99)),

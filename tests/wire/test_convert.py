@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import PeerError
+from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.wire import convert
 from dpgt_node.wire import messages as m
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
@@ -55,6 +56,8 @@ AGENT: list[m.AgentMessage] = [
     *(m.Refusal(kind, "because") for kind in ("policy", "run-hash", "identity", "version", "data", "other")),
     m.Failed(70, "a bug"),
     m.Heartbeat(),
+    EdgeReport(0, 0),
+    EdgeReport(17, 12, (Lack("agent-1", None), Lack("agent-2", 2**63 - 1)), (Down("agent-3", 0, "no route"),)),
 ]
 COORDINATOR: list[m.CoordinatorMessage] = [
     WELCOME,
@@ -76,7 +79,10 @@ STATUS = m.StatusReply(
     RUN,
     "digits",
     812.5,
-    (m.AgentStatus("agent-1", True, 7, 0.25, 0.9, math.inf), m.AgentStatus("agent-2", False, -1)),
+    (
+        m.AgentStatus("agent-1", True, 7, 0.25, 0.9, math.inf),
+        m.AgentStatus("agent-2", False, -1, state="silent", missing_s=7.5, waits_for=("agent-1",)),
+    ),
     1e-3,
     "why",
     "gdp",
@@ -325,6 +331,8 @@ def test_bad_status_replies(fields: dict[str, Any], error: str) -> None:
         ({"last_seen_s": -1.0}, "last_seen_s"),
         ({"accuracy_test": 1.5}, "accuracy_test"),
         ({"epsilon": math.nan}, "epsilon"),
+        ({"state": "Big"}, "state 'Big' is not a word"),
+        ({"missing_s": -1.0}, "missing_s"),
     ],
 )
 def test_bad_agents_in_status_replies(fields: dict[str, Any], error: str) -> None:
@@ -332,6 +340,29 @@ def test_bad_agents_in_status_replies(fields: dict[str, Any], error: str) -> Non
     _change(message.agents[1], fields)
     with pytest.raises(PeerError, match=error):
         convert.decode_status_reply(message.SerializeToString())
+
+
+def test_whom_an_agent_waits_for_is_an_agent() -> None:
+    message = coordinator_pb2.StatusReply.FromString(convert.encode_status_reply(STATUS))
+    message.agents[1].waits_for.append("?")
+    with pytest.raises(PeerError, match="waits_for '\\?' is not an agent name"):
+        convert.decode_status_reply(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("edges", "error"),
+    [
+        (coordinator_pb2.Edges(waited_ns=2**63), "a span of 9223372036854775808 ns"),
+        (coordinator_pb2.Edges(lacks=[coordinator_pb2.Lack(sender="?")]), "sender '\\?' is not an agent name"),
+        (coordinator_pb2.Edges(lacks=[coordinator_pb2.Lack(sender="a", silent_ns=2**64 - 1)]), "a span of"),
+        (coordinator_pb2.Edges(down=[coordinator_pb2.Down(receiver="a", cause="")]), "cause of 0 characters"),
+        (coordinator_pb2.Edges(down=[coordinator_pb2.Down(receiver="a", cause="a\nb")]), "printable"),
+        (coordinator_pb2.Edges(down=[coordinator_pb2.Down(receiver="", cause="b")]), "receiver"),
+    ],
+)
+def test_bad_reports_of_edges(edges: coordinator_pb2.Edges, error: str) -> None:
+    with pytest.raises(PeerError, match=error):
+        convert.decode_agent_message(coordinator_pb2.AgentMessage(edges=edges).SerializeToString())
 
 
 DECODERS = [decode for _, decode, _ in PLAIN]

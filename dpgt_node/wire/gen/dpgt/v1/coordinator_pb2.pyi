@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class AgentMessage(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -54,7 +55,8 @@ class AgentMessage(_message.Message):
     refusal: Refusal
     failed: Failed
     heartbeat: Heartbeat
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    edges: Edges
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -95,14 +97,16 @@ class Ready(_message.Message):
     def __init__(self) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("round", "durable_through", "bytes_sent")
+    __slots__ = ("round", "durable_through", "bytes_sent", "ledger_head")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     DURABLE_THROUGH_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     round: int
     durable_through: int
     bytes_sent: int
-    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ...) -> None: ...
+    ledger_head: bytes
+    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("round", "loss_train", "accuracy_train", "accuracy_test", "grad_norm", "epsilon")
@@ -170,6 +174,36 @@ class Heartbeat(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Edges(_message.Message):
+    __slots__ = ("round", "waited_ns", "lacks", "down")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    WAITED_NS_FIELD_NUMBER: _ClassVar[int]
+    LACKS_FIELD_NUMBER: _ClassVar[int]
+    DOWN_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    waited_ns: int
+    lacks: _containers.RepeatedCompositeFieldContainer[Lack]
+    down: _containers.RepeatedCompositeFieldContainer[Down]
+    def __init__(self, round: _Optional[int] = ..., waited_ns: _Optional[int] = ..., lacks: _Optional[_Iterable[_Union[Lack, _Mapping]]] = ..., down: _Optional[_Iterable[_Union[Down, _Mapping]]] = ...) -> None: ...
+
+class Lack(_message.Message):
+    __slots__ = ("sender", "silent_ns")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    SILENT_NS_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    silent_ns: int
+    def __init__(self, sender: _Optional[str] = ..., silent_ns: _Optional[int] = ...) -> None: ...
+
+class Down(_message.Message):
+    __slots__ = ("receiver", "for_ns", "cause")
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    FOR_NS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    receiver: str
+    for_ns: int
+    cause: str
+    def __init__(self, receiver: _Optional[str] = ..., for_ns: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
+
 class CoordinatorMessage(_message.Message):
     __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -191,20 +225,24 @@ class CoordinatorMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run_id", "run_sha256", "run_json", "protocol_version", "package_version", "go_through")
+    __slots__ = ("run_id", "run_sha256", "run_json", "protocol_version", "package_version", "go_through", "ledger_round", "ledger_head")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_SHA256_FIELD_NUMBER: _ClassVar[int]
     RUN_JSON_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
     GO_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ROUND_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     run_id: bytes
     run_sha256: str
     run_json: str
     protocol_version: int
     package_version: str
     go_through: int
-    def __init__(self, run_id: _Optional[bytes] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., go_through: _Optional[int] = ...) -> None: ...
+    ledger_round: int
+    ledger_head: bytes
+    def __init__(self, run_id: _Optional[bytes] = ..., run_sha256: _Optional[str] = ..., run_json: _Optional[str] = ..., protocol_version: _Optional[int] = ..., package_version: _Optional[str] = ..., go_through: _Optional[int] = ..., ledger_round: _Optional[int] = ..., ledger_head: _Optional[bytes] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("kind", "reason")
@@ -292,20 +330,26 @@ class StatusReply(_message.Message):
     def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ..., accountant: _Optional[str] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ...) -> None: ...
 
 class AgentStatus(_message.Message):
-    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon")
+    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon", "state", "missing_s", "waits_for")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_S_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_TEST_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_S_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     name: str
     connected: bool
     round: int
     last_seen_s: float
     accuracy_test: float
     epsilon: float
-    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+    state: str
+    missing_s: float
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon: _Optional[float] = ..., state: _Optional[str] = ..., missing_s: _Optional[float] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ControlRequest(_message.Message):
     __slots__ = ("action", "reason")

@@ -1,0 +1,36 @@
+"""An agent's report of its edges <-> protobuf: part of ``convert``."""
+
+from __future__ import annotations
+
+from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
+from dpgt_node.wire.fields import cut, name_field, require, text_field
+from dpgt_node.wire.gen.dpgt.v1 import coordinator_pb2
+
+_MAX_NS = (1 << 63) - 1
+
+
+def to_protobuf(v: EdgeReport) -> coordinator_pb2.Edges:
+    """The message; causes are cut to their limit."""
+    return coordinator_pb2.Edges(
+        round=v.k,
+        waited_ns=v.waited_ns,
+        lacks=[coordinator_pb2.Lack(sender=lack.sender, silent_ns=lack.silent_ns) for lack in v.lacks],
+        down=[coordinator_pb2.Down(receiver=d.receiver, for_ns=d.for_ns, cause=cut(d.cause)) for d in v.down],
+    )
+
+
+def from_protobuf(p: coordinator_pb2.Edges) -> EdgeReport:
+    """The report; PeerError when a field is out of range."""
+    lacks = tuple(
+        Lack(name_field(lack.sender, "sender"), _span(lack.silent_ns) if lack.HasField("silent_ns") else None)
+        for lack in p.lacks
+    )
+    down = tuple(
+        Down(name_field(d.receiver, "receiver"), _span(d.for_ns), text_field(d.cause, "cause", 1)) for d in p.down
+    )
+    return EdgeReport(p.round, _span(p.waited_ns), lacks, down)
+
+
+def _span(value: int) -> int:
+    require(value <= _MAX_NS, f"a span of {value} ns is out of range")
+    return value
