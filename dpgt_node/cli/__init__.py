@@ -39,6 +39,7 @@ VERBS = {
     "report": "dpgt_node.cli.report:report",
     "ledger": "dpgt_node.cli.ledger:ledger",
     "pki": "dpgt_node.cli.pki:pki",
+    "doctor": "dpgt_node.cli.doctor:doctor",
 }
 LEVELS = ("debug", "info", "warning", "error")
 
