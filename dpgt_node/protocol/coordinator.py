@@ -193,11 +193,14 @@ class CoordinatorMachine:
         return self._agents[name].done
 
     def done_limit(self, name: str) -> int:
-        """The last round the agent can be done with: the barrier, or what it registered with.  What it had released,
-        an earlier coordinator let through.
+        """The last round the agent can be done with: the barrier, that of an earlier coordinator, or what it registered
+        with.
         """
-        agent = self._agents[name]
-        return max(self._go, agent.done, agent.released)
+        if self.phase is CoordinatorPhase.GATHERING:
+            return self._K  # a live agent goes on with what an earlier coordinator let through
+        # Everybody had released all that was let through, but for the last block.
+        earlier = self._block_end(min(a.released for a in self._agents.values()) + 1)
+        return min(self._K, max(self._go, self._agents[name].done, earlier))
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
@@ -273,6 +276,9 @@ class CoordinatorMachine:
         if agent.released < agent.done:
             self._stale(event.name, agent.done, out, now_ns)
             return
+        if event.durable_through < agent.durable:  # the others may have dropped what it would ask for
+            self._stale(event.name, agent.durable, out, now_ns)
+            return
         agent.finished = agent.finished or event.finished
         # A restarted coordinator learns the barrier's place from the agents; a restarted agent may report less than it
         # had announced, because it replays from its checkpoint: what it announced stays true.
@@ -314,10 +320,10 @@ class CoordinatorMachine:
 
     def _stale(self, name: str, done: int, out: list[CoordinatorEffect], now_ns: int) -> None:
         """An agent came back with an old copy of its state: a round drawn again would be a second release of it."""
-        held = self._agents[name].released
         reason = (
-            f"{name} came back with an old state directory: it ends at round {held}, but {name} had finished "
-            f"round {done}; put the newer one back, or start a new run"
+            f"{name} came back with an old state directory: its last release is of round {self._agents[name].released}, "
+            f"and it no longer knows how round {done} ended, which {name} had finished; put the newer one back, or "
+            "start a new run"
         )
         self._begin_stop(reason, ExitCode.CONFIG, out, now_ns)
 

@@ -203,6 +203,8 @@ class Coordinator:
                 raise PeerError(f"{name} sent an unexpected message", grpc_status="INVALID_ARGUMENT")
 
     def _finished(self, name: str, report: m.FinishedReport) -> None:
+        if self._results.recorder is None and self.machine.done(name) == self._run.K:
+            return  # its result is of an earlier start of this process; it comes once more after Start
         self._results.finished(name, report, self.machine.done(name))
         self.feed(co.AgentFinished(name))
 

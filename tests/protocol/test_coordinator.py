@@ -84,7 +84,7 @@ def test_a_rejoining_agent_gets_start_again_and_cannot_move_the_run_back() -> No
     done(m, 1)
     warn = m.step(co.AgentGone("b"), 0)
     assert warn == (co.Warn("b left at round 2"),)
-    out = m.step(co.AgentJoined("b", -1, -1, released=1), 0)
+    out = m.step(co.AgentJoined("b", 0, 0, released=1), 0)
     assert out == (co.BroadcastStart(2), co.Broadcast(AllDurable(0)))
     assert m.done("b") == 1 and m.go_through == 2
 
@@ -179,7 +179,7 @@ def test_an_old_copy_of_the_state_is_refused_when_it_rejoins(released: int, stal
     done(m, 0)
     done(m, 1)
     m.step(co.AgentGone("b"), 0)
-    assert stopped_as_stale(m.step(co.AgentJoined("b", -1, -1, released=released), 0), "b") == stale
+    assert stopped_as_stale(m.step(co.AgentJoined("b", 0, 0, released=released), 0), "b") == stale
 
 
 @pytest.mark.parametrize(

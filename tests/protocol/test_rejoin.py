@@ -37,13 +37,21 @@ def test_an_agent_that_came_with_its_result_does_not_open_the_barrier_for_the_ot
 
 
 def test_a_restarted_coordinator_takes_a_report_of_a_round_that_its_predecessor_let_through() -> None:
-    m = machine(9)
-    m.step(co.AgentJoined("a", 3, 3, released=4), 0)  # in the middle of round 4
+    m = machine(9, barrier_every=2)
+    m.step(co.AgentJoined("a", 4, 4, released=5), 0)  # in the middle of round 5
+    m.step(co.AgentDone("a", 5, 4), 0)
     m.step(co.AgentJoined("b", -1, -1, released=4), 0)  # replays from its checkpoint
-    assert m.done_limit("a") == 4
-    m.step(co.AgentDone("a", 4, 3), 0)
-    assert m.step(co.AgentJoined("c", 3, 3, released=4), 0) == (co.BroadcastStart(4),)
-    assert (m.done("a"), m.done_limit("b")) == (4, 4)
+    assert m.step(co.AgentJoined("c", 4, 3, released=4), 0) == (co.BroadcastStart(5),)
+    assert [m.done_limit(name) for name in NAMES] == [5, 5, 5]
+    m.step(co.AgentDone("c", 5, 4), 0)
+
+
+def test_an_agent_whose_checkpoint_is_older_than_what_it_announced_is_not_let_in() -> None:
+    m = running()
+    done(m, 0, durable=0)
+    m.step(co.AgentGone("b"), 0)
+    (stop,) = m.step(co.AgentJoined("b", -1, -1, released=1), 0)
+    assert isinstance(stop, co.BroadcastStop) and "b came back with an old state directory" in stop.reason
 
 
 def test_replay_waits_at_the_barrier_of_a_restarted_coordinator() -> None:

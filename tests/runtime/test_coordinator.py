@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import errno
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -272,6 +273,28 @@ async def test_a_result_before_the_run_began_is_refused(tmp_path: Path) -> None:
         await hand.say(m.FinishedReport("finished", 2, 9, {}, m.MetricsReport(31)))
         assert (await hand.thrown_out()).grpc_status == "INVALID_ARGUMENT"
         await hand.close()
+
+
+async def test_a_result_that_comes_while_the_others_are_still_away_is_asked_for_again(tmp_path: Path) -> None:
+    run = make_run()
+    run = replace(run, evaluate=replace(run.evaluate, metrics="local"))
+    report = m.FinishedReport("finished", 2, 9, {}, m.MetricsReport(run.K + 1))
+    async with cluster(tmp_path, run) as c:
+        run_id = bytes.fromhex(json.loads((c.out / "run_id.json").read_text())["run_id"])
+        through = {"last_released_round": run.K, "last_done_round": run.K, "last_durable_round": run.K}
+        hands = [Hand(c, name) for name in NAMES]
+        for hand in hands:
+            await hand.say(register(c, hand.name, **through, run_id=run_id))
+            assert isinstance(await hand.hear(), m.Welcome)
+            await hand.say(m.Ready(), report)
+        for hand in hands:
+            assert isinstance(await hand.hear(), m.Start)
+            await hand.say(report)
+        for hand in hands:
+            while (heard := await hand.hear()) != m.Goodbye():
+                assert isinstance(heard, m.AllDurableMessage)
+            await hand.close()
+        assert (await concluded(c)).exit_code is ExitCode.DONE
 
 
 @pytest.mark.parametrize(("code", "expected"), [(2, 2), (4, 4), (6, 6), (70, 70), (99, 70)])
