@@ -18,8 +18,9 @@ from dpgt_node.report.summary import Summary, load_summary
 from dpgt_node.runtime import status
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
+from dpgt_node.runtime.heads import HEADS_FILE, Heads
 from dpgt_node.runtime.members import Members, Stream
-from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, cause
+from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, blamed, cause
 from dpgt_node.runtime.progress import Progress
 from dpgt_node.runtime.results import Results
 from dpgt_node.wire import messages as m
@@ -48,6 +49,8 @@ class Coordinator:
     def __init__(self, run: RunConfig, out: OutDir, *, keystream: str | None = None) -> None:
         self._run = run
         self._out = out
+        with blamed(out.path / HEADS_FILE):
+            self._heads = Heads(out.path, run.graph.agents)
         self._progress = Progress()
         self._conclude: co.Conclude | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -64,7 +67,9 @@ class Coordinator:
             now_ns=time.monotonic_ns(),
         )
         self._results = Results(run, out, keystream=keystream, failed=self._disk_failed)
-        self._members = Members(run, out.run_id, self.machine, self.feed, self._said, lambda: self._conclude)
+        self._members = Members(
+            run, out.run_id, self.machine, self.feed, self._said, lambda: self._conclude, self._heads.get
+        )
         self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         if out.closing:
             self.machine.phase = co.CoordinatorPhase.ENDED
@@ -116,6 +121,7 @@ class Coordinator:
 
     def _end(self, conclude: co.Conclude) -> None:
         self._beat.cancel()
+        self._heads.close()
         self._members.part()
         summary = None
         try:
@@ -183,9 +189,10 @@ class Coordinator:
 
     def _hear(self, name: str, message: m.AgentMessage) -> None:
         match message:
-            case m.Done(k, durable_through):
+            case m.Done(k, durable_through, _, head):
                 if k > self.machine.done_limit(name) or durable_through > k:
                     raise PeerError(f"{name} reports round {k} done, beyond the barrier", grpc_status="OUT_OF_RANGE")
+                self._heads.note(name, k, head)  # before the barrier moves on it
                 self.feed(co.AgentDone(name, k, durable_through))
                 self._results.local_row(name, k + 1)
             case m.Heartbeat():

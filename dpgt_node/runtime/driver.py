@@ -67,8 +67,8 @@ class OutLink(Protocol):
 class Upward(Protocol):
     """What the driver tells the coordinator's side."""
 
-    def done(self, k: int, durable_through: int) -> None:
-        """Round ``k`` is done."""
+    def done(self, k: int, durable_through: int, head: bytes) -> None:
+        """Round ``k`` is done; ``head`` of the ledger after it, empty while rounds of before are replayed."""
         ...
 
     def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
@@ -118,6 +118,7 @@ class AgentDriver:
         self.moved = asyncio.Event()
         """Set, and replaced, whenever the inbox window moved."""
         self.releases = 0
+        self._head = (-1, b"")
 
     def feed(self, event: AgentEvent) -> None:
         """Step the machine and carry out what follows.  Never raises: failures end in ``outcome``."""
@@ -159,7 +160,8 @@ class AgentDriver:
             case Send(peer, payloads):
                 self._links[peer].send(payloads)
             case ReportDone(k, durable_through):
-                self._upward.done(k, durable_through)
+                committed, head = self._head
+                self._upward.done(k, durable_through, head if k == committed else b"")
             case Advance():
                 self._do("work", self._inline, lambda: self._work.advance(effect))
             case DrawRelease():
@@ -184,6 +186,7 @@ class AgentDriver:
 
     def _commit(self, effect: Persist) -> Persisted:
         self._store.commit_round(self._run_id, effect.record)
+        self._head = (effect.record.k, self._store.head)
         self.releases += 2
         return Persisted(effect.record.k)
 

@@ -44,7 +44,7 @@ class Members:
     """Serves Join for the agents of ``run``.
 
     ``feed`` steps the coordinator's machine, ``said`` handles what a member says after it is ready, ``conclusion`` is
-    how the run ended, None before.
+    how the run ended, None before.  ``remembered``: an agent's last round and its ledger's head after it.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Members:
         feed: Callable[[co.CoordinatorEvent], None],
         said: Callable[[str, m.AgentMessage], Awaitable[None]],
         conclusion: Callable[[], co.Conclude | None],
+        remembered: Callable[[str], tuple[int, bytes] | None],
     ) -> None:
         self._run = run
         self._run_id = run_id
@@ -65,6 +66,7 @@ class Members:
         self._feed = feed
         self._said = said
         self._conclusion = conclusion
+        self._remembered = remembered
         self._members: dict[str, Member] = {}
         self._told: set[str] = set()
 
@@ -173,7 +175,17 @@ class Members:
         member.ready = False
         log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
         go_through = self._machine.go_through
-        member.send(m.Welcome(self._run_id, self._sha256, self._json, go_through, package_version=__version__))
+        k, head = self._remembered(name) or (-1, b"")
+        welcome = m.Welcome(
+            self._run_id,
+            self._sha256,
+            self._json,
+            go_through,
+            package_version=__version__,
+            ledger_round=k,
+            ledger_head=head,
+        )
+        member.send(welcome)
         return member
 
     def _ready(self, name: str, member: Member) -> None:

@@ -54,7 +54,9 @@ from dpgt_node.protocol.types import (
 from dpgt_node.report.metrics import MetricsStore
 from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
+from dpgt_node.runtime.clock import heartbeat_s
 from dpgt_node.runtime.driver import AgentDriver
+from dpgt_node.runtime.edges import EdgeWatch
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.ledger import Charge
 from dpgt_node.runtime.links import Link
@@ -119,6 +121,7 @@ class Node:
         self._driver: AgentDriver | None = None
         self._links: dict[int, Link] = {}
         self._link_tasks: list[asyncio.Task[None]] = []
+        self._edges: EdgeWatch | None = None
         self._reporter: Reporter | None = None
         self._stop_code = ExitCode.STOPPED
         self._stop_heard = asyncio.Event()
@@ -140,6 +143,7 @@ class Node:
             if self._saved()
             else setup.run.runtime.register_timeout_s,
             patience_s=setup.run.runtime.round_timeout_s,
+            heartbeat_s=heartbeat_s(setup.run.runtime.round_timeout_s),
         )
 
     def _keystream(self) -> Keystream:
@@ -348,13 +352,21 @@ class Node:
                 raise PeerError("the coordinator came back with another run")
             self._uplink.send(m.Ready(), first=True)
             return
-        self._open_session(welcome.run_id)
+        self._open_session(welcome)
         self._uplink.send(m.Ready(), first=True)
 
-    def _open_session(self, run_id: bytes) -> None:
-        setup, run = self._setup, self._run
+    def _open_session(self, welcome: m.Welcome) -> None:
+        setup, run, run_id = self._setup, self._run, welcome.run_id
         self._run_id = run_id
         try:
+            if welcome.ledger_head and not self._store.passed_through(
+                run_id, welcome.ledger_round, welcome.ledger_head
+            ):
+                raise StoreError(
+                    f"{setup.config.state_dir}: an old state directory or another one: the coordinator remembers a "
+                    f"ledger of {setup.name} through round {welcome.ledger_round} that this one never was; nothing was "
+                    "drawn again. Put the newest state directory back, or start a new run"
+                )
             recovered = self._store.recover(run_id)
             finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
             budget_through = None
@@ -374,7 +386,7 @@ class Node:
             evaluate_every=run.evaluate.every,
             checkpoint_every=CHECKPOINT_ROUNDS,
             run_ahead=run.runtime.barrier_every,
-            stall_ns=int(run.runtime.round_timeout_s * 1e9),
+            stall_ns=int(2e9 * heartbeat_s(run.runtime.round_timeout_s)),
             budget_through=budget_through,
             recovered=recovered,
             finished=finished,
@@ -390,7 +402,17 @@ class Node:
                 lambda event: self._need_driver().feed(event),
                 self._read_payloads,
                 patience_s=run.runtime.register_timeout_s,
+                silence_s=run.runtime.round_timeout_s,
             )
+        self._edges = EdgeWatch(
+            self._topology.names,
+            machine,
+            self._links,
+            self._inbound,
+            self._uplink.send,
+            heartbeat_s=heartbeat_s(run.runtime.round_timeout_s),
+            patience_s=run.runtime.round_timeout_s,
+        )
         local = None if self._study else MetricsStore(setup.config.state_dir)
         if local is not None:
             log.info("metrics stay on this host: %s", local.path)
@@ -405,6 +427,7 @@ class Node:
             releases=lambda: self._store.releases(run_id),
             bytes_sent=lambda: sum(link.bytes_sent for link in self._links.values()),
             failed=self._fail,
+            stalled=self._edges.stalled,
         )
         self._driver = AgentDriver(
             machine,
@@ -425,7 +448,9 @@ class Node:
                 raise PeerError(f"the coordinator gave no address of {name}")
             link.dial(peers[name])
         if not self._link_tasks:
-            self._link_tasks = [asyncio.ensure_future(link.run()) for link in self._links.values()]
+            assert self._edges is not None
+            jobs = [*(link.run() for link in self._links.values()), self._edges.run()]
+            self._link_tasks = [asyncio.ensure_future(job) for job in jobs]
             for task in self._link_tasks:
                 task.add_done_callback(self._link_ended)
         driver.feed(Started(go_through))

@@ -21,7 +21,8 @@ class Reporter:
     """The driver's upward side for agent ``names[index]`` of a run with last round ``last_round``.
 
     ``say`` sends to the coordinator.  Exactly one of ``uploader`` (study) and ``local`` (metrics stay here) is given.
-    ``releases`` and ``bytes_sent`` are asked for at the end; ``failed`` hears what broke the last report.
+    ``releases`` and ``bytes_sent`` are asked for at the end; ``failed`` hears what broke the last report, ``stalled``
+    which inputs are late.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Reporter:
         releases: Callable[[], int],
         bytes_sent: Callable[[], int],
         failed: Callable[[BaseException], None],
+        stalled: Callable[[ReportStall, float], None],
     ) -> None:
         assert (uploader is None) != (local is None), "metrics go to exactly one place"
         self._names = names
@@ -49,15 +51,16 @@ class Reporter:
         self._releases = releases
         self._bytes_sent = bytes_sent
         self._failed = failed
+        self.stalled = stalled
         self._last: Metrics | None = None
         self._evaluated_all = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.final: m.FinishedReport | None = None
         """The last report, from when it was sent; sent again to a coordinator that came back."""
 
-    def done(self, k: int, durable_through: int) -> None:
-        """Round ``k`` is done here."""
-        self._say(m.Done(k, durable_through, self._bytes_sent()))
+    def done(self, k: int, durable_through: int, head: bytes) -> None:
+        """Round ``k`` is done here; ``head``: of the ledger after it, if it is the last one there."""
+        self._say(m.Done(k, durable_through, self._bytes_sent(), head))
         if k == self._K and self._task is None:
             self._task = asyncio.ensure_future(self._finish())
             self._task.add_done_callback(self._ended)
@@ -86,11 +89,6 @@ class Reporter:
         if last:
             self._last = metrics
             self._evaluated_all.set()
-
-    def stalled(self, effect: ReportStall, waited_s: float) -> None:
-        """Name whom this agent waits for."""
-        names = ", ".join(f"{stream} of {self._names[j]}" for j, stream in effect.missing)
-        log.warning("round %d waits for %s since %.1f s", effect.k, names, waited_s)
 
     async def close(self) -> None:
         """Stop reporting."""

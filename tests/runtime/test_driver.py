@@ -74,8 +74,10 @@ class World:
     def resend(self, k: int, streams: tuple[t.Stream, ...]) -> None:
         self.note("resend", f"{k} {''.join(streams)}")
 
+    head = b"h" * 32
+
     # upward
-    def done(self, k: int, durable_through: int) -> None:
+    def done(self, k: int, durable_through: int, head: bytes) -> None:
         self.note("done", f"{k} {durable_through}")
 
     def evaluated(self, k: int, x: t.F64, metrics: Metrics) -> None:

@@ -41,6 +41,7 @@ REGISTER = m.Register(
     package_version="0.1.0",
 )
 WELCOME = m.Welcome(RUN, SHA, "{}", -1, "0.1.0")
+KNOWN = m.Welcome(RUN, SHA, "{}", 9, "0.1.0", ledger_round=8, ledger_head=b"h" * 32)
 AGENT: list[m.AgentMessage] = [
     REGISTER,
     dataclasses.replace(
@@ -49,6 +50,7 @@ AGENT: list[m.AgentMessage] = [
     m.Ready(),
     m.Done(0, -1, 0),
     m.Done(2**32 - 1, 199, 2**63),
+    m.Done(7, 6, 1, b"h" * 32),
     METRICS,
     m.MetricsReport(0, None, None, None, None, NONE),
     m.FinishedReport("finished", 402, 10**12, FULL, METRICS),
@@ -61,6 +63,7 @@ AGENT: list[m.AgentMessage] = [
 ]
 COORDINATOR: list[m.CoordinatorMessage] = [
     WELCOME,
+    KNOWN,
     m.Refused("identity", "agent-2 is here already"),
     m.Start({"agent-1": "127.0.0.1:1", "agent-2": "host:65535"}, 0),
     m.Start({}, -1),
@@ -253,6 +256,8 @@ BAD_COORDINATOR: list[tuple[m.CoordinatorMessage, dict[str, Any], str]] = [
     (WELCOME, {"go_through": -2}, "go_through -2 is out of range"),
     (WELCOME, {"package_version": ""}, "package_version of 0 characters"),
     (WELCOME, {"protocol_version": 0}, "Welcome without a protocol version"),
+    (KNOWN, {"ledger_head": b"x"}, "ledger_head of 1 bytes; expected 32"),
+    (KNOWN, {"ledger_round": -1}, "ledger_round -1 is out of range"),
     (m.Refused("other", "x"), {"kind": 99}, "refusal kind 99 is unknown"),
     (m.Start({}, 0), {"go_through": -2}, "go_through -2 is out of range"),
     (m.Start({"agent 1": "h:1"}, 0), {}, "peer 'agent 1' is not an agent name"),

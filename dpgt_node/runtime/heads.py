@@ -1,0 +1,54 @@
+"""What a coordinator remembers of every agent's ledger: its head after the last round the agent reported.
+
+An agent that comes back is told; one whose ledger never had that head has an old state directory, or one in which
+the same rounds were drawn differently, and must not release another byte.  Rounds alone would tell the first, not the
+second.  The head is a hash over what was released and charged anyway: it says nothing new to anybody.
+
+One slot an agent in ``ledger_heads.bin``: round, head, checksum; written before the barrier moves on the report.
+It survives the process; after a power cut a torn slot counts as none.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+HEADS_FILE = "ledger_heads.bin"
+_SLOT = struct.Struct("<q32sI")
+_STEP = 64
+
+
+class Heads:
+    """(round, head) of each of ``names``, kept under ``folder``.  OSError: cannot be read or written."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._slots = {name: i * _STEP for i, name in enumerate(names)}
+        self._file = os.open(folder / HEADS_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._known: dict[str, tuple[int, bytes]] = {}
+        for name, offset in self._slots.items():
+            slot = os.pread(self._file, _SLOT.size, offset)
+            if len(slot) == _SLOT.size:
+                k, head, checksum = _SLOT.unpack(slot)
+                if checksum == zlib.crc32(slot[:-4]) and head != bytes(32):
+                    self._known[name] = (k, head)
+
+    def get(self, name: str) -> tuple[int, bytes] | None:
+        """The last round of agent ``name`` that it reported, and its ledger's head after it."""
+        return self._known.get(name)
+
+    def note(self, name: str, k: int, head: bytes) -> None:
+        """Remember; an earlier round than the one remembered changes nothing."""
+        if self._file < 0 or not head or k <= self._known.get(name, (-1, b""))[0]:
+            return
+        text = _SLOT.pack(k, head, 0)[:-4]
+        os.pwrite(self._file, text + struct.pack("<I", zlib.crc32(text)), self._slots[name])
+        self._known[name] = (k, head)
+
+    def close(self) -> None:
+        """What comes later is not noted: the run is over."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
