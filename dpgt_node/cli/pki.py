@@ -226,26 +226,31 @@ def renew(
 ) -> ExitCode:
     """A new key and certificate for the same identity and hosts; running processes take them up by themselves."""
     from dpgt_node.runtime.outdir import blamed
-    from dpgt_node.runtime.pki import hosts_of, identity_of, start_up_folders
-    from dpgt_node.runtime.tls import valid_for
+    from dpgt_node.runtime.pki import hosts_of, identity_of, name_of, read_certificate, start_up_folders
+    from dpgt_node.runtime.tls import CERT_FILE, valid_for
 
     if everybody == bool(names):
         raise ConfigError.one("command line", "NAME", "give names, or --all")
     if into is not None and len(names) != 1:
         raise ConfigError.one("command line", "--into", "is for one name")
     registry = _registry(folder, authority)
-    chosen = [path.name for path in start_up_folders(folder)] if everybody else list(names)
-    latest = {}
-    for name in chosen:
+    revoked = registry.revoked()
+    chosen: list[tuple[str, Path, Certificate]] = []
+    if everybody:
+        for target in start_up_folders(folder):
+            held = read_certificate(target / CERT_FILE)
+            if held.serial_number not in revoked:
+                chosen.append((name_of(held), target, held))
+    for name in names:
         _check_name(name)
-        known = [c for c in registry.issued(identity_of(name)) if c.serial_number not in registry.revoked()]
+        known = [c for c in registry.issued(identity_of(name)) if c.serial_number not in revoked]
         if not known:
             message = f"{name} has no certificate of this authority that is not revoked: dpgt pki issue {name}"
             raise ConfigError.one("command line", "NAME", message)
-        latest[name] = known[-1]
-    for name, old in latest.items():
-        target, start = into or folder / name, valid_for(0)[0]
-        life = old.not_valid_after_utc - old.not_valid_before_utc - (valid_for(0)[1] - start)
+        chosen.append((name, into or folder / name, known[-1]))
+    for name, target, old in chosen:
+        start, end = valid_for(0)
+        life = old.not_valid_after_utc - old.not_valid_before_utc - (end - start)
         length = days if days is not None else max(life.total_seconds() / 86400.0, 1.0 / 1440)
         with blamed(target):
             new = _issue(registry, identity_of(name), list(hosts_of(old)), target, length)

@@ -41,6 +41,14 @@ def identity_of(name: str) -> str:
     return roles.get(name) or agent_identity(name)
 
 
+def name_of(certificate: x509.Certificate) -> str:
+    """The name whose identity ``certificate`` carries; the reverse of ``identity_of``.  ConfigError without one."""
+    identities = names_of(certificate).identities
+    if len(identities) != 1:
+        raise ConfigError.one(f"serial {certificate.serial_number:x}", "", "does not hold exactly one dpgt: identity")
+    return identities[0].rpartition(":")[2]
+
+
 def read_certificate(path: Path) -> x509.Certificate:
     """The first certificate of a PEM file.  ConfigError when there is none."""
     try:

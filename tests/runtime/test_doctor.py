@@ -1,0 +1,228 @@
+"""``dpgt doctor``: what is wrong with a host is found before anything is started, each thing by its own row."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, to_toml
+from dpgt_node.runtime import hostcheck
+from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.doctor import Row, examine_node
+from dpgt_node.runtime.tls import CertificateAuthority
+from tests.runtime import trust
+from tests.runtime.cluster import make_run
+from tests.runtime.trust import DATES, serving
+
+Change = Callable[["Host"], None]
+
+
+class Host:
+    """A start-up folder on this machine that doctor finds nothing wrong with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = CertificateAuthority.create()
+        self.authority.write_folder(folder, agent_identity("agent-1"))
+        self.run = make_run()
+        with socket.socket() as free, socket.socket() as nobody:
+            free.bind(("127.0.0.1", 0))
+            nobody.bind(("127.0.0.1", 0))
+            self.listen = f"127.0.0.1:{free.getsockname()[1]}"
+            self.coordinator = f"127.0.0.1:{nobody.getsockname()[1]}"
+        self.options: dict[str, Any] = {}
+
+    def config(self) -> NodeConfig:
+        folder = self.folder
+        tls = NodeTls(False, folder / "ca.pem", folder / "cert.pem", folder / "key.pem", COORDINATOR_IDENTITY)
+        made: dict[str, Any] = {
+            "name": "agent-1",
+            "run": folder / "run.toml",
+            "listen": self.listen,
+            "advertise": self.listen,
+            "coordinator": self.coordinator,
+            "state_dir": folder / "state",
+            "tls": tls,
+        }
+        return NodeConfig(**{**made, **self.options})
+
+    async def rows(self) -> dict[str, Row]:
+        return {row.check: row for row in await examine_node(self.config(), self.run, data_root=None)}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+async def test_a_good_host_has_nothing_failed_and_nothing_is_left_behind(host: Host) -> None:
+    before = sorted(path.name for path in host.folder.iterdir())
+    rows = await host.rows()
+    assert [row for row in rows.values() if row.status == "failed"] == []
+    assert rows["coordinator"].status == "unknown" and "nobody listens there" in rows["coordinator"].found
+    assert rows["free space"].status == "unknown"
+    assert rows["identity"].found == "dpgt:agent:agent-1" and "sha256 " in rows["run file"].found
+    assert "d = 3 parameters" in rows["data"].found and "protocol" in rows["versions"].found
+    assert sorted(path.name for path in host.folder.iterdir()) == before
+
+
+def reissue(host: Host, identity: str = "agent-1", **options: Any) -> None:
+    host.authority.write_folder(host.folder, agent_identity(identity), **options)
+
+
+def other_key(host: Host) -> None:
+    (host.folder / "key.pem").write_bytes(host.authority.issue(agent_identity("agent-1"))[1])
+
+
+def other_ca(host: Host) -> None:
+    (host.folder / "ca.pem").write_bytes(CertificateAuthority.create().cert_pem)
+
+
+def set_(**options: Any) -> Change:
+    return lambda host: host.options.update(options)
+
+
+def is_file(host: Host) -> None:
+    (host.folder / "state").write_text("no folder")
+
+
+WRONG: dict[str, tuple[str, Change, str]] = {
+    "expired": ("expiry", lambda host: reissue(host, valid=DATES["expired"]), "expired on"),
+    "early": ("expiry", lambda host: reissue(host, valid=DATES["not yet valid"]), "is this host's clock right?"),
+    "another name": ("identity", lambda host: reissue(host, "agent-2"), "dpgt:agent:agent-2, not dpgt:agent:agent-1"),
+    "open key": ("key mode", lambda host: (host.folder / "key.pem").chmod(0o644), "mode 0644"),
+    "another key": ("certificate", other_key, "is not the key of"),
+    "another CA": ("certificate", other_ca, "was not issued by a CA in"),
+    "no certificate": ("certificate", lambda host: (host.folder / "cert.pem").unlink(), "cannot be read"),
+    "not in the run": ("in the run", set_(name="agent-9"), 'agent "agent-9" is not in this run'),
+    "no such data": ("in the run", set_(data_path=Path("/nowhere.npz")), "has no meaning"),
+    "policy": ("policy", set_(policy=Policy(mechanisms=("noise-once",))), "paper"),
+    "unknown name": ("advertise", set_(advertise="no-such-host.invalid:7701"), "no-such-host.invalid"),
+    "wildcard": ("advertise", set_(listen="0.0.0.0:0", advertise=None), "missing, and listen is a wildcard"),
+    "foreign address": ("listen", set_(listen="192.0.2.1:7701"), "annot assign requested address"),
+    "state is a file": ("state directory", is_file, "is a file"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_each_mistake_fails_its_own_row(what: str, host: Host) -> None:
+    check, change, words = WRONG[what]
+    change(host)
+    rows = await host.rows()
+    assert rows[check].status == "failed" and rows[check].passed is False
+    assert words in rows[check].found and rows[check].todo, rows[check]
+
+
+@pytest.fixture
+def taken(host: Host) -> Iterator[None]:
+    address, _, port = host.listen.rpartition(":")
+    with socket.socket() as other:
+        other.bind((address, int(port)))
+        other.listen()
+        yield
+
+
+@pytest.mark.usefixtures("taken")
+async def test_a_port_in_use(host: Host) -> None:
+    row = (await host.rows())["listen"]
+    assert row.status == "failed" and "in use" in row.found.lower() and "running already" in row.todo
+
+
+async def test_a_state_directory_in_use_and_one_that_was_left(host: Host) -> None:
+    (host.folder / "state").mkdir()
+    lock = os.open(host.folder / "state" / "lock", os.O_RDWR | os.O_CREAT)
+    assert (await host.rows())["state lock"].status == "passed"  # a file alone holds nobody
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert (await host.rows())["state lock"].status == "failed"
+    os.close(lock)
+    assert (await host.rows())["state lock"].status == "passed"
+
+
+async def test_what_is_soon_to_expire_and_what_the_names_lack_are_warnings(host: Host) -> None:
+    host.options["advertise"] = "localhost.localdomain:7701"
+    reissue(host, valid=(trust.NOW - 900 * trust.HOUR, trust.NOW + 73 * trust.HOUR))
+    rows = await host.rows()
+    assert rows["expiry"].status == "warning" and "in 3 days" in rows["expiry"].found and rows["expiry"].passed
+    assert rows["alternative names"].status == "warning"
+    assert "not localhost.localdomain" in rows["alternative names"].found
+
+
+@pytest.mark.parametrize(
+    ("identity", "dates", "status", "words"),
+    [
+        (COORDINATOR_IDENTITY, "good", "passed", "is dpgt:coordinator"),
+        (COORDINATOR_IDENTITY, "expired", "failed", "expired on"),
+        (COORDINATOR_IDENTITY, "not yet valid", "failed", "is this host's clock right?"),
+        ("dpgt:agent:agent-2", "good", "failed", "is dpgt:agent:agent-2's, not dpgt:coordinator's"),
+    ],
+)
+async def test_the_coordinator_is_asked_who_it_is(
+    identity: str, dates: str, status: str, words: str, host: Host, tmp_path: Path
+) -> None:
+    folder = tmp_path / "coordinator"
+    host.authority.write_folder(folder, identity, valid=DATES[dates])
+    server = trust.as_if_good(Security.from_folder(folder), folder)
+    async with serving(server.server_credentials()) as (_, address):
+        host.coordinator = address
+        row = (await host.rows())["coordinator"]
+    assert row.status == status and words in row.found, row
+
+
+def test_memory_does_not_keep_what_power_promises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert hostcheck.mount_of(Path("/proc")) == ("proc", "/proc")
+    monkeypatch.setattr(hostcheck, "mount_of", lambda _: ("tmpfs", "/run"))
+    assert hostcheck.keeps(tmp_path, "power").status == "failed"
+    assert hostcheck.keeps(tmp_path, "process").status == "warning"
+    monkeypatch.setattr(hostcheck, "mount_of", lambda _: ("nfs4", "/home"))
+    assert hostcheck.keeps(tmp_path, "power").status == "warning"
+    monkeypatch.setattr(hostcheck, "mount_of", lambda _: None)
+    assert hostcheck.keeps(tmp_path, "power").status == "unknown"
+
+
+def test_room_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hostcheck.free_space(tmp_path, 1).status == "passed"
+    assert hostcheck.free_space(tmp_path, 1 << 60).status == "failed"
+    assert hostcheck.open_files(1).status == "passed"
+    assert hostcheck.open_files(10**9).status in ("failed", "passed")
+    monkeypatch.setattr(hostcheck.resource, "getrlimit", lambda _: (100, 100))
+    assert hostcheck.open_files(1).status == "failed" and "ulimit -n" in hostcheck.open_files(1).todo
+
+
+def test_the_command(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    (host.folder / "run.toml").write_text(to_toml(host.run))
+    node = host.folder / "NODE.toml"
+    node.write_text(node_to_toml(host.config()))
+    assert cli.run(["doctor", str(node)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "ready"
+    (host.folder / "key.pem").chmod(0o644)
+    assert cli.run(["doctor", str(node), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] is False
+    assert {c["check"] for c in found["checks"] if c["passed"] is False} == {"key mode", "certificate"}
+    assert {c["check"] for c in found["checks"] if c["passed"] is None} == {"coordinator", "free space"}
+    assert cli.run(["doctor", str(node), "--listen", "h:1"]) == 2
+    node.write_text("name = 1\ncoordinator = 2\n")
+    assert cli.run(["doctor", str(node)]) == 2
+    assert "NODE.toml: name: " in capsys.readouterr().err
+
+
+def test_the_command_on_the_coordinators_host(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    run = host.folder / "run.toml"
+    run.write_text(to_toml(host.run))
+    assert cli.run(["doctor", str(run)]) == 0
+    folder = host.folder / "coordinator"
+    host.authority.write_folder(folder, COORDINATOR_IDENTITY, ["127.0.0.1"])
+    options = ["--listen", host.listen, "--out", str(host.folder / "out")]
+    assert cli.run(["doctor", str(run), "--tls", str(folder), *options]) == 0
+    capsys.readouterr()
+    assert cli.run(["doctor", str(run), "--tls", str(host.folder), *options]) == 1
+    assert "dpgt:agent:agent-1, not dpgt:coordinator" in capsys.readouterr().out
+    assert not (host.folder / "out").exists()
