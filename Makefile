@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts long fast bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts slow-link long fast bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -57,12 +57,15 @@ test: $(VENV)/.dev ## the default suite
 e2e: $(VENV)/.dev ## only the tests with real processes
 	$(PYTEST) -m e2e $(ARGS)
 
-hosts: $(VENV)/.dev ## hosts as network namespaces: Linux, root, iproute2
-	@deploy/two-hosts/run.sh --can-run
-	$(PYTEST) -m hosts $(ARGS)
+hosts: $(VENV)/.dev ## every process on a host of its own (network namespaces), links cut, hosts rebooted: Linux, root, iproute2
+	@$(BIN)/python -m tests.hosts.lab
+	$(PYTEST) -m $(if $(SHARE),"hosts and not long",hosts) $(ARGS)
+
+slow-link: $(VENV)/.dev ## figure: 45 MB a message over 20 MB/s between hosts; as root
+	$(BIN)/python -m tests.bench.slow_link $(ARGS)
 
 long: $(VENV)/.dev ## tests that take minutes
-	$(PYTEST) -m long -o faulthandler_timeout=3600 $(ARGS)
+	$(PYTEST) -m "long and not hosts" -o faulthandler_timeout=3600 $(ARGS)
 
 fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 	$(PYTEST) -m fast $(ARGS)

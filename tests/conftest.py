@@ -4,7 +4,9 @@
 * ``e2e``: real daemon processes.  In the default suite, one cluster at a time, because five agents and a coordinator
   already fill two cores: under ``pytest -n 2 --dist loadgroup`` (make test) all of them share one group, hence one
   worker, and the other worker goes on with the rest.
-* ``hosts``: network namespaces; root only, so only on request (make hosts).  ``long``, ``bench``: on request.
+* ``hosts``: network namespaces; root only, so only on request (make hosts; tests/hosts/conftest.py).  Those that are
+  ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
+* ``long``, ``bench``: on request.
 * ``fast``: the optional package numba; on request (make fast installs it).
 
 A test that cannot run on a machine is in a tier that is not asked for there; there is no skip.

@@ -1,0 +1,108 @@
+"""45 MB a message over a link of 20 MB/s, between hosts of their own: rounds, the time of each, and who was given up.
+
+    python -m tests.bench.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE]    (root)
+
+Hosts are those of tests/hosts/lab.py.  ``zeros`` with d = 11,175,370 (ResNet18) on a ring, float32 wire, mTLS by host name, round_timeout 60 s.  All that
+agent-1 sends goes through ``tc qdisc tbf``; an x and a y a round, so the link alone needs 2 x 44.7 MB / 20 MB/s =
+4.5 s.  Without --noise the noise is off, so that the link is what is measured.  ``dpgt status`` is asked all the while.
+Prints one JSON object; exit 1 if a process failed or an agent was ever seen unconnected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.e2e import processes
+from tests.hosts.deployment import Deployment
+from tests.hosts.lab import Lab
+
+DIMENSION = 11_175_370
+RUN = """
+name = "slow-link"
+[algorithm]
+iterations = {K}
+[scheme]
+kind = "S2"
+alpha = 0.1
+beta = 0.01
+gamma = 0.01
+p_m = 1.0
+[noise]
+{noise}
+[graph]
+agents = {n}
+R = {{ generator = "ring" }}
+C = {{ generator = "ring" }}
+[data]
+dataset = "zeros"
+dimension = {d}
+[evaluate]
+every = {K}
+"""
+
+
+def measure(rounds: int, n: int, mbit: float, noise: float, dimension: int = DIMENSION) -> dict[str, object]:
+    """One run; the figures by name."""
+    agents = [f"agent-{i}" for i in range(1, n + 1)]
+    noise_text = f"scale_zeta = {noise}\nscale_eta = {noise}" if noise else "multiplier = 0.0"
+    unconnected: set[str] = set()
+    asked, largest_silence_s = 0, 0.0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run_file = folder / "run.toml"
+        run_file.write_text(RUN.format(K=rounds - 1, n=n, d=dimension, noise=noise_text), encoding="utf-8")
+        with Lab(folder / "lab", ["coordinator", *agents], processes.environment()) as lab:
+            run = Deployment(lab, run_file, folder, agents)
+            lab["agent-1"].limit_rate(mbit)
+            run.start_all()
+            run.reaches(0)
+            while all(daemon.running for daemon in run.daemons.values()):
+                answer = run.ask("status", "--format", "json")
+                if answer.returncode != 0:  # it is over
+                    continue
+                status = json.loads(answer.stdout)
+                asked += 1
+                # An agent that has its result may leave; until then a connection that is gone is a false death.
+                unconnected |= {a["name"] for a in status["agents"] if not a["connected"] and a["k"] < rounds - 1}
+                largest_silence_s = max(largest_silence_s, *(a["last_seen_s"] or 0.0 for a in status["agents"]))
+            codes = run.exit_codes(limit_s=1800)
+            said = run.everything_said()
+            summary = json.loads((run.results / "summary.json").read_text())
+    wire = 4 if dimension >= 100_000 else 8
+    ideal_s = 2 * dimension * wire * 8 / (mbit * 1e6)
+    return {
+        "exit_codes": codes,
+        "message_MB": round(dimension * wire / 1e6, 1),
+        "link_MB_per_s": mbit / 8,
+        "rounds": summary["rounds"],
+        "seconds_per_round": round(1 / summary["rounds_per_second"], 2),
+        "link_alone_seconds": round(ideal_s, 2),
+        "ratio": round(1 / summary["rounds_per_second"] / ideal_s, 2),
+        "status_asked": asked,
+        "ever_unconnected": sorted(unconnected),
+        "largest_silence_s": round(largest_silence_s, 1),
+        "streams_broken": sum("runtime.links" in line and "trying again" in line for line in said.splitlines()),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--agents", type=int, default=3)
+    parser.add_argument("--mbit", type=float, default=160.0)
+    parser.add_argument("--noise", type=float, default=0.0)
+    parser.add_argument("--dimension", type=int, default=DIMENSION)
+    options = parser.parse_args()
+    figures = measure(options.rounds, options.agents, options.mbit, options.noise, options.dimension)
+    print(json.dumps(figures, indent=1))
+    codes = figures["exit_codes"]
+    assert isinstance(codes, dict)
+    return int(bool(figures["ever_unconnected"]) or set(codes.values()) != {0})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
