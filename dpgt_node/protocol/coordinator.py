@@ -162,6 +162,11 @@ class CoordinatorMachine:
         """The last round every agent durably finished; -1 for none."""
         return min(a.durable for a in self._agents.values())
 
+    @property
+    def paused(self) -> bool:
+        """Whether the barrier stays shut, or will once every agent is here."""
+        return self._paused or self.phase is CoordinatorPhase.PAUSED
+
     def waiting_for(self) -> tuple[str, ...]:
         """Who keeps the run from going on: absent agents while gathering, else the slowest ones."""
         if self.phase is CoordinatorPhase.GATHERING:

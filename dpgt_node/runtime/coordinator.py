@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 from dpgt_node.report.summary import Summary, load_summary
 from dpgt_node.runtime import status
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
+from dpgt_node.runtime.clock import AwakeClock, heartbeat_s
 from dpgt_node.runtime.driver import CHECKPOINT_BYTES
 from dpgt_node.runtime.heads import HEADS_FILE, Heads
 from dpgt_node.runtime.members import Members, Stream
-from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, blamed, cause
+from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
 from dpgt_node.runtime.progress import Progress
 from dpgt_node.runtime.results import Results
 from dpgt_node.wire import messages as m
@@ -28,7 +29,8 @@ from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 2.0
+SETTLE_BEATS = 3
+"""Heartbeats after which a stream that is still down is not just being opened."""
 ANNOUNCE_ROUNDS = 64
 """Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost
 more.
@@ -57,6 +59,8 @@ class Coordinator:
         self._armed_in = co.CoordinatorPhase.ENDED
         self._beat = asyncio.ensure_future(self._heartbeats())
         runtime = run.runtime
+        self._heartbeat_s = heartbeat_s(runtime.round_timeout_s)
+        self._clock = AwakeClock(2 * self._heartbeat_s)
         self.machine = co.CoordinatorMachine(
             run.graph.agents,
             run.K,
@@ -64,7 +68,9 @@ class Coordinator:
             register_timeout_ns=int(runtime.register_timeout_s * 1e9),
             liveness_ns=int(runtime.round_timeout_s * 1e9),
             on_agent_loss=runtime.on_agent_loss,
-            now_ns=time.monotonic_ns(),
+            now_ns=self._clock.now_ns(),
+            settle_ns=int(SETTLE_BEATS * self._heartbeat_s * 1e9),
+            paused=is_paused(out.path),
         )
         self._results = Results(run, out, keystream=keystream, failed=self._disk_failed)
         self._members = Members(
@@ -81,7 +87,7 @@ class Coordinator:
 
     def feed(self, event: co.CoordinatorEvent) -> None:
         """Step the machine and carry out what follows."""
-        for effect in self.machine.step(event, time.monotonic_ns()):
+        for effect in self.machine.step(event, self._clock.now_ns()):
             match effect:
                 case co.Broadcast(Go(through)):
                     self._members.broadcast(m.GoMessage(through))
@@ -134,6 +140,7 @@ class Coordinator:
         except Exception as error:  # a bug, but one that ends the run
             self.done.set_exception(error)
         self._conclude = conclude
+        self._keep_paused(False)  # whoever starts it again wants it to go on
         if not self.done.done():
             self.done.set_result(Outcome(conclude, summary))
 
@@ -150,7 +157,7 @@ class Coordinator:
             self._timer.cancel()
             self._timer = None
         if deadline is not None:
-            delay_s = max(0.0, (deadline - time.monotonic_ns()) / 1e9)
+            delay_s = max(0.0, (deadline - self._clock.now_ns()) / 1e9)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
@@ -159,8 +166,9 @@ class Coordinator:
 
     async def _heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            self._members.broadcast(m.Heartbeat())
+            await asyncio.sleep(self._heartbeat_s)
+            self._members.beat()
+            self.feed(Tick())
 
     async def drain(self, timeout_s: float, late_s: float = 0.0) -> None:
         """Wait until every agent has left, at most ``timeout_s``, and after a finished or refused run until each came
@@ -188,6 +196,8 @@ class Coordinator:
             self._disk_failed(error)
 
     def _hear(self, name: str, message: m.AgentMessage) -> None:
+        if not isinstance(message, m.Done | EdgeReport):  # which say it themselves
+            self.feed(co.AgentHeard(name))
         match message:
             case m.Done(k, durable_through, _, head):
                 if k > self.machine.done_limit(name) or durable_through > k:
@@ -196,7 +206,12 @@ class Coordinator:
                 self.feed(co.AgentDone(name, k, durable_through))
                 self._results.local_row(name, k + 1)
             case m.Heartbeat():
-                self.feed(co.AgentHeard(name))
+                pass
+            case EdgeReport():
+                ends = {lack.sender for lack in message.lacks} | {down.receiver for down in message.down}
+                if not ends <= set(self._run.graph.agents) - {name}:
+                    raise PeerError(f"{name} reports edges that do not exist", grpc_status="INVALID_ARGUMENT")
+                self.feed(co.AgentEdges(name, message))
             case m.MetricsReport():
                 self._results.evaluated(name, message)
             case m.FinishedReport():
@@ -208,6 +223,12 @@ class Coordinator:
                 self.feed(co.AgentRefused(name, reason))
             case _:
                 raise PeerError(f"{name} sent an unexpected message", grpc_status="INVALID_ARGUMENT")
+
+    def _keep_paused(self, paused: bool) -> None:
+        try:
+            keep_paused(self._out.path, paused)
+        except OSError as error:
+            log.warning("the pause is not remembered beyond this process: %s", cause(error, self._out.path))
 
     def _finished(self, name: str, report: m.FinishedReport) -> None:
         if self._results.recorder is None and self.machine.done(name) == self._run.K:
@@ -231,6 +252,7 @@ class Coordinator:
             self._results,
             self._conclude,
             self._progress.rate(),
+            self._clock.now_ns(),
         )
 
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:
@@ -244,11 +266,13 @@ class Coordinator:
             case "pause":
                 if phase is not co.CoordinatorPhase.RUNNING:
                     return m.ControlReply(phase is co.CoordinatorPhase.PAUSED, f"the run is {word}")
+                self._keep_paused(True)
                 self.feed(co.PauseRequested())
                 return m.ControlReply(True, f"paused; agents finish round {self.machine.go_through}")
             case "resume":
-                if phase is not co.CoordinatorPhase.PAUSED:
+                if not self.machine.paused:
                     return m.ControlReply(phase is co.CoordinatorPhase.RUNNING, f"the run is {word}")
+                self._keep_paused(False)
                 self.feed(co.ResumeRequested())
                 return m.ControlReply(True, "running")
             case "stop":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 
 from dpgt_node.algo.graph import Topology
@@ -48,6 +49,7 @@ class Inbound:
                 if j != index:
                     self._streams[j] = self._streams.get(j, frozenset[Stream]()) | {stream}
         self._calls: dict[int, asyncio.Task[object]] = {}
+        self._heard_ns: dict[int, int] = {}
         self._open: set[asyncio.Task[object]] = set()
         self._closing = False
         self._session: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
@@ -78,6 +80,10 @@ class Inbound:
             self._open.discard(task)
             if self._calls.get(sender) is task:
                 del self._calls[sender]
+
+    def heard_ns(self, sender: int) -> int | None:
+        """When the last byte of an in-neighbour arrived, monotonic; None: none did."""
+        return self._heard_ns.get(sender)
 
     async def drained(self, timeout_s: float) -> None:
         """Wait until every in-neighbour closed its stream, at most ``timeout_s``."""
@@ -119,6 +125,7 @@ class Inbound:
         reassembler = Reassembler(gate)
         await stream.write(Resume(self._name, session.run_id, x_from, y_from))
         while (frame := await stream.read()) is not None:
+            self._heard_ns[sender] = time.monotonic_ns()
             payloads = reassembler.feed(frame)
             for payload in payloads:
                 while payload.k > driver.machine.window()[1]:

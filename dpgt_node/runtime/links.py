@@ -36,6 +36,7 @@ class Link:
     ``read(k)`` gives the stored payloads of round k.  The queue is bounded by the barrier: the machine queues one
     entry a round, and only while the peer is connected.
 
+    ``silence_s``: a peer that does not answer for so long, or takes no byte of what is waiting, is dialled anew.
     A peer that is away is waited for.  One that is there but not believed, or does not believe this agent, for
     ``patience_s`` without a break is :class:`PeerLost`.
     """
@@ -51,6 +52,7 @@ class Link:
         read: Callable[[int], Awaitable[tuple[Payload, Payload]]],
         *,
         patience_s: float = float("inf"),
+        silence_s: float = 60.0,
     ) -> None:
         self._index = index
         self._peer = peer
@@ -60,16 +62,24 @@ class Link:
         self._feed = feed
         self._read = read
         self._patience_s = patience_s
+        self._silence_s = silence_s
         self._distrust_since: float | None = None
+        self._unsent_since: float | None = None
         self._queue: deque[tuple[Payload, ...] | _Stored] = deque()
         self._wake = asyncio.Event()
         self._address: str | None = None
         self._moved = asyncio.Event()
         self.bytes_sent = 0
         self.acknowledged = -1
+        self.down_since_ns: int | None = None
+        """When the stream ended, or was first dialled; None before that and while it is open."""
+        self.trouble = "not connected yet"
+        """Why it is down."""
 
     def dial(self, address: str) -> None:
         """Where the peer listens now; a changed address ends the stream to the old one."""
+        if self._address is None:
+            self.down_since_ns = time.monotonic_ns()
         if address != self._address:
             self._address = address
             self._moved.set()
@@ -94,10 +104,13 @@ class Link:
                 try:
                     await self._once(backoff)
                 except PeerError as error:
+                    self.trouble = str(error) or error.grpc_status
                     backoff.note(log, f"stream to {self._peer} at {self._address}", error)
                     self._bear(error)
                 finally:
                     self._queue.clear()
+                    if self.down_since_ns is None:
+                        self.down_since_ns = time.monotonic_ns()
                     self._feed(PeerGone(self._index))
                 await backoff.wait()
 
@@ -115,23 +128,38 @@ class Link:
         async with self._open_channel(self._address) as channel:
             call = services.exchange(channel, self._own_name)
             try:
-                first = await call.read()
+                first = await self._answer(call)
                 if not isinstance(first, Resume):
                     raise PeerError(f"{self._peer} did not say where to go on")
                 if first.run_id != self._run_id or first.receiver != self._peer:
                     raise PeerError(f"{self._address} answers as {first.receiver!r}, or for another run")
                 backoff.reset()
                 self._distrust_since = None
+                self.down_since_ns = None
                 self._feed(PeerNeeds(self._index, first.x_from, first.y_from))
                 await self._pump(call)
             finally:
                 call.cancel()
 
+    async def _answer(self, call: Call) -> ExchangeReply | None:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                return await call.read()
+        except TimeoutError as error:
+            raise PeerError(f"no answer for {self._silence_s:g} s", grpc_status="UNAVAILABLE") from error
+
+    async def _watch(self) -> None:
+        """Ends the stream when what waits to be sent has not moved by a byte for too long."""
+        while True:
+            await asyncio.sleep(min(1.0, self._silence_s / 8))
+            if self._unsent_since is not None and time.monotonic() - self._unsent_since > self._silence_s:
+                raise PeerError(f"{self._peer} took no byte for {self._silence_s:g} s", grpc_status="UNAVAILABLE")
+
     async def _pump(self, call: Call) -> None:
         """Write and read until the stream ends or the peer's address changes."""
-        tasks = [
-            asyncio.ensure_future(job) for job in (self._read_replies(call), self._write(call), self._moved.wait())
-        ]
+        self._unsent_since = None
+        jobs = (self._read_replies(call), self._write(call), self._moved.wait(), self._watch())
+        tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -159,5 +187,7 @@ class Link:
                 stored = await self._read(item.k)
                 item = tuple(p for p in stored if p.stream in item.streams)
             for frame in codec.encode_vectors(self._run_id, self._own_name, item):
+                self._unsent_since = time.monotonic()
                 await call.write(frame)
+                self._unsent_since = None
                 self.bytes_sent += len(frame)

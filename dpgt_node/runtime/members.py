@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,10 +13,16 @@ from dpgt_node.config import RunConfig, canonical_json, run_sha256
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.runtime import admission
+from dpgt_node.runtime.clock import AwakeClock, heartbeat_s
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
+
+FIRST_WORD_S = 10.0
+"""A caller that has not registered by then is hung up on."""
+BEATS_OF_LIFE = 3
+"""Heartbeats in which a living process speaks for certain."""
 
 Stream = services.ServerStream[m.AgentMessage, m.CoordinatorMessage]
 
@@ -32,12 +37,18 @@ class Member:
     queue: deque[m.CoordinatorMessage] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     seen_s: float = 0.0
+    task: asyncio.Task[object] | None = None
 
     def send(self, message: m.CoordinatorMessage) -> None:
         """Queue a message; nothing while the agent is away: its next registration says it all again."""
         if self.stream is not None:
             self.queue.append(message)
             self.wake.set()
+
+    def beat(self) -> None:
+        """A sign of life, unless others are waiting to be read."""
+        if not self.queue:
+            self.send(m.Heartbeat())
 
 
 class Members:
@@ -62,6 +73,8 @@ class Members:
         self._json = canonical_json(run)
         self._sha256 = run_sha256(run)
         self._names = run.graph.agents
+        self._heartbeat_s = heartbeat_s(run.runtime.round_timeout_s)
+        self._clock = AwakeClock(2 * self._heartbeat_s)
         self._machine = machine
         self._feed = feed
         self._said = said
@@ -70,9 +83,10 @@ class Members:
         self._members: dict[str, Member] = {}
         self._told: set[str] = set()
 
-    def get(self, name: str) -> Member | None:
-        """The agent's registration, None when it never came."""
-        return self._members.get(name)
+    def last_seen_s(self, name: str) -> float | None:
+        """Seconds since the agent's last message; None: it never came."""
+        member = self._members.get(name)
+        return None if member is None else self._clock.now_s() - member.seen_s
 
     def registers(self) -> list[m.Register]:
         """Everybody's registration, in row order; everybody has come."""
@@ -81,6 +95,12 @@ class Members:
     def addresses(self) -> dict[str, str]:
         """Where each agent that ever registered listens."""
         return {name: member.register.advertise for name, member in self._members.items()}
+
+    def beat(self) -> None:
+        """Give every connected agent a sign of life."""
+        self._clock.now_ns()
+        for member in self._members.values():
+            member.beat()
 
     def broadcast(self, message: m.CoordinatorMessage) -> None:
         """Send to every connected agent."""
@@ -108,7 +128,11 @@ class Members:
     async def join(self, stream: Stream) -> None:
         """One agent's membership."""
         name = stream.agent_name()
-        first = await stream.read()
+        try:
+            async with asyncio.timeout(FIRST_WORD_S):
+                first = await stream.read()
+        except TimeoutError:
+            raise PeerError(f"{name} said nothing for {FIRST_WORD_S:g} s", grpc_status="DEADLINE_EXCEEDED") from None
         if isinstance(first, m.Refusal) and name in self._names:
             self._told.add(name)
             self._feed(co.AgentRefused(name, first.reason))
@@ -123,7 +147,7 @@ class Members:
             run_json=self._json,
             package_version=__version__,
             others=[member.register for member in self._members.values() if member.register.name != name],
-            twin=self._twin(register),
+            twin=await self._is_twin(register, stream),
         )
         if refused is not None:
             log.warning("refused %s at %s: %s", name, stream.address, refused.reason)
@@ -139,6 +163,7 @@ class Members:
             self._told.add(name)
             return
         member = self._admit(name, register, stream)
+        member.task = asyncio.current_task()
         writer = asyncio.ensure_future(self._write(member.queue, member.wake, stream))
         try:
             await self._read(name, member, stream)
@@ -158,20 +183,43 @@ class Members:
             return m.Goodbye()
         return m.StopMessage(conclude.reason[:1000], int(conclude.exit_code))
 
-    def _twin(self, register: m.Register) -> bool:
-        """Whether another process of the same name is connected right now."""
-        member = self._members.get(register.name)
-        return member is not None and member.stream is not None and member.register.instance != register.instance
+    async def _is_twin(self, register: m.Register, stream: Stream) -> bool:
+        """Whether another process of the same name lives.
+
+        Its stream may be open only because nobody noticed its end (a host that lost power says nothing), so it gets
+        a few heartbeats' time for a sign of life.  A process that holds less than the first had told of is no
+        successor: it does not get the chance.
+        """
+        name, member = register.name, self._members.get(register.name)
+        first = None if member is None else member.stream
+        if member is None or first is None or member.register.instance == register.instance:
+            return False
+        released = register.last_released_round if register.run_id == self._run_id else -1
+        if name not in self._names or released < self._machine.done(name):
+            return True
+        log.info("another process at %s says that it is %s, which is here: does it live?", stream.address, name)
+        heard_s = member.seen_s
+        end_s = self._clock.now_s() + BEATS_OF_LIFE * self._heartbeat_s
+        while self._clock.now_s() < end_s:
+            if member.stream is not first:
+                return member.stream is not None
+            if member.seen_s != heard_s:
+                return True
+            await asyncio.sleep(self._heartbeat_s / 20)
+        log.warning("%s was started again; its first process gives no sign of life and is replaced", name)
+        return False
 
     def _admit(self, name: str, register: m.Register, stream: Stream) -> Member:
         member = self._members.get(name)
         if member is None:
             member = self._members[name] = Member(register)
         member.register = register
+        if member.stream is not None and member.task is not None:
+            member.task.cancel()  # half dead: the same process, or its successor, is here now
         member.stream = stream
         # Its own queue: the writer of a stream that is half dead must not take what is meant for its successor.
         member.queue, member.wake = deque(), asyncio.Event()
-        member.seen_s = time.monotonic()
+        member.seen_s = self._clock.now_s()
         member.ready = False
         log.info("%s registered from %s, listens on %s", name, stream.address, register.advertise)
         go_through = self._machine.go_through
@@ -216,7 +264,7 @@ class Members:
         while (message := await stream.read()) is not None:
             if member.stream is not stream:
                 return  # superseded by a newer stream of the same process
-            member.seen_s = time.monotonic()
+            member.seen_s = self._clock.now_s()
             if isinstance(message, m.Ready):
                 self._ready(name, member)
             else:

@@ -21,6 +21,8 @@ ADDRESS_FILE = "coordinator.json"
 RUN_FILE = "run.toml"
 CLOSING_FILE = ".closing"
 """Here from before summary.json says "finished" until every agent heard so and the report is written."""
+PAUSED_FILE = ".paused"
+"""Here while the run is paused: a coordinator that was killed comes back with the barrier shut."""
 SETTLE_S = 10.0
 """So long may the processes of a killed launch take to be gone."""
 
@@ -77,6 +79,19 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, c
         with blamed(path / RUN_FILE):
             write_atomically(path / RUN_FILE, to_toml(run))
     return OutDir(path, run_id, resumed=True, closing=finished)
+
+
+def is_paused(path: Path) -> bool:
+    """Whether the run was paused when its coordinator was last there."""
+    return (path / PAUSED_FILE).exists()
+
+
+def keep_paused(path: Path, paused: bool) -> None:
+    """Remember the pause, or forget it.  OSError when the file system refuses."""
+    if paused:
+        (path / PAUSED_FILE).touch()
+    else:
+        (path / PAUSED_FILE).unlink(missing_ok=True)
 
 
 def _torn(name: str) -> bool:

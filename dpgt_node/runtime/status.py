@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 
 from dpgt_node.config import RunConfig
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.liveness import Trouble
 from dpgt_node.report.epsilons import WITH_DELTA
 from dpgt_node.report.summary import adjacency
 from dpgt_node.runtime.members import Members
@@ -28,23 +29,29 @@ def reply(
     results: Results,
     conclude: co.Conclude | None,
     rounds_per_second: float,
+    now_ns: int,
 ) -> m.StatusReply:
-    """Where the run stands now."""
-    recorder, now = results.recorder, time.monotonic()
+    """Where the run stands; ``now_ns`` in the clock of the machine's steps."""
+    recorder = results.recorder
+    troubles = machine.troubles(now_ns)
     agents = []
     for name in run.graph.agents:
-        member, done = members.get(name), machine.done(name)
+        done = machine.done(name)
+        trouble = next((t for t in troubles if name == t.agent), None)
+        missing = trouble is not None and trouble.kind in ("left", "silent")
         agents.append(
             m.AgentStatus(
                 name,
                 connected=machine.connected(name),
                 k=done,
-                last_seen_s=now - member.seen_s if member else None,
+                last_seen_s=members.last_seen_s(name),
                 accuracy_test=recorder.accuracy[name] if recorder and results.study else None,
                 epsilon=recorder.spent(name, done) if recorder else None,
+                state=trouble.kind if trouble else "here" if machine.connected(name) else "absent",
+                missing_s=(now_ns - trouble.since_ns) / 1e9 if trouble and missing else None,
+                waits_for=machine.waits_for(name),
             )
         )
-    waiting = ", ".join(machine.waiting_for()) if conclude is None else ""
     accountant = recorder.accountant if recorder else None
     return m.StatusReply(
         state=state_word(machine.phase, conclude),
@@ -55,8 +62,16 @@ def reply(
         rounds_per_second=rounds_per_second,
         agents=tuple(agents),
         consensus_error=recorder.consensus if recorder and results.study else None,
-        reason=conclude.reason[:1000] if conclude else (f"waiting for {waiting}"[:1000] if waiting else ""),
+        reason=(conclude.reason if conclude else _standstill(machine, troubles, now_ns))[:1000],
         accountant=accountant,
         delta=run.privacy.delta if accountant in WITH_DELTA else None,
         adjacency=adjacency(run),
     )
+
+
+def _standstill(machine: co.CoordinatorMachine, troubles: Sequence[Trouble], now_ns: int) -> str:
+    """Why the run does not move, or whom the barrier waits for right now."""
+    if troubles:
+        return "; ".join(trouble.line(now_ns) for trouble in troubles)
+    waiting = machine.waiting_for()
+    return f"waiting for {', '.join(waiting)}" if waiting else ""

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 
 from dpgt_node.errors import PeerError, PeerLost
-from dpgt_node.runtime.backoff import Backoff
+from dpgt_node.runtime.backoff import CAP_S, Backoff
 from dpgt_node.runtime.channels import Opened
+from dpgt_node.runtime.clock import HEARTBEAT_S, AwakeClock
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 2.0
 _FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
 """Statuses that another attempt cannot cure."""
 
@@ -27,8 +27,8 @@ class Uplink:
     """Join, kept open.
 
     ``register()`` is called for each attempt and says what the agent holds then.  ``received`` gets every message
-    but heartbeats.
-    ``patience_s``: how long the coordinator may be out of reach before :class:`PeerError` (never registered) or
+    but heartbeats, of which one is sent every ``heartbeat_s``.
+    ``patience_s``: how long nothing may be heard of the coordinator before :class:`PeerError` (never registered) or
     :class:`PeerLost` (it was there before).
     """
 
@@ -42,6 +42,7 @@ class Uplink:
         *,
         first_patience_s: float,
         patience_s: float,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._open_channel = open_channel
         self._address = address
@@ -54,7 +55,9 @@ class Uplink:
         self._wake = asyncio.Event()
         self._admitted = asyncio.Event()
         self._welcomed = False
-        self._last_write_s = 0.0
+        self._heartbeat_s = heartbeat_s
+        self._clock = AwakeClock(max(2 * heartbeat_s, 2 * CAP_S))
+        self._heard_s = self._clock.now_s()
 
     def send(self, message: m.AgentMessage, *, first: bool = False) -> None:
         """Queue a message, ``first``: before all others.  What is queued when the stream breaks is dropped, because
@@ -75,7 +78,7 @@ class Uplink:
     async def run(self) -> None:
         """Keep the stream open until cancelled.  Raises PeerError when the coordinator refuses or stays away."""
         backoff = Backoff()
-        lost_since = time.monotonic()
+        self._heard_s = self._clock.now_s()
         while True:
             try:
                 await self._once()
@@ -85,14 +88,15 @@ class Uplink:
             if error.grpc_status in _FINAL:
                 raise error
             if self._was_connected:
-                lost_since = time.monotonic()
                 backoff.reset()
-            patience_s = self._patience_s if self._welcomed else self._first_patience_s
-            if time.monotonic() - lost_since > patience_s:
+            if self._clock.now_s() - self._heard_s > self._patience():
                 kind = PeerLost if self._welcomed else PeerError
-                raise kind(f"no coordinator at {self._address} for {patience_s:g} s: {error}")
+                raise kind(f"no coordinator at {self._address} for {self._patience():g} s: {error}")
             backoff.note(log, f"coordinator at {self._address}", error)
             await backoff.wait()
+
+    def _patience(self) -> float:
+        return self._patience_s if self._welcomed else self._first_patience_s
 
     async def _once(self) -> None:
         self._was_connected = False
@@ -115,6 +119,7 @@ class Uplink:
     async def _read(self, call: services.ClientStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
         while (message := await call.read()) is not None:
             self._was_connected = True
+            self._heard_s = self._clock.now_s()
             if isinstance(message, m.Welcome):
                 self._welcomed = True
             if not isinstance(message, m.Heartbeat):
@@ -132,10 +137,17 @@ class Uplink:
                 self._wake.clear()
                 await self._wake.wait()
             await call.write(self._queue.popleft())
-            self._last_write_s = time.monotonic()
 
     async def _beat(self) -> None:
+        """Say that this agent lives, and give the stream up when the coordinator does not: a hung one keeps it open.
+
+        A new stream is tried for the second half of the patience.
+        """
+        opened_s = self._clock.now_s()
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            if not self._queue and time.monotonic() - self._last_write_s >= HEARTBEAT_S:
+            await asyncio.sleep(self._heartbeat_s)
+            if not self._queue:  # else what waits there is the sign of life
                 self.send(m.Heartbeat())
+            silent_s = self._clock.now_s() - max(self._heard_s, opened_s)
+            if silent_s > self._patience() / 2:
+                raise PeerError(f"no sign of life for {silent_s:.1f} s", grpc_status="UNAVAILABLE")

@@ -319,7 +319,7 @@ async def test_a_lost_agent_stops_the_run_when_the_run_file_says_so(tmp_path: Pa
         for hand in hands:
             await hand.close()
         conclude = await concluded(c)
-    assert conclude.exit_code is ExitCode.PEER_LOST and "no sign of life" in conclude.reason
+    assert conclude.exit_code is ExitCode.PEER_LOST and "has been away for" in conclude.reason
 
 
 # --- study uploads ---------------------------------------------------------------------------------------------------

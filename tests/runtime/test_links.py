@@ -13,7 +13,6 @@ import pytest
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.protocol import types as t
 from dpgt_node.runtime import backoff as backoff_module
-from dpgt_node.runtime import uplink as uplink_module
 from dpgt_node.runtime.backoff import Backoff
 from dpgt_node.runtime.links import Link
 from dpgt_node.runtime.uplink import Uplink
@@ -216,7 +215,12 @@ async def welcome_and_leave(stream: Join) -> None:
 
 
 def uplink(
-    address: str, received: list[m.CoordinatorMessage], *, first_s: float = 20.0, then_s: float = 20.0
+    address: str,
+    received: list[m.CoordinatorMessage],
+    *,
+    first_s: float = 20.0,
+    then_s: float = 20.0,
+    heartbeat_s: float = 2.0,
 ) -> Uplink:
     return Uplink(
         lambda: open_channel(address),
@@ -226,6 +230,7 @@ def uplink(
         received.append,
         first_patience_s=first_s,
         patience_s=then_s,
+        heartbeat_s=heartbeat_s,
     )
 
 
@@ -279,9 +284,7 @@ async def test_nothing_overtakes_the_registration_and_ready_comes_first() -> Non
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_silence_is_filled_with_heartbeats_both_ways_unheard_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uplink_module, "HEARTBEAT_S", 0.02)
-
+async def test_heartbeats_go_both_ways_unheard_above() -> None:
     async def beat(stream: Join) -> None:
         await stream.write(m.Heartbeat())
         await coordinator.welcome(stream)
@@ -289,7 +292,7 @@ async def test_silence_is_filled_with_heartbeats_both_ways_unheard_above(monkeyp
     coordinator = StubCoordinator(beat)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         received: list[m.CoordinatorMessage] = []
-        task = asyncio.ensure_future(uplink(address, received).run())
+        task = asyncio.ensure_future(uplink(address, received, heartbeat_s=0.02).run())
         await eventually("heartbeats come", lambda: coordinator.got.count(m.Heartbeat()) >= 3)
         assert received == [WELCOME]
         task.cancel()
