@@ -2,9 +2,10 @@
 
     python -m tests.bench.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE]    (root)
 
-Hosts are those of tests/hosts/lab.py.  ``zeros`` with d = 11,175,370 (ResNet18) on a ring, float32 wire, mTLS by host name, round_timeout 60 s.  All that
-agent-1 sends goes through ``tc qdisc tbf``; an x and a y a round, so the link alone needs 2 x 44.7 MB / 20 MB/s =
-4.5 s.  Without --noise the noise is off, so that the link is what is measured.  ``dpgt status`` is asked all the while.
+Hosts are those of tests/hosts/lab.py.  ``zeros`` with d = 11,175,370 (ResNet18) on a ring, float32 wire, mTLS by host
+name, round_timeout 60 s.  All that agent-1 sends goes through ``tc qdisc tbf``; an x and a y a round, so the link alone
+needs 2 x 44.7 MB / 20 MB/s = 4.5 s.  Without --noise the noise is off, so that the link is what is measured.
+``dpgt status`` is asked all the while.
 Prints one JSON object; exit 1 if a process failed or an agent was ever seen unconnected.
 """
 
@@ -56,7 +57,7 @@ def measure(rounds: int, n: int, mbit: float, noise: float, dimension: int = DIM
         run_file = folder / "run.toml"
         run_file.write_text(RUN.format(K=rounds - 1, n=n, d=dimension, noise=noise_text), encoding="utf-8")
         with Lab(folder / "lab", ["coordinator", *agents], processes.environment()) as lab:
-            run = Deployment(lab, run_file, folder, agents)
+            run = Deployment(lab, run_file, folder, agents, study=False)
             lab["agent-1"].limit_rate(mbit)
             run.start_all()
             run.reaches(0)

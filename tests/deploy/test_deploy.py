@@ -15,11 +15,13 @@ import pytest
 import yaml
 
 from dpgt_node.config import load_run
+from dpgt_node.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RUN = load_run(DEPLOY / "run.toml")
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+KUBERNETES = DEPLOY / "kubernetes"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SCRIPTS = [DEPLOY / "two-hosts" / "run.sh", ROOT / ".ci" / "run"]
 
@@ -93,6 +95,70 @@ def test_dockerfile_copies_what_the_context_holds() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
 
 
+def objects(host: str) -> dict[str, Any]:
+    """The Kubernetes objects of one process by kind, as its README makes them."""
+    name = "coordinator.yaml" if host == "coordinator" else "agent.yaml"
+    found = list(yaml.safe_load_all((KUBERNETES / name).read_text().replace("AGENT", host)))
+    assert len({o["kind"] for o in found}) == len(found)
+    return {o["kind"]: o for o in found}
+
+
+@pytest.mark.parametrize("host", ["coordinator", "agent-1", "agent-5"])
+def test_kubernetes_runs_each_process_with_its_own_secret_volume_and_name(host: str) -> None:
+    made = objects(host)
+    assert set(made) == {"Service", "PersistentVolumeClaim", "Job"}
+    assert {o["apiVersion"] for o in made.values()} == {"v1", "batch/v1"}
+    template = made["Job"]["spec"]["template"]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    assert made["Service"]["metadata"]["name"] == made["Job"]["metadata"]["name"] == host
+    assert made["Service"]["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert made["Service"]["spec"]["ports"][0]["port"] == container["ports"][0]["containerPort"]
+    volumes = {v["name"]: v for v in pod["volumes"]}
+    assert volumes["startup"]["secret"] == {"secretName": host, "defaultMode": 0o440}
+    claims = [v["persistentVolumeClaim"]["claimName"] for v in volumes.values() if "persistentVolumeClaim" in v]
+    assert claims == [made["PersistentVolumeClaim"]["metadata"]["name"]]
+    assert {m["name"] for m in container["volumeMounts"]} == set(volumes)
+    assert unknown_options(container["args"]) == []
+    assert all("AGENT" not in yaml.safe_dump(o) for o in made.values())
+
+
+@pytest.mark.parametrize("host", ["coordinator", "agent-1"])
+def test_kubernetes_gives_pods_no_more_than_they_need(host: str) -> None:
+    pod = objects(host)["Job"]["spec"]["template"]["spec"]
+    user = re.search(r"--uid (\d+)", (DEPLOY / "Dockerfile").read_text())
+    assert user is not None and pod["securityContext"]["runAsUser"] == int(user[1])
+    assert pod["securityContext"]["runAsNonRoot"] is True and pod["automountServiceAccountToken"] is False
+    inside = pod["containers"][0]["securityContext"]
+    assert inside["capabilities"] == {"drop": ["ALL"]} and inside["readOnlyRootFilesystem"] is True
+    assert inside["allowPrivilegeEscalation"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+@pytest.mark.parametrize("host", ["coordinator", "agent-1"])
+def test_kubernetes_starts_again_what_was_killed_and_nothing_that_an_operator_must_mend(host: str) -> None:
+    spec = objects(host)["Job"]["spec"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"  # a podFailurePolicy demands it
+    ends = next(rule for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "FailJob")["onExitCodes"]
+    assert ends["containerName"] == spec["template"]["spec"]["containers"][0]["name"]
+    retried = {ExitCode.PEER_LOST, ExitCode.BUG, ExitCode.DONE, ExitCode.CHECK_FAILED}
+    assert set(ends["values"]) == set(ExitCode) - retried
+
+
+def test_kubernetes_commands_are_those_of_its_readme() -> None:
+    text = (KUBERNETES / "README.md").read_text()
+    hosts = dict(re.findall(r"--host (\S+)=(\S+)", text))
+    assert hosts == {name: name for name in ("coordinator", *RUN.graph.agents)}
+    for name in re.findall(r"deploy/kubernetes/\S+\.yaml", text):
+        assert (ROOT / name).exists()
+    policy = yaml.safe_load((KUBERNETES / "network.yaml").read_text())
+    label = policy["spec"]["podSelector"]["matchLabels"]
+    for host in hosts:
+        assert label.items() <= objects(host)["Job"]["spec"]["template"]["metadata"]["labels"].items()
+    command = re.search(r"exec job/coordinator -- dpgt (.*)", text)
+    assert command is not None and unknown_options(shlex.split(command[1])) == []
+
+
 @pytest.mark.parametrize("path", UNITS, ids=lambda p: p.name)
 def test_units_run_commands_that_exist_unprivileged(path: Path) -> None:
     values = unit(path)
@@ -104,6 +170,8 @@ def test_units_run_commands_that_exist_unprivileged(path: Path) -> None:
     assert values["CapabilityBoundingSet"] == [""]
     assert values["ProtectSystem"] == ["strict"]
     assert values["UMask"] == ["0077"]
+    assert values["Restart"] == ["on-abnormal"] and values["RestartForceExitStatus"] == ["70"]
+    assert values["StartLimitBurst"] == ["5"] and values["StartLimitIntervalSec"] == ["60"]
 
 
 def test_both_kinds_of_unit_are_there() -> None:

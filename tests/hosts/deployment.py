@@ -24,10 +24,16 @@ COORDINATOR_PORT = 7700
 
 
 class Deployment:
-    """``run_file`` on the hosts ``coordinator`` and the run's agents of ``lab``, by their fully qualified names."""
+    """``run_file`` on the hosts ``coordinator`` and the run's agents of ``lab``, by their fully qualified names.
 
-    def __init__(self, lab: Lab, run_file: Path, scratch: Path, agents: Iterable[str] = AGENTS) -> None:
+    ``study``: under the test keystream, so that the bits are those of ``simulate`` under it.
+    """
+
+    def __init__(
+        self, lab: Lab, run_file: Path, scratch: Path, agents: Iterable[str] = AGENTS, *, study: bool = True
+    ) -> None:
         self.lab = lab
+        self._keystream = ("--test-keystream", KEY) if study else ()
         self.agents = tuple(agents)
         self.daemons: dict[str, Daemon] = {}
         places = [f"--host={name}={lab[name].fqdn}" for name in ("coordinator", *self.agents)]
@@ -45,7 +51,7 @@ class Deployment:
             verb += ["--tls", "coordinator", "--out", "results"]
         else:
             verb = ["node", "--config", f"{name}/NODE.toml"]
-        self.daemons[name] = self.lab[name].start(name, *command(*verb, "--test-keystream", KEY))
+        self.daemons[name] = self.lab[name].start(name, *command(*verb, *self._keystream))
         return self.daemons[name]
 
     def start_all(self, order: Iterable[str] | None = None) -> None:
