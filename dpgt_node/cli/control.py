@@ -1,11 +1,12 @@
-"""``dpgt status | pause | resume | stop``: control of a running coordinator."""
+"""``dpgt status | pause | resume | stop``: control of a running coordinator; of a run that ended, its result."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -14,9 +15,11 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
 
 if TYPE_CHECKING:
     from dpgt_node.runtime.outdir import Address
-    from dpgt_node.wire.messages import StatusReply
+    from dpgt_node.wire.messages import ControlReply, StatusReply
 
 TIMEOUT_S = 5.0
+ENDED = "ended"
+"""The state of an agent of a run that is over."""
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,8 +37,9 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address:
-    from dpgt_node.runtime.outdir import ADDRESS_FILE, Address, read_address
+def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address | None:
+    """Where to ask; None: in ``run_dir`` no coordinator ever ran."""
+    from dpgt_node.runtime.outdir import Address, read_address
 
     if (run_dir is None) == (address is None):
         raise ConfigError.one("command line", "--run", "give exactly one of --run DIR and --coordinator HOST:PORT")
@@ -44,10 +48,7 @@ def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None,
             raise ConfigError.one(
                 "command line", "--run", "already says how to connect; leave --tls and --insecure out"
             )
-        found = read_address(run_dir)
-        if found is None:
-            raise ConfigError.one("command line", "--run", f"no coordinator ever ran in {run_dir} (no {ADDRESS_FILE})")
-        return found
+        return read_address(run_dir)
     assert address is not None
     if insecure == (tls_folder is not None):
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
@@ -72,6 +73,89 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) ->
         raise PeerError(f"no answer from the coordinator at {target.address}: {error}") from error
 
 
+def _ask(
+    run_dir: Path | None, target: Address | None, action: Literal["pause", "resume", "stop"] | None
+) -> ControlReply | StatusReply:
+    """What the coordinator answers; a StatusReply from ``run_dir`` when the run there is over."""
+    reply: ControlReply | StatusReply
+    if run_dir is None:
+        assert target is not None
+        reply = _call(target, action)
+        return reply
+    over = _result(run_dir)
+    if target is None:
+        if over is not None:  # a simulation's
+            return over
+        raise ConfigError.one("command line", "--run", f"no coordinator ever ran in {run_dir} (no coordinator.json)")
+    try:
+        reply = _call_run(run_dir, target, action)
+        return reply
+    except PeerError as error:
+        if over is not None and (over.state == "finished" or _gone(target.pid)):  # else it goes on, and does not answer
+            return over
+        raise PeerError(f"{error}; the run in {run_dir} is not over: the same command goes on with it") from error
+
+
+def _call_run(run_dir: Path, target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
+    """Ask the coordinator of the run in ``run_dir`` and no other: a port is soon taken by somebody else."""
+    from dpgt_node.runtime.outdir import held_run_id
+
+    status: StatusReply = _call(target, None)
+    if status.run_id != held_run_id(run_dir):
+        raise PeerError(f"at {target.address} is the coordinator of another run now")
+    return status if action is None else _call(target, action)
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _result(run_dir: Path) -> StatusReply | None:
+    """The end of the run in ``run_dir``, None while there is none."""
+    from dpgt_node.config import load_run
+    from dpgt_node.report import epsilons
+    from dpgt_node.report.summary import load_summary
+    from dpgt_node.runtime.outdir import RUN_FILE
+    from dpgt_node.wire.messages import AgentStatus, StatusReply
+
+    summary = load_summary(run_dir)
+    if summary is None:
+        return None
+    accountant = epsilons.shown(summary)
+    last = load_run(run_dir / RUN_FILE).K
+    agents = tuple(
+        AgentStatus(
+            agent.name,
+            connected=False,
+            k=summary.rounds - 1,
+            accuracy_test=agent.accuracy_test,
+            epsilon=None if accountant is None else getattr(agent.epsilon, accountant),
+            state=ENDED,
+        )
+        for agent in summary.agents
+    )
+    return StatusReply(
+        state=summary.status,
+        k=summary.rounds - 1,
+        K=last,
+        run_id=bytes.fromhex(summary.run_id),
+        name=summary.name,
+        rounds_per_second=summary.rounds_per_second or 0.0,
+        agents=agents,
+        consensus_error=summary.consensus_error,
+        reason="" if summary.status == "finished" else "start the same command again to go on",
+        accountant=accountant,
+        delta=summary.privacy.delta if accountant in epsilons.WITH_DELTA else None,
+        adjacency=summary.privacy.adjacency,
+    )
+
+
 def _show(reply: StatusReply) -> str:
     from dpgt_node.report.epsilons import head
     from dpgt_node.report.text import epsilon as number
@@ -85,6 +169,12 @@ def _show(reply: StatusReply) -> str:
     for agent in reply.agents:
         seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
         state = "connected" if agent.connected else "NOT connected"
+        if agent.missing_s is not None:
+            seen = f"MISSING for {agent.missing_s:.1f} s"
+        elif agent.state == ENDED:
+            state, seen = reply.state, "ended"
+        if agent.waits_for:
+            seen += f", waits for {', '.join(agent.waits_for)}"
         spent = ""
         if reply.accountant is not None and agent.epsilon is not None:
             spent = f", {head(reply.accountant, reply.delta or 0.0)} {number(agent.epsilon)} so far"
@@ -99,7 +189,7 @@ def status(
     run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool, format_: str
 ) -> ExitCode:
     """Where a run stands and who is connected."""
-    reply: StatusReply = _call(_resolve(run_dir, address, tls_folder, insecure), None)
+    reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
         click.echo(_show(reply))
         return ExitCode.DONE
@@ -111,6 +201,9 @@ def status(
             "connected": agent.connected,
             "k": agent.k,
             "last_seen_s": agent.last_seen_s,
+            "state": agent.state,
+            "missing_s": agent.missing_s,
+            "waits_for": list(agent.waits_for),
             "epsilon": to_json(agent.epsilon),
         }
         for agent in reply.agents
@@ -136,12 +229,15 @@ def _control(action: Literal["pause", "resume", "stop"], help_: str) -> click.Co
     @click.command(name=action, help=help_)
     @_target
     def verb(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> ExitCode:
-        reply = _call(_resolve(run_dir, address, tls_folder, insecure), action)
-        if not reply.ok:
-            error = DpgtError(f"cannot {action}: {reply.message}")
+        from dpgt_node.wire.messages import StatusReply
+
+        reply = _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), action)
+        message = f"the run is {reply.state}" if isinstance(reply, StatusReply) else reply.message
+        if isinstance(reply, StatusReply) or not reply.ok:
+            error = DpgtError(f"cannot {action}: {message}")
             error.exit_code = ExitCode.CHECK_FAILED
             raise error
-        click.echo(reply.message)
+        click.echo(message)
         return ExitCode.DONE
 
     command: click.Command = verb

@@ -115,4 +115,5 @@ def live_status(status: StatusReply) -> LiveStatus:
         status.consensus_error,
         status.accountant,
         status.delta,
+        status.reason if any(a.state in ("left", "silent", "cut", "slow") for a in status.agents) else "",
     )

@@ -43,6 +43,7 @@ class LiveStatus:
     """One snapshot of a run: ``k`` the last round that every agent finished (-1: none), of 0..``K``.
 
     ``accountant``: whose epsilon the agents' is, with its ``delta``; None: no accountant has a value.
+    ``trouble``: who is missing, cut off or slow, and since when; empty when all is well.
     """
 
     state: str
@@ -53,6 +54,7 @@ class LiveStatus:
     consensus_error: float | None = None
     accountant: str | None = None
     delta: float | None = None
+    trouble: str = ""
 
     @property
     def epsilon_head(self) -> str:
@@ -144,7 +146,9 @@ def plain_line(status: LiveStatus) -> str:
     if largest is not None:
         parts.append(f"{status.epsilon_head} {_epsilon(largest)}")
     missing = [agent.name for agent in status.agents if not agent.connected]
-    if missing and status.k < status.K:
+    if status.trouble:
+        parts.append(status.trouble)
+    elif missing and status.k < status.K:
         parts.append(f"not connected: {_some(missing)}")
     left = eta_s(status)
     if left is not None and left > 0:
@@ -177,7 +181,8 @@ def live_table(status: LiveStatus) -> Group:
         cells: list[Text | str] = [name, k, text.accuracy(agent.accuracy_test)]
         cells += [_epsilon(agent.epsilon)] if status.accountant is not None else []
         table.add_row(*cells, style=style)
-    return Group(_head(status), table, _foot(status))
+    lines = [Text(status.trouble, style="red")] if status.trouble else []
+    return Group(_head(status), table, *lines, _foot(status))
 
 
 def print_warnings(run: RunConfig, console: Console, keystream: str | None = None) -> None:

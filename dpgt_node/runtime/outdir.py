@@ -81,6 +81,14 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, c
     return OutDir(path, run_id, resumed=True, closing=finished)
 
 
+def held_run_id(path: Path) -> bytes | None:
+    """The id of the run in ``path``; None when there is none that can be read."""
+    try:
+        return bytes.fromhex(json.loads((path / IDENTITY_FILE).read_text(encoding="utf-8"))["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def is_paused(path: Path) -> bool:
     """Whether the run was paused when its coordinator was last there."""
     return (path / PAUSED_FILE).exists()

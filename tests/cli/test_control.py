@@ -1,12 +1,23 @@
-"""What ``dpgt status`` prints."""
+"""What ``dpgt status`` prints of a run that goes on, that stands still, and that is over."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from dpgt_node import cli
 from dpgt_node.cli.control import _show
+from dpgt_node.runtime.outdir import prepare, write_address
+from dpgt_node.sim.simulate import simulate
 from dpgt_node.wire.messages import AgentStatus, StatusReply
+from tests.runtime.cluster import KEY, cluster, make_run
 
 AGENTS = (AgentStatus("agent-1", True, 7, 0.25, 0.9, 7.5), AgentStatus("agent-2", False, -1, None, None, math.inf))
 REPLY = StatusReply("running", 6, 200, bytes(16), "digits", 81.25, AGENTS, 1e-3, "", "gdp", 1e-5, "replace-one")
@@ -22,3 +33,74 @@ def test_text_names_accountant_delta_and_adjacency() -> None:
     conditional = _show(replace(REPLY, accountant="lemma5", delta=None))
     assert conditional.count("epsilon (Lemma 5; conditional) ") == 2
     assert "epsilon" not in _show(replace(REPLY, accountant=None, reason="paused"))
+
+
+def test_text_says_who_is_missing_since_when_and_who_waits() -> None:
+    gone = replace(AGENTS[1], k=6, last_seen_s=73.21, state="silent", missing_s=73.21, epsilon=None)
+    waiting = replace(AGENTS[0], waits_for=("agent-2",), epsilon=None)
+    why = "agent-2 gave no sign of life for 73.2 s, in round 7"
+    assert _show(replace(REPLY, accountant=None, agents=(waiting, gone), reason=why)) == (
+        f"digits: running, k = 6 of 200, 81.2 rounds/s ({why})\n"
+        "  agent-1: connected, k = 7, seen 0.2 s ago, waits for agent-2\n"
+        "  agent-2: NOT connected, k = 6, MISSING for 73.2 s"
+    )
+
+
+def ended(folder: Path) -> Path:
+    """The output folder of a launch that finished a while ago."""
+    run = make_run(3)
+    claimed = prepare(folder, run, source="test", keystream="test")
+    simulate(run, folder, claimed.run_id, test_keystream=KEY)
+    return folder
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    code = cli.run([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def test_a_finished_run_says_so_without_its_coordinator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ended(tmp_path / "out")
+    for address in (None, "127.0.0.1:1"):
+        if address is not None:
+            write_address(out, address, None)
+        code, text = call(capsys, "status", "--run", out)
+        assert code == 0 and text.startswith("cluster: finished, k = 3 of 3, "), text
+        assert "\n  agent-2: finished, k = 3, ended" in text
+        code, text = call(capsys, "status", "--run", out, "--format", "json")
+        document = json.loads(text)
+        assert (code, document["state"], document["k"], document["K"]) == (0, "finished", 3, 3)
+        assert [(a["name"], a["state"], a["connected"]) for a in document["agents"]] == [
+            (f"agent-{i}", "ended", False) for i in (1, 2, 3)
+        ]
+        for verb in ("pause", "resume", "stop"):
+            code, text = call(capsys, verb, "--run", out)
+            assert (code, text) == (1, f"dpgt {verb}: cannot {verb}: the run is finished\n")
+
+
+def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_address(tmp_path, "127.0.0.1:1", None)
+    code, text = call(capsys, "status", "--run", tmp_path)
+    assert code == 3 and text.count("\n") == 1
+    assert "is not over: the same command goes on with it" in text
+
+
+async def test_the_coordinator_of_another_run_on_the_same_port_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    out = ended(tmp_path / "out")
+    async with cluster(tmp_path / "other") as c:
+        write_address(out, c.address, None)
+        script = "import sys; from dpgt_node import cli; sys.exit(cli.run(sys.argv[1:]))"
+        told = []
+        for verb in ("status", "stop"):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", script, verb, "--run", str(out), stdout=PIPE, stderr=STDOUT
+            )
+            told.append(((await process.communicate())[0].decode(), process.returncode))
+        assert c.serving is not None and not c.serving.done(), "the other run was not stopped"
+    assert told[0][1] == 0 and told[0][0].startswith("cluster: finished")
+    assert told[1] == ("dpgt stop: cannot stop: the run is finished\n", 1)
