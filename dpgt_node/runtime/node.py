@@ -11,8 +11,6 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import grpc.aio
-
 from dpgt_node import __version__
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
@@ -167,7 +165,7 @@ class Node:
     async def _serve(self) -> ExitCode:
         await asyncio.to_thread(self._work.prepare)
         self._charges = await asyncio.to_thread(self._store.charges)
-        server = grpc.aio.server(options=services.SERVER_OPTIONS)
+        server = services.server(self._topology.n)
         server.add_generic_rpc_handlers((services.agent_handler(self._inbound, self._setup.security.guard),))
         config = self._setup.config
         host, _ = parse_address(config.listen)

@@ -7,8 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
 from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
 from dpgt_node.protocol.coordinator import StopRun
 from dpgt_node.report.tensorboard import preload
@@ -16,6 +14,7 @@ from dpgt_node.runtime.channels import Security
 from dpgt_node.runtime.coordinator import Coordinator, Outcome
 from dpgt_node.runtime.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.wire import services
+from dpgt_node.wire.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ async def serve(
 ) -> Outcome:
     """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
     security = Security.from_folder(tls_folder)
-    server = grpc.aio.server(options=services.SERVER_OPTIONS)
+    server = services.server(run.n)
     host, _ = parse_address(listen)
     port = services.bind(server, listen, security.server_credentials(), "command line")
     # Only now: a refused start leaves no half-made output folder.
@@ -51,7 +50,7 @@ async def serve(
 
 
 async def _serve(
-    server: grpc.aio.Server,
+    server: Server,
     run: RunConfig,
     out: OutDir,
     address: str,

@@ -22,12 +22,14 @@ import grpc.aio
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.wire import convert
 from dpgt_node.wire import messages as m
-from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, is_name, shown
+from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, parse, shown
+from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
 
 AGENT_SERVICE = "dpgt.v1.Agent"
 COORDINATOR_SERVICE = "dpgt.v1.Coordinator"
 # On a channel without TLS nobody can prove a name; a caller states it here.  Ignored where certificates are used.
 NAME_METADATA = "dpgt-agent"
+FIRST_MESSAGE_S = 10.0
 _MAX_DETAILS = 900
 
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
@@ -38,6 +40,7 @@ _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),
 )
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *_KEEPALIVE,
@@ -96,7 +99,12 @@ class Caller:
                     f"the certificate of {self.address} is {self.identity or 'without a dpgt identity'}, not an agent's"
                 )
                 raise PeerError(message, grpc_status="PERMISSION_DENIED")
-            return self.identity[len(prefix) :]
+            name = self.identity[len(prefix) :]
+            if not is_name(name):
+                raise PeerError(
+                    f"the certificate of {self.address} names no agent: {shown(name)}", grpc_status="PERMISSION_DENIED"
+                )
+            return name
         name = str(dict(self._context.invocation_metadata() or ()).get(NAME_METADATA, ""))
         if not is_name(name):
             raise PeerError(
@@ -120,6 +128,16 @@ class ServerStream(Caller, Generic[In, Out]):
         """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else self._decode(data)
+
+    async def read_first(self) -> In | None:
+        """The first message, which an honest caller sends at once.  PeerError when it does not come."""
+        reading = asyncio.ensure_future(self.read())
+        # Not cancelled when it takes too long: gRPC's core still writes to where a pending read waits.
+        done, _ = await asyncio.wait([reading], timeout=FIRST_MESSAGE_S)
+        if not done:
+            reading.add_done_callback(lambda read: read.cancelled() or read.exception())
+            raise PeerError(f"no message came within {FIRST_MESSAGE_S:g} s", grpc_status="DEADLINE_EXCEEDED")
+        return reading.result()
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
@@ -178,18 +196,17 @@ async def _guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[]
         await _abort(context, error)
 
 
-def agent_handler(servicer: AgentServicer, guard: Guard = _no_guard) -> grpc.GenericRpcHandler:
+def agent_handler(servicer: AgentServicer, guard: Guard = _no_guard) -> Service:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def exchange(_: object, context: Any) -> None:
         stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, convert.encode_exchange_reply)
         await _guarded(context, guard, stream, lambda: servicer.exchange(stream))
 
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)}
-    return grpc.method_handlers_generic_handler(AGENT_SERVICE, methods)
+    return Service(AGENT_SERVICE, {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)})
 
 
-def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard) -> grpc.GenericRpcHandler:
+def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard) -> Service:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def join(_: object, context: Any) -> None:
@@ -224,10 +241,15 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard)
         "Status": grpc.unary_unary_rpc_method_handler(status),
         "Control": grpc.unary_unary_rpc_method_handler(control),
     }
-    return grpc.method_handlers_generic_handler(COORDINATOR_SERVICE, methods)
+    return Service(COORDINATOR_SERVICE, methods)
 
 
-def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None, source: str) -> int:
+def server(peers: int) -> Server:
+    """A server for ``peers`` honest callers and all others, see ``wire.server``; inside a running event loop."""
+    return new_server(SERVER_OPTIONS, peers)
+
+
+def bind(server: grpc.aio.Server | Server, listen: str, credentials: grpc.ServerCredentials | None, source: str) -> int:
     """Open the listening socket HOST:PORT (port 0: any) and return the real port.
 
     ``credentials`` None: no TLS.  ConfigError naming ``source`` when it cannot be opened: in use, not an address of
@@ -247,29 +269,56 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     return port
 
 
-async def serve_health(server: grpc.aio.Server, service: str) -> None:
+async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
     """Add the standard gRPC health service: ``service`` and the whole server are SERVING from now on.
 
     Behind mTLS a probe needs a certificate of the run, like everybody else.
     """
-    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    from grpc_health.v1 import health_pb2
 
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    for name in ("", service):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    reply = health_pb2.HealthCheckResponse
+
+    def known(data: bytes) -> bool:
+        return parse(health_pb2.HealthCheckRequest, data, "health check").service in ("", service)
+
+    async def check(data: bytes, context: Any) -> bytes:
+        async def answer() -> bytes:
+            if not known(data):
+                raise PeerError("no such service", grpc_status="NOT_FOUND")
+            return reply(status=reply.SERVING).SerializeToString()
+
+        return await _guarded(context, _no_guard, Caller(context), answer)
+
+    async def watch(data: bytes, context: Any) -> None:
+        async def answer() -> None:
+            status = reply.SERVING if known(data) else reply.SERVICE_UNKNOWN
+            await context.write(reply(status=status).SerializeToString())
+            await asyncio.Event().wait()  # it never changes; the call ends with the caller or the server
+
+        await _guarded(context, _no_guard, Caller(context), answer)
+
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Check": grpc.unary_unary_rpc_method_handler(check),
+        "Watch": grpc.unary_stream_rpc_method_handler(watch),
+    }
+    server.add_generic_rpc_handlers([Service(health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, methods)])
 
 
 # --- client -------------------------------------------------------------------------------------------------------
 
 
+def _said(details: str | None, code: grpc.StatusCode, what: str) -> PeerError:
+    """The other side's words, which end in a log or on a terminal like any of its texts."""
+    return PeerError(one_line(details or "", MAX_TEXT) or f"{what}: {code.name}", grpc_status=code.name)
+
+
 async def _call_error(call: Any, what: str) -> PeerError:
     code: grpc.StatusCode = await call.code()
-    return PeerError(await call.details() or f"{what}: {code.name}", grpc_status=code.name)
+    return _said(await call.details(), code, what)
 
 
 def _rpc_error(error: grpc.aio.AioRpcError, what: str) -> PeerError:
-    return PeerError(error.details() or f"{what}: {error.code().name}", grpc_status=error.code().name)
+    return _said(error.details(), error.code(), what)
 
 
 class ClientStream(Generic[Out, In]):
