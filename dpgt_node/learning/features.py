@@ -17,14 +17,18 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.noise import F64
 
 Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
+I64 = npt.NDArray[np.int64]
 
 SIDE = 28
 HOG_SHIFT = 0.04
 """A fixed number, never a mean of the data; near 1/sqrt(392), the entries of a unit vector of equal entries."""
+EDGES_POWER = 1.5
 _BINS = 8
-_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image
-_WINDOWS = _CELLS - 1
-_SIZES = {"pool14": SIDE * SIDE // 4, "hog": _WINDOWS * _WINDOWS * _BINS}
+_PADDED = SIDE + 4
+_HOG_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image
+_WINDOWS = _HOG_CELLS - 1
+_EDGES_CELLS, _EDGES_PIXELS = 4, 6  # cells of 6 x 6 pixels in the middle of it
+_SIZES = {"pool14": SIDE * SIDE // 4, "hog": _WINDOWS * _WINDOWS * _BINS, "edges": _EDGES_CELLS**2 * _BINS}
 _ROWS = 512  # bounds the scratch memory, and keeps it in the cache
 
 
@@ -41,10 +45,11 @@ def size(features: str, p: int, what: str) -> int:
 
 
 def transform(x: Reals, features: str, normalise: str) -> F64:
-    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog, then ``normalise`` none | l1 | l2.
+    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | edges, ``normalise`` none | l1 | l2.
 
-    ``pool14``: means over 2 x 2 pixels, row-major.  ``hog``: see :func:`hog`.  ``l1``, ``l2``: each row divided by its
-    norm, a zero row stays zero.  ``x`` is finite and has as many columns as :func:`size` asks for.
+    ``pool14``: means over 2 x 2 pixels, row-major.  ``hog``, ``edges``: see :func:`hog`, :func:`edges`.  Then ``l1``,
+    ``l2``: each row divided by its norm, a zero row stays zero.  ``x`` is finite and has as many columns as
+    :func:`size` asks for.
     """
     kind, norm = _FEATURES[features], _NORMS[normalise]
     if kind is None and norm is None:
@@ -94,8 +99,26 @@ def hog(rows: F64) -> F64:
     root, divided by the L2 norm, minus ``HOG_SHIFT``, divided by the L2 norm.  Invariant to the scale of the image, so
     means instead of sums, or halved differences, would give the same.
     """
+    cells = _oriented(rows, _HOG_CELL, _HOG_CELLS**2).reshape(len(rows), _HOG_CELLS, _HOG_CELLS, _BINS)
+    pairs = cells[:, :-1] + cells[:, 1:]  # a window is 2 x 2 cells
+    windows = (pairs[:, :, :-1] + pairs[:, :, 1:]).reshape(len(rows), -1)
+    return l2_unit(l2_unit(np.sqrt(windows)) - HOG_SHIFT)
+
+
+def edges(rows: F64) -> F64:
+    """(m, 784) to (m, 128), few and sparse oriented gradients: 4 x 4 cells (row-major) of 8 bins, L1 norm 1.
+
+    The gradients of :func:`hog`, summed over cells of 6 x 6 pixels that fill the middle 24 x 24, to the power 1.5,
+    divided by the L1 norm.  Laplace noise is as large in every coordinate as the L1 norm of a sample allows, so what
+    matters is a large L2 norm for it: few numbers, most of them near zero.
+    """
+    return l1_unit(_oriented(rows, _EDGES_CELL, _EDGES_CELLS**2) ** EDGES_POWER)
+
+
+def _oriented(rows: F64, cell_of_pixel: I64, count: int) -> F64:
+    """Summed edge strength (m, count * 8) of the padded image; pixels of cell ``count`` are left out."""
     m = len(rows)
-    image = np.zeros((m, SIDE + 6, SIDE + 6))
+    image = np.zeros((m, _PADDED + 2, _PADDED + 2))
     image[:, 3:-3, 3:-3] = _peak_one(rows).reshape(m, SIDE, SIDE)
     across = (image[:, 1:-1, 2:] - image[:, 1:-1, :-2]).reshape(-1)
     down = (image[:, 2:, 1:-1] - image[:, :-2, 1:-1]).reshape(-1)
@@ -105,17 +128,25 @@ def hog(rows: F64) -> F64:
     low = np.floor(turn)
     upper_share = strength * (turn - low)
     low_bin = low.astype(np.int64)  # -4..4, and -4 is 4: modulo 8 below
-    image_number, pixel = np.divmod(found, _CELL_OF_PIXEL.size)
-    first = (image_number * _CELLS * _CELLS + _CELL_OF_PIXEL[pixel]) * _BINS
-    total = m * _CELLS * _CELLS * _BINS
+    image_number, pixel = np.divmod(found, cell_of_pixel.size)
+    first = (image_number * (count + 1) + cell_of_pixel[pixel]) * _BINS
+    total = m * (count + 1) * _BINS
     cells = np.bincount(first + (low_bin & 7), strength - upper_share, total)
     cells += np.bincount(first + ((low_bin + 1) & 7), upper_share, total)
-    cells = cells.reshape(m, _CELLS, _CELLS, _BINS)
-    pairs = cells[:, :-1] + cells[:, 1:]  # a window is 2 x 2 cells
-    windows = (pairs[:, :, :-1] + pairs[:, :, 1:]).reshape(m, -1)
-    return l2_unit(l2_unit(np.sqrt(windows)) - HOG_SHIFT)
+    return np.ascontiguousarray(cells.reshape(m, count + 1, _BINS)[:, :count].reshape(m, -1))
 
 
-_CELL_OF_PIXEL = np.add.outer(np.arange(4 * _CELLS) // 4 * _CELLS, np.arange(4 * _CELLS) // 4).reshape(-1)
-_FEATURES: dict[str, Callable[[F64], F64] | None] = {"raw": None, "pool14": pool14, "hog": hog}
+def _cell_of_pixel(margin: int, pixels: int) -> I64:
+    """Cell of every pixel of the padded image, row-major; those within ``margin`` of its border belong to none."""
+    side = (_PADDED - 2 * margin) // pixels
+    place = np.arange(_PADDED)
+    line = (place - margin) // pixels
+    inside = (place >= margin) & (place < _PADDED - margin)
+    cell = np.add.outer(line * side, line)
+    return np.where(np.logical_and.outer(inside, inside), cell, side * side).reshape(-1)
+
+
+_HOG_CELL = _cell_of_pixel(0, _PADDED // _HOG_CELLS)
+_EDGES_CELL = _cell_of_pixel((_PADDED - _EDGES_CELLS * _EDGES_PIXELS) // 2, _EDGES_PIXELS)
+_FEATURES: dict[str, Callable[[F64], F64] | None] = {"raw": None, "pool14": pool14, "hog": hog, "edges": edges}
 _NORMS: dict[str, Callable[[F64], F64] | None] = {"none": None, "l1": l1_unit, "l2": l2_unit}

@@ -66,6 +66,7 @@ def test_integers_are_taken_as_floats():
         {"data": {"dataset": "pl-sine", "start": -1}},
         {"data.partition": "contiguous"},
         {"data.features": "hog", "data.normalise": "l1"},
+        {"data.features": "edges"},
         {"privacy.clip_l1": 40},
         {"privacy.clip_l2": 1.5},
         {"privacy.C": 1e-3, "privacy.delta": 0.5},

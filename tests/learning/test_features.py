@@ -18,7 +18,7 @@ from dpgt_node.learning.features import HOG_SHIFT, size, transform
 from dpgt_node.learning.models import SoftmaxOracle
 from tests.oracles import features as dumb
 
-KINDS = ("raw", "pool14", "hog")
+KINDS = ("raw", "pool14", "hog", "edges")
 NORMS = ("none", "l1", "l2")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -37,7 +37,12 @@ def images(count: int = 6, seed: int = 0) -> np.ndarray:
 @cache
 def plain(kind: str) -> list[list[float]]:
     """Features of ``images()``, not normalised."""
-    maps = {"raw": lambda im: list(chain(*im)), "pool14": dumb.pool14, "hog": lambda im: dumb.hog(im, HOG_SHIFT)}
+    maps = {
+        "raw": lambda im: list(chain(*im)),
+        "pool14": dumb.pool14,
+        "hog": lambda im: dumb.hog(im, HOG_SHIFT),
+        "edges": dumb.edges,
+    }
     return [maps[kind](image) for image in images().reshape(-1, 28, 28).tolist()]
 
 
@@ -46,13 +51,13 @@ def by_hand(kind: str, normalise: str = "none") -> np.ndarray:
 
 
 def test_sizes():
-    assert [size(kind, 784, "d") for kind in KINDS] == [784, 196, 392]
+    assert [size(kind, 784, "d") for kind in KINDS] == [784, 196, 392, 128]
     assert size("raw", 5, "d") == 5
-    assert [transform(images(), kind, "none").shape[1] for kind in KINDS] == [784, 196, 392]
+    assert [transform(images(), kind, "none").shape[1] for kind in KINDS] == [784, 196, 392, 128]
 
 
 @pytest.mark.parametrize(("p", "seen"), [(64, "8 x 8 = 64"), (785, "have 785"), (1024, "32 x 32 = 1024")])
-@pytest.mark.parametrize("kind", ["pool14", "hog"])
+@pytest.mark.parametrize("kind", ["pool14", "hog", "edges"])
 def test_other_shapes_are_refused(kind, p, seen):
     with pytest.raises(ConfigError, match=f"'{kind}' needs samples of 28 x 28 = 784 pixels; those of 'mine'") as caught:
         size(kind, p, "'mine'")
@@ -102,6 +107,20 @@ def test_the_comparison_notices_mutants():
     assert hog_agrees(features.hog)
     for mutant in (unsigned, transposed, bins_first, no_shift, turned, wrong_windows):
         assert not hog_agrees(mutant), mutant.__name__
+
+
+@pytest.mark.parametrize(("old", "new"), [("EDGES_POWER", 1.0), ("_EDGES_CELL", features._cell_of_pixel(3, 6))])
+def test_the_comparison_notices_mutants_of_edges(monkeypatch, old, new):
+    monkeypatch.setattr(features, old, new)
+    assert not np.allclose(features.edges(images()), by_hand("edges"), rtol=0, atol=1e-9)
+
+
+def test_pixels_near_the_border_are_no_edges():
+    x = np.zeros((2, 28, 28))
+    x[0, 0, :] = x[0, :, 27] = x[1, 0, :] = 1.0
+    x[1, 14, 14] = 1e-3
+    found = features.edges(x.reshape(2, -1))
+    assert not found[0].any() and np.abs(found[1]).sum() == pytest.approx(1.0)
 
 
 def test_an_edge_by_hand():

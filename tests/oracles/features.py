@@ -29,15 +29,29 @@ def hog(image: list[list[float]], shift: float) -> list[float]:
     values = []
     for top in range(0, 28, 4):
         for left in range(0, 28, 4):
-            bins = [0.0] * 8
-            for r in range(top, top + 8):
-                for c in range(left, left + 8):
-                    across = (padded(image, r, c + 1, 2) - padded(image, r, c - 1, 2)) / 2.0
-                    down = (padded(image, r + 1, c, 2) - padded(image, r - 1, c, 2)) / 2.0
-                    turn = math.degrees(math.atan2(down, across)) % 360.0
-                    for j in range(8):
-                        away = abs((turn - 45.0 * j + 180.0) % 360.0 - 180.0)
-                        bins[j] += math.hypot(across, down) * max(0.0, 1.0 - away / 45.0) / 64.0
-            values += bins
+            values += orientations(image, range(top, top + 8), range(left, left + 8))
     values = unit([math.sqrt(v) for v in values], 2)
     return unit([v - shift for v in values], 2)
+
+
+def edges(image: list[list[float]]) -> list[float]:
+    """Cells of 6 x 6 in the middle 24 x 24 of the image zero-padded by 2."""
+    values = []
+    for top in range(4, 28, 6):
+        for left in range(4, 28, 6):
+            values += orientations(image, range(top, top + 6), range(left, left + 6))
+    return unit([v**1.5 for v in values], 1)
+
+
+def orientations(image: list[list[float]], rows: range, columns: range) -> list[float]:
+    """Summed gradient strength in 8 directions over a part of the padded image."""
+    bins = [0.0] * 8
+    for r in rows:
+        for c in columns:
+            across = (padded(image, r, c + 1, 2) - padded(image, r, c - 1, 2)) / 2.0
+            down = (padded(image, r + 1, c, 2) - padded(image, r - 1, c, 2)) / 2.0
+            turn = math.degrees(math.atan2(down, across)) % 360.0
+            for j in range(8):
+                away = abs((turn - 45.0 * j + 180.0) % 360.0 - 180.0)
+                bins[j] += math.hypot(across, down) * max(0.0, 1.0 - away / 45.0)
+    return bins
