@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts slow-link long fast bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills fast bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -66,6 +66,9 @@ slow-link: $(VENV)/.dev ## figure: 45 MB a message over 20 MB/s between hosts; a
 
 long: $(VENV)/.dev ## tests that take minutes
 	$(PYTEST) -m "long and not hosts" -o faulthandler_timeout=3600 $(ARGS)
+
+kills: $(VENV)/.dev ## kill -9 of real processes, 90 times; a quarter of an hour
+	$(PYTEST) -m long tests/e2e/test_kills.py -s -o faulthandler_timeout=3600 $(ARGS)
 
 fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 	$(PYTEST) -m fast $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import Phase
@@ -74,3 +76,9 @@ def test_a_repeated_start_opens_what_a_lost_go_would_have_opened() -> None:
     m.step(t.Advanced(cases.state(1)), 0)
     assert cases.kinds(m.step(t.Started(1), 0)) == ["DrawRelease"]
     assert m.step(t.Started(1), 0) == ()
+
+
+def test_an_agent_that_came_back_with_its_result_may_leave_before_the_start() -> None:
+    m = cases.machine(finished=np.ones(1))
+    (finish,) = m.step(t.Dismissed(), 0)
+    assert isinstance(finish, t.Finish) and finish.status == "finished"

@@ -1,0 +1,100 @@
+"""``dpgt launch`` starts again what crashed, with real processes: who comes back, where, how often, what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpgt_node import cli
+from tests.e2e.processes import ENDLESS, Launch, eventually, no_traceback, quadratic, same_bits
+
+pytestmark = pytest.mark.e2e
+KEY = "00ff"
+
+
+def run_file(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def killed(launch: Launch, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """Kill ``name`` and wait until its successor runs."""
+    old = launch.pid(name)
+    os.kill(old, number)
+    eventually(f"{name} runs again", lambda: launch.pid(name) != old and psutil.pid_exists(launch.pid(name)))
+
+
+def joined(launch: Launch, name: str, times: int) -> None:
+    """Wait until ``name`` registered so often."""
+    eventually(f"{name} is back", lambda: launch.log("coordinator").count(f"{name} registered from") >= times)
+
+
+def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(3, 1500, every=500))
+    out = tmp_path / "out"
+    with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
+        launch.running()
+        config = (out / "agents" / "agent-2" / "node.toml").read_bytes()
+        address = json.loads((out / "coordinator.json").read_text())["address"]
+        killed(launch, "agent-2", signal.SIGSEGV)
+        joined(launch, "agent-2", 2)
+        killed(launch, "coordinator")
+        joined(launch, "agent-1", 2)
+        assert launch.wait() == 0, launch.said
+    no_traceback(launch.everything_said())
+    assert "agent-2 killed by SIGSEGV; started again (1 of at most 5 in 60 s)" in launch.said
+    assert "coordinator killed by SIGKILL; started again (1 of at most 5 in 60 s)" in launch.said
+    assert json.loads((out / "coordinator.json").read_text())["address"] == address
+    assert (out / "agents" / "agent-2" / "node.toml").read_bytes() == config
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["restarts"] == {"agent-2": 1, "coordinator": 1}
+    assert [agent["releases"] for agent in summary["agents"]] == [3002] * 3
+    assert "INFO dpgt launch: agent-2 killed by SIGSEGV" in launch.log("agent-2")
+    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    same_bits(out, tmp_path / "sim")
+
+
+def test_the_sixth_crash_of_one_process_ends_the_launch_by_name(tmp_path: Path) -> None:
+    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS)), "--insecure") as launch:
+        launch.running()
+        for _ in range(5):
+            killed(launch, "agent-2")
+        launch.kill("agent-2")
+        assert launch.wait() == 6
+    last = launch.said.splitlines()[-1]
+    assert last.startswith("dpgt launch: agent-2 was lost: killed by SIGKILL, after 5 restarts in 60 s (log: ")
+    assert json.loads((launch.out / "summary.json").read_text())["restarts"] == {"agent-2": 5}
+    assert "agent-2 was lost" in launch.log("agent-1")
+    no_traceback(launch.everything_said())
+
+
+def test_an_interrupt_while_a_child_comes_back_is_an_interrupt(tmp_path: Path) -> None:
+    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS)), "--insecure") as launch:
+        launch.running()
+        killed(launch, "coordinator")
+        launch.process.send_signal(signal.SIGINT)
+        assert launch.wait() == 5
+    assert launch.said.splitlines()[-2] == "dpgt launch: interrupted"
+    assert not any(psutil.pid_exists(launch.pid(name)) for name in (*launch.names(), "coordinator"))
+    no_traceback(launch.everything_said())
+
+
+def test_a_killed_launch_is_gone_on_with_by_the_same_command(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(3, 600, every=300))
+    out = tmp_path / "out"
+    arguments = ("launch", run, "--test-keystream", KEY)
+    with Launch(out, *arguments) as launch:
+        launch.running()
+        launch.process.kill()
+        launch.wait()
+        with Launch(out, *arguments) as again:  # at once: the children of the first may still be dying
+            assert again.wait() == 0, again.said
+    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    same_bits(out, tmp_path / "sim")
+    no_traceback(again.everything_said())
