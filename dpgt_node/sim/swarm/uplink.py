@@ -1,0 +1,87 @@
+"""An agent's stream to the coordinator, as ``runtime.uplink``."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.sim.swarm.clock import SECOND
+from dpgt_node.sim.swarm.network import End
+from dpgt_node.sim.swarm.process import COORDINATOR, Backoff
+from dpgt_node.wire import messages as m
+
+if TYPE_CHECKING:
+    from dpgt_node.sim.swarm.agent import AgentProcess
+
+HEARTBEAT_NS = 2 * SECOND
+
+
+class Uplink:
+    """Join, kept open."""
+
+    def __init__(self, agent: AgentProcess) -> None:
+        self._agent = agent
+        self._world = agent.world
+        self._end: End | None = None
+        self._queue: deque[m.AgentMessage] = deque()
+        self._backoff = Backoff()
+        self._heard = self._welcomed = self._admitted = False
+        self._lost_since_ns = self._world.clock.now_ns
+
+    def begin(self) -> None:
+        """Dial, and dial again for as long as the process lives."""
+        self._dial()
+        self._beat()
+
+    def say(self, message: m.AgentMessage, *, first: bool = False) -> None:
+        """Queue a message; what is queued when the stream breaks is dropped, because Register says it all again."""
+        if self._end is not None and self._admitted:
+            self._end.write(message)
+        elif first:
+            self._queue.appendleft(message)
+        else:
+            self._queue.append(message)
+
+    def _dial(self) -> None:
+        self._heard = self._admitted = False
+        self._queue.clear()
+        register = self._agent.register()
+
+        def opened(end: End) -> None:
+            self._end = end
+            end.on_message, end.on_end = self._received, self._lost
+            end.write(register)
+
+        self._world.network.dial(self._agent, COORDINATOR, "join", opened, self._lost)
+
+    def _received(self, message: Any) -> None:
+        if self._end is not None:
+            self._end.consumed()
+        self._heard = True
+        if isinstance(message, m.Welcome):
+            self._welcomed = True
+        self._agent.hears(message)
+        if isinstance(message, m.Welcome) and self._end is not None:
+            self._admitted = True
+            while self._queue:
+                self._end.write(self._queue.popleft())
+
+    def _lost(self) -> None:
+        self._end, self._admitted = None, False
+        now = self._world.clock.now_ns
+        if self._heard:
+            self._lost_since_ns = now
+            self._backoff.reset()
+        runtime = self._world.plan.run.runtime
+        patience_s = runtime.round_timeout_s if self._welcomed else runtime.register_timeout_s
+        if now - self._lost_since_ns > patience_s * SECOND:
+            kind = PeerLost if self._welcomed else PeerError
+            self._agent.fail(kind("no coordinator"))
+            return
+        self._agent.later(self._backoff.next_ns(), self._dial)
+
+    def _beat(self) -> None:
+        if self._admitted:
+            self.say(m.Heartbeat())
+        self._agent.later(HEARTBEAT_NS, self._beat)
