@@ -6,17 +6,18 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpgt_node.cli.common import format_option, run_argument
 from dpgt_node.config import RunConfig, load_run, resolved_dataset
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
+    from dpgt_node.runtime.disk import DiskNeed
 
 _WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
@@ -30,11 +31,12 @@ def check(run_file: Path, format_: str) -> ExitCode:
 
     Exits 1 when a condition fails without which a run is refused; all others are warnings.
     """
-    report = examine(load_run(run_file))
+    run = load_run(run_file)
+    report, needs = examine(run), disk_needs(run)
     if format_ == "json":
-        click.echo(json.dumps(report.to_json(), allow_nan=False, indent=2))
+        click.echo(json.dumps({**report.to_json(), "disk": disk_json(needs)}, allow_nan=False, indent=2))
     else:
-        click.echo(render(report))
+        click.echo(render(report, disk_lines(needs)))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
 
 
@@ -57,8 +59,53 @@ def examine(run: RunConfig) -> CheckReport:
     return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
 
 
-def render(report: CheckReport) -> str:
-    """The report as text: graph, steps, one line a condition, rates, epsilon per agent."""
+def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
+    """What each agent, in the order of the run file, and then the coordinator need; () where d is not known here."""
+    if not _data_is_here(run):
+        return ()
+    from dpgt_node.algo.schedule import Schedule
+    from dpgt_node.learning.oracle import build_oracle, sample_counts
+    from dpgt_node.runtime.disk import agent_need, coordinator_need
+
+    try:
+        dimension = build_oracle(run, 0).dimension
+    except ConfigError:
+        return ()  # m_K > D: the report says so
+    schedule, D = Schedule.from_config(run), sample_counts(run)
+    batches = [None if count is None else schedule.m_for(count) for count in D]
+    agents = [agent_need(run, name, dimension, m) for name, m in zip(run.graph.agents, batches, strict=True)]
+    return (*agents, coordinator_need(run, dimension))
+
+
+def disk_lines(needs: Sequence[DiskNeed]) -> list[str]:
+    """A table of the needs, in text."""
+    if not needs:
+        return ["Disk: not known here, where the data are not"]
+    from dpgt_node.runtime.disk import readable
+
+    rows = [
+        (need.name, *map(readable, (need.total, need.rounds, need.payloads, need.checkpoints, need.log, need.results)))
+        for need in needs
+    ]
+    head = ("process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results")
+    return ["Disk, at the worst moment of the run", *_table(head, rows)]
+
+
+def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:
+    """{ agents: [ { name, bytes, parts } ], coordinator: { bytes } }, null where d is not known."""
+    if not needs:
+        return None
+    from dataclasses import asdict
+
+    agents = [
+        {"name": need.name, "bytes": need.total, "parts": {k: v for k, v in asdict(need).items() if k != "name"}}
+        for need in needs[:-1]
+    ]
+    return {"agents": agents, "coordinator": {"bytes": needs[-1].total}}
+
+
+def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
+    """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
     from dpgt_node.algo.conditions import OTHER_MECHANISM
 
     f, t = report.facts, report.facts.topology
@@ -114,7 +161,8 @@ def render(report: CheckReport) -> str:
     hard, soft = report.failed_hard, report.warnings
     applying = len(report.checks) - sum(row.note == OTHER_MECHANISM for row in report.checks)
     apply = f"{applying} of {len(report.checks)} conditions apply to mechanism {f.run.algorithm.mechanism}; "
-    lines += ["", apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]
+    lines += ["", *disk]
+    lines += [apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]
     lines += [f"Refused: {row.statement}" for row in hard]
     return "\n".join(line.rstrip() for line in lines)
 

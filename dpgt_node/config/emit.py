@@ -173,6 +173,7 @@ def node_to_toml(node: NodeConfig) -> str:
         "coordinator": node.coordinator,
         "state_dir": str(node.state_dir),
         "durability": node.durability,
+        "disk_check": None if node.disk_check else False,
         "data": data,
         "tls": tls,
         "policy": policy,

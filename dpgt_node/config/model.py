@@ -216,7 +216,8 @@ class NodeConfig:
 
     ``shard`` counts from 1, as in agent-1: the i-th part of the partition.  Without ``shard`` and ``data_path`` the
     agent takes the part of its own row.  ``data_id`` names the data set a privacy budget belongs to: what runs cost
-    adds up over all runs of one id in one state directory.
+    adds up over all runs of one id in one state directory.  ``disk_check``: refuse to start where the free space is
+    less than the run is predicted to need.
     """
 
     name: str
@@ -231,3 +232,4 @@ class NodeConfig:
     durability: Literal["process", "power"] = "process"
     policy: Policy = Policy()
     data_id: str = DATA_ID
+    disk_check: bool = True

@@ -42,6 +42,7 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     coordinator = _address(top, "coordinator")
     state_dir = _path(top, "state_dir", base)
     durability: Literal["process", "power"] = top.choice("durability", ("process", "power"), "process")
+    disk_check = top.flag("disk_check", True)
     data = top.section("data")
     shard = data.integer("shard", at_least=1) if data.has("shard") else None
     data_path = _path(data, "path", base) if data.has("path") else None
@@ -57,7 +58,19 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     if problems:
         raise ConfigError(problems)
     return NodeConfig(
-        name, run, listen, advertise, coordinator, state_dir, tls, shard, data_path, durability, policy, data_id
+        name,
+        run,
+        listen,
+        advertise,
+        coordinator,
+        state_dir,
+        tls,
+        shard,
+        data_path,
+        durability,
+        policy,
+        data_id,
+        disk_check=disk_check,
     )
 
 

@@ -18,7 +18,7 @@ from dpgt_node.report.summary import Summary, load_summary
 from dpgt_node.runtime import status
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.clock import AwakeClock, heartbeat_s
-from dpgt_node.runtime.driver import CHECKPOINT_BYTES
+from dpgt_node.runtime.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES
 from dpgt_node.runtime.heads import HEADS_FILE, Heads
 from dpgt_node.runtime.members import Members, Stream
 from dpgt_node.runtime.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 
 SETTLE_BEATS = 3
 """Heartbeats after which a stream that is still down is not just being opened."""
-ANNOUNCE_ROUNDS = 64
-"""Vectors that are checkpointed every round are pruned in batches: a message and a transaction a round would cost
-more.
-"""
 
 
 @dataclass(frozen=True, slots=True)

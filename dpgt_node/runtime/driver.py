@@ -48,8 +48,14 @@ T = TypeVar("T")
 INLINE_BYTES = 64 * 1024
 """Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
 
+CHECKPOINT_ROUNDS = 10
+"""The state is stored with every so-many-th round; the rounds in between are replayed."""
+
 CHECKPOINT_BYTES = 1 << 20
-"""Up to this size of a float64 vector every round is checkpointed; larger ones once in a few rounds."""
+"""Up to this size of a float64 vector many rounds are pruned at once; larger ones as soon as everybody has them."""
+
+ANNOUNCE_ROUNDS = 64
+"""Small payloads are pruned in batches: a message and a transaction a round would cost more."""
 
 
 class OutLink(Protocol):

@@ -27,15 +27,12 @@ NO_HEAD = bytes(32)
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
 _TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
-_ROUND_HASHES = {
-    2: "SELECT x_sha256, y_sha256 FROM rounds WHERE run = ? AND k = ?",
-    VERSION: f"SELECT x_sha256, y_sha256 FROM rounds WHERE id = ? * {ROUNDS_MAX} + ?",
+_ROUNDS = {
+    2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
+    VERSION: f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
+    f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id",
 }
-"""By version of the database: those that can be read as they are."""
-_UNCHARGED = {
-    2: "SELECT k FROM (SELECT run, k FROM rounds EXCEPT SELECT run, k FROM ledger)",
-    VERSION: f"SELECT id % {ROUNDS_MAX} FROM (SELECT id FROM rounds EXCEPT SELECT run * {ROUNDS_MAX} + k FROM ledger)",
-}
+"""A run's rounds in order, by version of the database: those that can be read as they are."""
 
 
 class LedgerBroken(StoreError):
@@ -142,50 +139,50 @@ def select_terms(connection: sqlite3.Connection) -> dict[int, tuple[bytes, Terms
     return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(_TERMS)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """A verified row as it is stored."""
-
-    run_id: bytes
-    terms: Terms
-    fields: tuple[Any, ...]
-    head: bytes
+_Raw = tuple[int, tuple[Any, ...], bytes]  # number of the run, fields of the row, head after it
 
 
-def _verified(connection: sqlite3.Connection, where: Path) -> Iterator[_Raw]:
+def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tuple[bytes, Terms]]) -> Iterator[_Raw]:
     """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
     round has its charge.  LedgerBroken names the first bad row.
     """
-    version = version_of(connection, where)
-    head, runs = NO_HEAD, select_terms(connection)
+    rounds = _ROUNDS[version_of(connection, where)]
     texts = {number: terms.text(run_id) for number, (run_id, terms) in runs.items()}
-    hashes = _ROUND_HASHES[version]
-    last: dict[int, tuple[int, str]] = {}
-    charged = 0
+    stored_rounds = {number: connection.execute(rounds, (number,)) for number in runs}
+    now: dict[int, tuple[int, str, Any]] = dict.fromkeys(runs, (-1, "", ()))
+    head = NO_HEAD
     for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
         k, stream, sha256 = fields[0], fields[1], fields[6]
-        before = last.get(run, (-1, ""))
+        last_k, last_stream, released = now.get(run, (0, "", ()))
         try:
-            whole = run in runs and (k, stream) > before and link(head, texts[run], *fields) == stored
+            whole = run in runs and (k, stream) > (last_k, last_stream) and link(head, texts[run], *fields) == stored
         except (ValueError, AttributeError, TypeError):
             raise LedgerBroken(f"{where}: ledger row {number} cannot be read") from None
         if not whole:
             raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}) or one before it was changed")
-        found = connection.execute(hashes, (run, k)).fetchone()
-        if found is None or found[stream != "X"] != sha256:
+        if k != last_k:
+            released = next(stored_rounds[run], None)
+            if released is not None and released[0] < k:
+                raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
+        if released is None or released[0] != k or released[1 if stream == "X" else 2] != sha256:
             raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
-        charged += k != before[0]
-        head, last[run] = stored, (k, stream)
-        yield _Raw(*runs[run], tuple(fields), stored)
-    if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] != charged:
-        stray = connection.execute(_UNCHARGED[version]).fetchone()
-        raise LedgerBroken(f"{where}: a released round has no ledger row" + (f" (round {stray[0]})" if stray else ""))
+        head, now[run] = stored, (k, stream, released)
+        yield run, tuple(fields), stored
+    for rest in stored_rounds.values():
+        for k, *_ in rest:
+            raise LedgerBroken(f"{where}: a released round has no ledger row (round {k})")
 
 
 def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
     """Every row with what its run's charges mean; verified and refused as by ``_verified``."""
-    for raw in _verified(connection, where):
-        yield LedgerEntry(raw.run_id, _row(raw.fields), raw.head), raw.terms
+    runs = _runs(connection, where)
+    for run, fields, head in _verified(connection, where, runs):
+        yield LedgerEntry(runs[run][0], _row(fields), head), runs[run][1]
+
+
+def _runs(connection: sqlite3.Connection, where: Path) -> dict[int, tuple[bytes, Terms]]:
+    version_of(connection, where)  # older ones say less of a run
+    return select_terms(connection)
 
 
 def version_of(connection: sqlite3.Connection, where: Path) -> int:
@@ -193,7 +190,7 @@ def version_of(connection: sqlite3.Connection, where: Path) -> int:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreError(f"{where}: a database of another program, or not yet an agent's")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version not in _ROUND_HASHES:
+    if version not in _ROUNDS:
         older = "start its agent once, which brings it up to date" if version < VERSION else "use a newer dpgt"
         raise StoreError(f"{where}: version {version}; this version of dpgt knows {VERSION}: {older}")
     return version
@@ -214,13 +211,14 @@ def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[C
     """What every run that released anything has cost, in the order of their first releases, and the chain's head;
     verified as by ``_verified``, without a look at any but the last cost of a run.
     """
-    last: dict[bytes, _Raw] = {}
+    runs = _runs(connection, where)
+    last: dict[int, _Raw] = {}
     head = NO_HEAD
-    for raw in _verified(connection, where):
-        last[raw.run_id] = raw
-        head = raw.head
-    charges = last_charges((LedgerEntry(raw.run_id, _row(raw.fields), raw.head), raw.terms) for raw in last.values())
-    return charges, head
+    for raw in _verified(connection, where, runs):
+        last[raw[0]] = raw
+        head = raw[2]
+    ends = ((LedgerEntry(runs[run][0], _row(fields), after), runs[run][1]) for run, fields, after in last.values())
+    return last_charges(ends), head
 
 
 def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None:

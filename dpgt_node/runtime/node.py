@@ -53,7 +53,8 @@ from dpgt_node.report.metrics import MetricsStore
 from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
 from dpgt_node.runtime.clock import heartbeat_s
-from dpgt_node.runtime.driver import AgentDriver
+from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
+from dpgt_node.runtime.driver import CHECKPOINT_ROUNDS, AgentDriver
 from dpgt_node.runtime.edges import EdgeWatch
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.ledger import Charge
@@ -67,7 +68,6 @@ from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_ROUNDS = 10
 FAREWELL_S = 2.0
 
 
@@ -114,7 +114,13 @@ class Node:
         self._instance = os.urandom(16)
         self._sha256 = run_sha256(setup.run)
         self._json = canonical_json(setup.run)
-        self._run_id: bytes | None = self._store.find_run(self._sha256, setup.name)
+        try:
+            self._run_id: bytes | None = self._store.find_run(self._sha256, setup.name)
+            if setup.config.disk_check:
+                self._require_room()
+        except DpgtError:
+            self._store.close()
+            raise
         self._advertise = ""
         self._driver: AgentDriver | None = None
         self._links: dict[int, Link] = {}
@@ -142,6 +148,22 @@ class Node:
             else setup.run.runtime.register_timeout_s,
             patience_s=setup.run.runtime.round_timeout_s,
             heartbeat_s=heartbeat_s(setup.run.runtime.round_timeout_s),
+        )
+
+    def _require_room(self) -> None:
+        """Before anything is drawn: a disk that fills up in mid-run stops everybody."""
+        setup, K = self._setup, self._run.K
+        oracle = setup.oracle
+        batch = None if oracle.samples is None else self._schedule.m_for(oracle.samples)
+        need = agent_need(self._run, setup.name, oracle.dimension, batch)
+        released = next((run.last_durable_round for run in self._store.runs() if run.run_id == self._run_id), -1)
+        held = used_bytes(setup.config.state_dir / "blobs")
+        require_room(
+            setup.config.state_dir,
+            still_needed(need, K, released, held),
+            source=setup.name,
+            key="state_dir",
+            hint="free some, give another state_dir, or set disk_check = false in NODE.toml to try all the same",
         )
 
     def _keystream(self) -> Keystream:
