@@ -37,6 +37,7 @@ VERBS = {
     "check": "dpgt_node.cli.check:check",
     "plan": "dpgt_node.cli.plan:plan",
     "report": "dpgt_node.cli.report:report",
+    "data": "dpgt_node.cli.data:data",
     "ledger": "dpgt_node.cli.ledger:ledger",
     "pki": "dpgt_node.cli.pki:pki",
     "doctor": "dpgt_node.cli.doctor:doctor",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpgt_node.cli.common import format_option, run_argument
-from dpgt_node.config import RunConfig, load_run, resolved_dataset
+from dpgt_node.cli.common import data_root, format_option, run_argument
+from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ def examine(run: RunConfig) -> CheckReport:
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.algo.theory import check_run
+    from dpgt_node.learning.oracle import constants, data_is_here, sample_counts
     from dpgt_node.privacy.accountant import agent_accounts, reasons, totals
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     D: tuple[int | None, ...] = (None,) * run.n
     known: tuple[float, float | None] | None = None
-    if _data_is_here(run):
-        from dpgt_node.learning.oracle import constants, sample_counts
-
-        D, known = sample_counts(run), constants(run)
+    root = data_root()
+    if data_is_here(run, root):
+        D, known = sample_counts(run, root), constants(run, root)
     L1, mu = known if known is not None else (None, None)
     accounts = agent_accounts(run, topology, schedule, D)
     return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
@@ -61,17 +61,18 @@ def examine(run: RunConfig) -> CheckReport:
 
 def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     """What each agent, in the order of the run file, and then the coordinator need; () where d is not known here."""
-    if not _data_is_here(run):
-        return ()
     from dpgt_node.algo.schedule import Schedule
-    from dpgt_node.learning.oracle import build_oracle, sample_counts
+    from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
     from dpgt_node.runtime.disk import agent_need, coordinator_need
 
+    root = data_root()
+    if not data_is_here(run, root):
+        return ()
     try:
-        dimension = build_oracle(run, 0).dimension
+        dimension = build_oracle(run, 0, data_root=root).dimension
     except ConfigError:
         return ()  # m_K > D: the report says so
-    schedule, D = Schedule.from_config(run), sample_counts(run)
+    schedule, D = Schedule.from_config(run), sample_counts(run, root)
     batches = [None if count is None else schedule.m_for(count) for count in D]
     agents = [agent_need(run, name, dimension, m) for name, m in zip(run.graph.agents, batches, strict=True)]
     return (*agents, coordinator_need(run, dimension))
@@ -203,12 +204,6 @@ def _privacy(report: CheckReport) -> list[str]:
             whose = "" if len(agents) == len(names) else f" ({', '.join(agents)})"
             lines.append(f"  null: {label}{whose}: {text}")
     return [*lines, ""]
-
-
-def _data_is_here(run: RunConfig) -> bool:
-    """An NPZ file may live on the agents' hosts only; then D is unknown here, not wrong."""
-    prefix, _, path = resolved_dataset(run).partition(":")
-    return prefix != "npz" or Path(path).exists()
 
 
 def _row(row: Check) -> tuple[str, ...]:

@@ -50,10 +50,13 @@ def daemon_logging(context: click.Context) -> None:
         logging.getLogger().setLevel(logging.INFO)
 
 
-def data_root() -> Path | None:
-    """``DPGT_DATA``, None for the default cache folder."""
+def data_root() -> Path:
+    """Where picture sets live: ``DPGT_DATA``, by default ``dpgt`` in the user's cache folder."""
     value = os.environ.get("DPGT_DATA")
-    return Path(value) if value else None
+    if value:
+        return Path(value)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "dpgt"
 
 
 def load_local_run(path: Path) -> RunConfig:

@@ -67,7 +67,7 @@ def launch_run(
 
     console = Console()
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, source, sample_counts(run))
+    common.check_startable(run, source, sample_counts(run, common.data_root()))
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream, close=True)

@@ -94,7 +94,7 @@ def plan(
 
 def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data; ConfigError where it is not known."""
-    from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.learning.oracle import data_is_here, sample_counts
     from dpgt_node.learning.shards import run_dataset
     from dpgt_node.sim.rehearsal import Shape
 
@@ -112,13 +112,12 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
                 "command line", "--shape", f"must be P,CLASSES,D (integers, as in 784,10,12000), not {text!r}"
             )
         return Shape(p, classes, (D,) * run.n)
-    prefix, _, path = resolved_dataset(run).partition(":")
-    if prefix == "npz" and not Path(path).exists():
-        raise ConfigError.one(
-            source, "data.dataset", f"{path} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
-        )
-    data = run_dataset(run)
-    return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run) if D is not None))
+    root = common.data_root()
+    if not data_is_here(run, root):
+        message = f"{resolved_dataset(run)} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
+        raise ConfigError.one(source, "data.dataset", message)
+    data = run_dataset(run, root)
+    return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run, root) if D is not None))
 
 
 def trade_off(planner: Planner, found: Plan) -> list[Point]:

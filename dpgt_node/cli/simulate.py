@@ -44,7 +44,7 @@ def simulate(
             "command line", "--device", "cuda needs the torch oracle, which this version does not have"
         )
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, str(run_file), sample_counts(run))
+    common.check_startable(run, str(run_file), sample_counts(run, common.data_root()))
     console = Console()
     interrupted = False
 

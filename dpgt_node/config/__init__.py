@@ -1,6 +1,6 @@
 """RUN.toml and NODE.toml as frozen values; every problem of a file is reported at once."""
 
-from dpgt_node.config.data import resolved_dataset
+from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.emit import canonical_json, diff_runs, document, node_to_toml, run_sha256, to_toml
 from dpgt_node.config.model import (
     Algorithm,
@@ -68,6 +68,7 @@ __all__ = [
     "parse_node",
     "parse_run",
     "resolved_dataset",
+    "resolved_test",
     "run_sha256",
     "to_toml",
     "with_overrides",

@@ -25,8 +25,18 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "zeros": ("dimension",),
     "pl-sine": ("start",),
     "pl-linear": ("dimension", "rows", "start"),
+    "csv": ("label", "test", "test_fraction", "classes"),
+    "parquet": ("label", "test", "test_fraction", "classes"),
+    "npz": ("classes",),
+    "folder": ("classes",),
+}
+_PARTITION_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "shards": ("num_shards_per_partition",),
+    "dirichlet": ("alpha", "min_partition_size", "self_balancing"),
+    "by-label": ("num_classes_per_partition", "class_assignment_mode"),
 }
 _MAX_ENTRIES = 10**8
+_MAX_CLASSES = 1 << 16
 
 
 def read_data(section: Section) -> Data:
@@ -40,13 +50,18 @@ def read_data(section: Section) -> Data:
         params = _toy_params(section, dataset)
         section.done(explain)
         return Data(dataset=dataset, seed=seed, params=params)
+    partition = section.choice("partition", PARTITIONS.built, "iid", planned=PARTITIONS.planned)
     data = Data(
         dataset=dataset,
         features=word_or_plug_in(section, "features", FEATURES, "raw"),
         normalise=section.choice("normalise", NORMALISE, "none"),
-        partition=section.choice("partition", PARTITIONS.built, "iid", planned=PARTITIONS.planned),
+        partition=partition,
         seed=seed,
+        params={**_file_params(section, dataset), **_partition_params(section, partition)},
     )
+    for owner, names in _PARTITION_PARAMETERS.items():
+        if owner != partition:
+            explain |= dict.fromkeys(names, f'is no parameter of partition "{partition}" (it is one of "{owner}")')
     section.done(explain)
     return data
 
@@ -70,8 +85,9 @@ def _dataset(section: Section) -> str:
         if not path:
             section.problem("dataset", f'"{prefix}:" needs a path')
         return name
-    planned = name in DATASETS.planned or (colon and prefix in DATASET_PREFIXES.planned) or PLUG_IN.fullmatch(name)
-    if planned:
+    if PLUG_IN.fullmatch(name):
+        return name
+    if name in DATASETS.planned or (colon and prefix in DATASET_PREFIXES.planned):
         section.problem("dataset", bad_word(name, available, (name,)))
     else:
         hint = suggestion(name, DATASETS.built + DATASETS.planned)
@@ -98,22 +114,72 @@ def _toy_params(section: Section, dataset: str) -> Mapping[str, Scalar]:
     return params
 
 
+def _file_params(section: Section, dataset: str) -> dict[str, Scalar]:
+    """What the data set's own format needs to be told."""
+    prefix, colon, _ = dataset.partition(":")
+    known = _PARAMETERS.get(prefix, ()) if colon else ()
+    params: dict[str, Scalar] = {}
+    if "label" in known:
+        params["label"] = section.text("label")
+        if section.has("test") and section.has("test_fraction"):
+            section.problem("test_fraction", "give test (a file) or test_fraction, not both")
+        if section.has("test"):
+            params["test"] = section.text("test")
+        else:
+            params["test_fraction"] = section.number("test_fraction", 0.2, at_least=0.0, below=1.0)
+    if "classes" in known and section.has("classes"):
+        params["classes"] = section.integer("classes", at_least=1, at_most=_MAX_CLASSES)
+    return params
+
+
+def _partition_params(section: Section, partition: str) -> dict[str, Scalar]:
+    """The parameters of flwr-datasets' partitioners, by their names there."""
+    if partition == "shards":
+        return {"num_shards_per_partition": section.integer("num_shards_per_partition", 2, at_least=1)}
+    if partition == "dirichlet":
+        return {
+            "alpha": section.number("alpha", above=0.0),
+            "min_partition_size": section.integer("min_partition_size", 10, at_least=1),
+            "self_balancing": section.flag("self_balancing", True),
+        }
+    if partition == "by-label":
+        return {
+            "num_classes_per_partition": section.integer("num_classes_per_partition", 2, at_least=1),
+            "class_assignment_mode": section.choice(
+                "class_assignment_mode", ("deterministic", "random"), "deterministic"
+            ),
+        }
+    return {}
+
+
 def _explain(dataset: str) -> dict[str, str]:
     """Keys that exist, but not for this data set."""
     explained: dict[str, str] = {}
     if dataset in TOYS:
         reason = f'has no meaning for "{dataset}": this objective has no samples'
         explained = dict.fromkeys(_SAMPLE_KEYS, reason)
+    own = _PARAMETERS.get(dataset.partition(":")[0], ())
     for owner, names in _PARAMETERS.items():
         for name in names:
-            if name not in _PARAMETERS.get(dataset, ()):
+            if name not in own:
                 explained.setdefault(name, f'is no parameter of "{dataset}" (it is one of "{owner}")')
+    if dataset in TOYS:
+        for names in _PARTITION_PARAMETERS.values():
+            explained |= dict.fromkeys(names, f'has no meaning for "{dataset}": this objective has no samples')
     return explained
 
 
 def resolved_dataset(run: RunConfig) -> str:
-    """``run.data.dataset`` with a relative path of ``npz:PATH`` made absolute against the run file's folder."""
+    """``run.data.dataset`` with a relative path (``npz:PATH``) made absolute against the run file's folder."""
     prefix, colon, path = run.data.dataset.partition(":")
     if not colon or prefix not in DATASET_PREFIXES.built or run.base is None:
         return run.data.dataset
-    return f"{prefix}:{(run.base / Path(path)).absolute()}"
+    return f"{prefix}:{(run.base / Path(path).expanduser()).absolute()}"
+
+
+def resolved_test(run: RunConfig) -> Path | None:
+    """The ``test`` file of a table, absolute against the run file's folder; None where there is none."""
+    if "test" not in run.data.params:
+        return None
+    path = Path(str(run.data.params["test"])).expanduser()
+    return path if run.base is None else (run.base / path).absolute()

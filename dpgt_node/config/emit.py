@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from dpgt_node.config.data import resolved_dataset
+from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.model import DATA_ID, Matrix, NodeConfig, NoiseStream, RunConfig
 from dpgt_node.config.vocabulary import TOYS
 
@@ -124,6 +124,8 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
     tables = document(run)
     if absolute_paths:
         tables["data"]["dataset"] = resolved_dataset(run)
+        if (test := resolved_test(run)) is not None:
+            tables["data"]["test"] = str(test)
     for key, value in tables["noise"].items():
         if isinstance(value, list) and len(set(value)) == 1:
             tables["noise"][key] = value[0]

@@ -42,15 +42,15 @@ LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
 LAWS_PLANNED: tuple[str, ...] = ()
 FEATURES = Words(("raw", "pool14", "hog", "edges"))
 NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none", "l1", "l2")
-PARTITIONS = Words(("iid", "contiguous"), ("shards", "dirichlet", "by-label"))
+PARTITIONS = Words(("iid", "contiguous", "shards", "dirichlet", "by-label"))
 MODELS = Words(("softmax",), ("mlp", "lenet", "cnn", "resnet18"))
 ACCOUNTANTS = Words(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
 SECTIONS_PLANNED = ("adversary",)
 
-DATASETS = Words(("digits", "quadratic", "zeros", "pl-sine", "pl-linear"), ("mnist", "fashion-mnist", "cifar10"))
-DATASET_PREFIXES = Words(("npz",), ("folder", "csv", "parquet"))
+DATASETS = Words(("digits", "mnist", "fashion-mnist", "cifar10", "quadratic", "zeros", "pl-sine", "pl-linear"))
+DATASET_PREFIXES = Words(("npz", "folder", "csv", "parquet"))
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 """Objectives in closed form: no samples, no features, no model."""
 
 PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""``module:function``: planned for data sets, features and models."""
+"""``module:function``: a plug-in of the operator's own; data sets have them, features and models are planned."""

@@ -1,6 +1,7 @@
-"""Labelled data sets as arrays, with everything a file can get wrong reported by file and array.
+"""The labelled data sets of a run, by the name that the run file gives them.
 
-Only ``digits`` (shipped inside scikit-learn, read without importing it) and ``npz:PATH`` so far.
+``digits`` is shipped inside scikit-learn and read without importing it; pictures, tables and plug-ins have modules of
+their own.
 """
 
 from __future__ import annotations
@@ -10,59 +11,91 @@ import importlib.util
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.config.model import Scalar
+from dpgt_node.config.vocabulary import PLUG_IN
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.features import Reals
+from dpgt_node.learning.arrays import ARRAYS, I64, MAX_CLASSES, Dataset, checked, frozen
+from dpgt_node.learning.images import IMAGE_SETS, load_folder
+from dpgt_node.learning.plugins import called
+from dpgt_node.learning.tables import load_table
 
-I64 = npt.NDArray[np.int64]
+__all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file", "load_npz"]
 
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-MAX_CLASSES = 1 << 16
 DIGITS_TEST = 359
+CLASSES = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}
+"""Of the data sets whose number of classes is part of what they are."""
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+_TABLES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dataset:
-    """Features real (N, p), labels int64 (N,) in 0..classes-1; the arrays are read-only and may be shared.
+def load_dataset(
+    name: str, root: Path | None = None, *, params: Mapping[str, Scalar] | None = None, test: Path | None = None
+) -> Dataset:
+    """The whole data set; pictures of MNIST, CIFAR-10 and folders stay on the disk until their rows are asked for.
 
-    Features keep the type of their file: an agent makes float64 of its own share only, not of everybody's.
+    ``root``: the folder of the named picture sets (DPGT_DATA).  ``params``: further keys of ``[data]``; ``test``: the
+    test file of a table, absolute.  Raises ConfigError.
     """
-
-    x_train: Reals = field(repr=False)
-    y_train: I64 = field(repr=False)
-    x_test: Reals = field(repr=False)
-    y_test: I64 = field(repr=False)
-    classes: int
-
-
-def load_dataset(name: str) -> Dataset:
-    """``digits`` or ``npz:PATH``, whole.  Raises ConfigError."""
+    params = params or {}
     if name == "digits":
         return _digits()
+    if name in IMAGE_SETS:
+        if root is None:
+            message = f"no data folder: run `dpgt data fetch {name}`, or set DPGT_DATA to the folder that has it"
+            raise ConfigError.one("run file", "data.dataset", message)
+        return _images(name, root)
     prefix, _, path = name.partition(":")
-    assert prefix == "npz", "configuration lets no other data set through"
-    return load_npz(Path(path).expanduser())
+    classes = int(params["classes"]) if "classes" in params else None
+    if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
+        return _plugin(name)
+    file = Path(path).expanduser()
+    if prefix in ("csv", "parquet"):
+        fraction = float(params.get("test_fraction", 0.0))
+        return _table(prefix, file, str(params["label"]), test, fraction, classes, _stamp(file), _stamp(test))
+    return load_npz(file, classes) if prefix == "npz" else _folder(file, classes, _stamp(file))
 
 
-def load_npz(path: Path) -> Dataset:
+def load_file(path: Path, params: Mapping[str, Scalar] | None = None, classes: int | None = None) -> Dataset:
+    """An agent's own data: an NPZ, CSV or Parquet file by its ending, or a folder of pictures.  All rows are training
+    samples unless the format says otherwise.  Raises ConfigError.
+    """
+    params = params or {}
+    if path.is_dir():
+        return _folder(path, classes, _stamp(path))
+    kind = _TABLES.get(path.suffix.lower())
+    if kind is None:
+        return load_npz(path, classes)
+    if "label" not in params:
+        message = f"{path.name} is a table, and the run file's [data] names no label column: its data set is no table"
+        raise ConfigError.one("node file", "data.path", message)
+    return _table(kind, path, str(params["label"]), None, 0.0, classes, _stamp(path), None)
+
+
+def load_npz(path: Path, classes: int | None = None) -> Dataset:
     """``x_train`` (N, p) real, ``y_train`` (N,) integers >= 0, ``x_test``, ``y_test`` likewise; classes = max + 1.
 
     Features are used as they are.  The test set may be empty.  Raises ConfigError with every
     problem of the file.
     """
+    return _load_npz(path, classes, _stamp(path))
+
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    """What changes when a file does: it is part of a cache's key.  Raises ConfigError."""
+    if path is None:
+        return None
     try:
         stat = path.stat()
     except OSError as error:
         raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror or error}") from error
-    return _load_npz(path, stat.st_mtime_ns, stat.st_size)
+    return stat.st_mtime_ns, stat.st_size
 
 
 @lru_cache(maxsize=1)
@@ -80,29 +113,40 @@ def _digits() -> Dataset:
         raise ConfigError.one(str(path), "", f"cannot be read, reinstall scikit-learn: {error}") from error
     table = table[np.random.default_rng(0).permutation(len(table))]
     x, y = table[:, :-1] / 16.0, table[:, -1].astype(np.int64)
-    return _frozen(x[:-DIGITS_TEST], y[:-DIGITS_TEST], x[-DIGITS_TEST:], y[-DIGITS_TEST:])
+    return frozen(x[:-DIGITS_TEST], y[:-DIGITS_TEST], x[-DIGITS_TEST:], y[-DIGITS_TEST:], image=(1, 8, 8))
+
+
+# Caches serve the simulator, which builds n oracles from one file; a stamp in the key changes with the file.
+@lru_cache(maxsize=1)
+def _load_npz(path: Path, classes: int | None, stamp: object) -> Dataset:
+    return checked(str(path), _read_arrays(path), classes)
 
 
 @lru_cache(maxsize=1)
-def _load_npz(path: Path, mtime_ns: int, size: int) -> Dataset:
-    """Cached for the simulator, which builds n oracles from one file; the key changes with the file."""
-    arrays = _read_arrays(path)
-    problems: list[Problem] = []
-    x_train = _features(path, "x_train", arrays, problems)
-    y_train = _labels(path, "y_train", arrays, problems)
-    x_test = _features(path, "x_test", arrays, problems)
-    y_test = _labels(path, "y_test", arrays, problems)
-    for xs, ys, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
-        if xs is not None and ys is not None and len(xs) != len(ys):
-            problems.append(Problem(str(path), f"y_{part}", f"has {len(ys)} labels for {len(xs)} rows of x_{part}"))
-    if x_train is not None and not x_train.size:
-        problems.append(Problem(str(path), "x_train", f"is empty, shape {x_train.shape}"))
-    elif x_train is not None and x_test is not None and x_test.shape[1] != x_train.shape[1]:
-        message = f"has {x_test.shape[1]} features, x_train has {x_train.shape[1]}"
-        problems.append(Problem(str(path), "x_test", message))
-    if problems or x_train is None or y_train is None or x_test is None or y_test is None:
-        raise ConfigError(problems)
-    return _frozen(x_train, y_train, x_test, y_test)
+def _images(name: str, root: Path) -> Dataset:
+    return IMAGE_SETS[name](root)
+
+
+@lru_cache(maxsize=1)
+def _folder(path: Path, classes: int | None, stamp: object) -> Dataset:
+    return load_folder(path, classes)
+
+
+@lru_cache(maxsize=1)
+def _table(
+    kind: str, path: Path, label: str, test: Path | None, fraction: float, classes: int | None, *stamps: object
+) -> Dataset:
+    return load_table(kind, path, label, test=test, test_fraction=fraction, classes=classes)
+
+
+@lru_cache(maxsize=1)
+def _plugin(name: str) -> Dataset:
+    """A plug-in returns the four arrays of :data:`ARRAYS`, as an NPZ file holds them."""
+    returned: Any = called(name, "data.dataset")
+    if not isinstance(returned, Mapping) or any(key not in returned for key in ARRAYS):
+        message = f"{name!r} must return a mapping with {', '.join(ARRAYS)}, not {type(returned).__name__}"
+        raise ConfigError.one("run file", "data.dataset", message)
+    return checked(name, {key: np.asarray(returned[key]) for key in ARRAYS})
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -124,45 +168,3 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     if problems:
         raise ConfigError(problems)
     return arrays
-
-
-def _features(
-    path: Path, name: str, arrays: Mapping[str, npt.NDArray[np.generic]], problems: list[Problem]
-) -> Reals | None:
-    raw = arrays[name]
-    if raw.dtype.kind not in "fiu":
-        problems.append(Problem(str(path), name, f"has dtype {raw.dtype}; features must be real numbers"))
-    elif raw.ndim != 2:
-        problems.append(Problem(str(path), name, f"has shape {raw.shape}; features must be (samples, features)"))
-    else:
-        with np.errstate(over="ignore"):  # a long double may not fit; the check below names it
-            x = cast("Reals", raw) if raw.dtype.itemsize <= 8 else raw.astype(np.float64)
-        bad = np.argwhere(~np.isfinite(x))
-        if not len(bad):
-            return x
-        problems.append(Problem(str(path), name, f"has {len(bad)} non-finite values, the first in row {bad[0][0]}"))
-    return None
-
-
-def _labels(
-    path: Path, name: str, arrays: Mapping[str, npt.NDArray[np.generic]], problems: list[Problem]
-) -> I64 | None:
-    raw = arrays[name]
-    if raw.dtype.kind not in "iu":
-        problems.append(Problem(str(path), name, f"has dtype {raw.dtype}; labels must be integers"))
-    elif raw.ndim != 1:
-        problems.append(Problem(str(path), name, f"has shape {raw.shape}; labels must be (samples,)"))
-    elif raw.size and int(raw.min()) < 0:
-        problems.append(Problem(str(path), name, f"has a negative label: {int(raw.min())}"))
-    elif raw.size and int(raw.max()) >= MAX_CLASSES:
-        problems.append(Problem(str(path), name, f"has label {int(raw.max())}; the limit is {MAX_CLASSES - 1}"))
-    else:
-        return raw.astype(np.int64)
-    return None
-
-
-def _frozen(x_train: Reals, y_train: I64, x_test: Reals, y_test: I64) -> Dataset:
-    classes = 1 + max(int(y.max()) for y in (y_train, y_test) if y.size)
-    for array in (x_train, y_train, x_test, y_test):
-        array.setflags(write=False)
-    return Dataset(x_train, y_train, x_test, y_test, classes)

@@ -13,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics
+from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS
 from dpgt_node.learning.models import SoftmaxOracle
 from dpgt_node.learning.shards import (
     blocks,
@@ -29,7 +32,7 @@ from dpgt_node.learning.shards import (
 from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
 from dpgt_node.privacy.noise import F64, ByteStream
 
-__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "sample_counts"]
+__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "sample_counts"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -79,8 +82,8 @@ class Oracle(Protocol):
 def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Oracle:
     """The oracle of 0-based agent ``shard``.
 
-    ``data_path``: the agent's own NPZ file; all of its training samples are the agent's, nothing is partitioned.
-    ``data_root``: the data folder (DPGT_DATA), for data sets that live there; none of today's do.  Raises ConfigError:
+    ``data_path``: the agent's own file or folder; all of its training samples are the agent's, nothing is partitioned.
+    ``data_root``: the data folder (DPGT_DATA), for the picture sets that live there.  Raises ConfigError:
     data that cannot be used, m_K > D.
     """
     if run.data.dataset in TOYS:
@@ -91,7 +94,7 @@ def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, d
     if data_path is not None:
         data, divided = own_file(run, data_path), None
     else:
-        data, divided = run_dataset(run), division(run)
+        data, divided = run_dataset(run, data_root), division(run)
     own = shards(data, run.data.features, run.data.normalise, divided).own(shard)
     oracle = SoftmaxOracle(
         own, None, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
@@ -104,14 +107,23 @@ def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, d
     return oracle
 
 
-def sample_counts(run: RunConfig) -> tuple[int | None, ...]:
+def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
+    """Whether this machine has the run's data; they may live on the agents' hosts only, and D is unknown here then."""
+    name = resolved_dataset(run)
+    if name in IMAGE_SETS:
+        return data_root is not None and any((data_root / folder).is_dir() for folder in IMAGE_FOLDERS[name])
+    prefix, colon, path = name.partition(":")
+    return not colon or prefix not in DATASET_PREFIXES.built or Path(path).exists()
+
+
+def sample_counts(run: RunConfig, data_root: Path | None = None) -> tuple[int | None, ...]:
     """D of every agent as this machine's copy of the data gives it; None for toys.  Raises ConfigError."""
     if run.data.dataset in TOYS:
         return (None,) * run.n
-    return tuple(len(own) for own in blocks(run_dataset(run), division(run)))
+    return tuple(len(own) for own in blocks(run_dataset(run, data_root), division(run)))
 
 
-def constants(run: RunConfig) -> tuple[float, float | None] | None:
+def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, float | None] | None:
     """(L1, mu) of Assumptions 2(i) and 3, for F = (1/n) sum_i f_i; mu None where it is not known.
 
     Softmax: the Hessian of one sample is (diag(p) - p p') (x) (phi, s)(phi, s)', so L1 = max_j ||(phi_j, s)||^2 / 2,
@@ -119,4 +131,4 @@ def constants(run: RunConfig) -> tuple[float, float | None] | None:
     """
     if run.data.dataset in TOYS:
         return toy_constants(run)
-    return 0.5 * (largest_square_norm(run, run_dataset(run)) + run.model.bias**2), None
+    return 0.5 * (largest_square_norm(run, run_dataset(run, data_root)) + run.model.bias**2), None

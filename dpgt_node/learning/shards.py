@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.config.data import resolved_dataset
-from dpgt_node.config.model import RunConfig
+from dpgt_node.config.data import resolved_dataset, resolved_test
+from dpgt_node.config.model import RunConfig, Scalar
 from dpgt_node.learning import features
-from dpgt_node.learning.datasets import Dataset, load_dataset, load_npz
+from dpgt_node.learning.datasets import CLASSES, Dataset, load_dataset, load_file
 from dpgt_node.learning.partition import I64, partition
 from dpgt_node.privacy.noise import F64
 
-Division = tuple[str, int, int]
-"""(partition, number of agents, seed)."""
+Division = tuple[str, int, int, tuple[tuple[str, Scalar], ...]]
+"""(partition, number of agents, seed, its parameters)."""
 
 
 class Shards:
@@ -24,14 +24,14 @@ class Shards:
     def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None) -> None:
         self._data, self._kind, self._normalise = data, kind, normalise
         self._rows = None if division is None else blocks(data, division)
-        self._x_test = self._features(data.x_test)
+        self._x_test = self._features(data.real_test())
         self._own: dict[int, Dataset] = {}
 
     def own(self, agent: int) -> Dataset:
         """Features of the training samples of 0-based ``agent`` and of all test samples.  Shared, read-only."""
         if agent not in self._own:
             data, rows = self._data, slice(None) if self._rows is None else self._rows[agent]
-            x_train = self._features(data.x_train[rows])
+            x_train = self._features(data.real_train(rows))
             self._own[agent] = Dataset(x_train, data.y_train[rows], self._x_test, data.y_test, data.classes)
         return self._own[agent]
 
@@ -50,27 +50,28 @@ def shards(data: Dataset, kind: str, normalise: str, division: Division | None) 
     return Shards(data, kind, normalise, division)
 
 
-def run_dataset(run: RunConfig) -> Dataset:
+def run_dataset(run: RunConfig, data_root: Path | None = None) -> Dataset:
     """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it."""
-    data = load_dataset(resolved_dataset(run))
+    data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
     features.size(run.data.features, data.x_train.shape[1], f"'{run.data.dataset}'")
     return data
 
 
 def division(run: RunConfig) -> Division:
     """How ``run`` divides its training set."""
-    return run.data.partition, run.n, run.data.seed
+    return run.data.partition, run.n, run.data.seed, tuple(sorted(run.data.params.items()))
 
 
 def blocks(data: Dataset, division: Division) -> list[I64]:
     """Every agent's rows of the training set."""
-    kind, agents, seed = division
-    return partition(kind, len(data.x_train), agents, seed)
+    kind, agents, seed, params = division
+    return partition(kind, data.y_train, agents, seed, dict(params))
 
 
 def own_file(run: RunConfig, path: Path) -> Dataset:
-    """An agent's own NPZ file, all of it.  ConfigError: see :func:`load_npz`, or it does not fit the run."""
-    data = load_npz(path)
+    """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run."""
+    classes = run.data.params.get("classes", CLASSES.get(run.data.dataset))
+    data = load_file(path, run.data.params, None if classes is None else int(classes))
     features.size(run.data.features, data.x_train.shape[1], f"'{path}'")
     return data
 
@@ -82,6 +83,6 @@ def largest_square_norm(run: RunConfig, data: Dataset) -> float:
         return 1.0
     step, largest = 4096, 0.0
     for start in range(0, len(data.x_train), step):
-        phi = features.transform(data.x_train[start : start + step], kind, normalise)
+        phi = features.transform(data.real_train(slice(start, start + step)), kind, normalise)
         largest = max(largest, float(np.square(phi).sum(axis=1).max()))
     return largest

@@ -13,6 +13,7 @@ from tests.config.cases import DELETE, GOOD, S1, problems
 
 INF, NAN = float("inf"), float("nan")
 TOY = {"dataset": "quadratic", "dimension": 2}
+TABLE = {"dataset": "csv:x", "label": "y"}
 LINEAR = {"dataset": "pl-linear"}
 
 BAD = [
@@ -125,14 +126,28 @@ BAD = [
     ({"data.dataset": DELETE}, "data.dataset", "is missing"),
     ({"data.dataset": 3}, "data.dataset", "must be a string"),
     ({"data.dataset": "digit"}, "data.dataset", 'did you mean "digits"?'),
-    ({"data.dataset": "mnist"}, "data.dataset", '"mnist" is not in this version'),
-    ({"data.dataset": "csv:x.csv"}, "data.dataset", "not in this version"),
-    ({"data.dataset": "my.module:make"}, "data.dataset", "not in this version"),
+    ({"data.dataset": "minst"}, "data.dataset", 'did you mean "mnist"?'),
+    ({"data.dataset": "csv:x.csv"}, "data.label", "is missing"),
+    ({"data.dataset": "csv:", "data.label": "y"}, "data.dataset", "needs a path"),
+    (
+        {"data.dataset": "csv:x", "data.label": "y", "data.test": "t", "data.test_fraction": 0.1},
+        "data.test_fraction",
+        "not both",
+    ),
+    ({"data": {**TABLE, "test_fraction": 1.0}}, "data.test_fraction", "must be < 1"),
+    ({"data.dataset": "npz:x.npz", "data.label": "y"}, "data.label", '"npz:x.npz" (it is one of'),
+    ({"data.dataset": "npz:x.npz", "data.classes": 0}, "data.classes", "must be >= 1"),
+    ({"data.dataset": "my-module:make"}, "data.dataset", "is not a data set"),
     ({"data.dataset": "npz:"}, "data.dataset", "needs a path"),
     ({"data.features": "my.module:make"}, "data.features", "not in this version"),
     ({"data.features": "rw"}, "data.features", 'did you mean "raw"?'),
     ({"data.normalise": "max"}, "data.normalise", "must be one of"),
-    ({"data.partition": "dirichlet"}, "data.partition", "not in this version"),
+    ({"data.partition": "dirichlet"}, "data.alpha", "is missing"),
+    ({"data.partition": "dirichlet", "data.alpha": 0.0}, "data.alpha", "must be > 0"),
+    ({"data.alpha": 0.1}, "data.alpha", 'no parameter of partition "iid" (it is one of "dirichlet")'),
+    ({"data.partition": "shards", "data.num_shards_per_partition": 0}, "data.num_shards_per_partition", "must be >= 1"),
+    ({"data.partition": "by-label", "data.class_assignment_mode": "x"}, "data.class_assignment_mode", "must be one of"),
+    ({"data.partition": "by-labels"}, "data.partition", 'did you mean "by-label"?'),
     ({"data.partition": "idd"}, "data.partition", 'did you mean "iid"?'),
     ({"data.seed": -1}, "data.seed", "must be >= 0"),
     ({"data.seed": 1.0}, "data.seed", "must be an integer"),
@@ -146,6 +161,7 @@ BAD = [
     ({"data": {**TOY, "start": 1.0}}, "data.start", 'no parameter of "quadratic" (it is one of "pl-sine")'),
     ({"data": {**TOY, "partition": "iid"}}, "data.partition", "has no samples"),
     ({"data": {**TOY, "features": "raw"}}, "data.features", "has no samples"),
+    ({"data": {**TOY, "alpha": 0.1}}, "data.alpha", "has no samples"),
     ({"data": {"dataset": "pl-sine", "dimension": 1}}, "data.dimension", 'no parameter of "pl-sine"'),
     ({"data": {"dataset": "pl-sine", "start": INF}}, "data.start", "must be finite"),
     ({"data": {**LINEAR, "rows": 4}}, "data.rows", "must be >= dimension = 5"),

@@ -12,7 +12,6 @@ from sklearn.datasets import load_digits
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning import datasets
 from dpgt_node.learning.datasets import load_dataset, load_npz
-from dpgt_node.learning.partition import partition
 from tests.learning.cases import blobs, save
 
 
@@ -156,30 +155,3 @@ def test_a_member_that_is_torn(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_npz(path)
     assert [p.key for p in caught.value.problems] == ["y_test"]
-
-
-# --- partitions ----------------------------------------------------------------------------------------------------
-
-
-def test_contiguous_blocks():
-    assert [own.tolist() for own in partition("contiguous", 7, 3, seed=5)] == [[0, 1, 2], [3, 4], [5, 6]]
-
-
-def test_iid_blocks_are_those_of_the_seeded_permutation():
-    order = np.random.default_rng(5).permutation(1438)
-    for own, expected in zip(partition("iid", 1438, 5, seed=5), np.array_split(order, 5), strict=True):
-        np.testing.assert_array_equal(own, expected)
-    assert [len(own) for own in partition("iid", 1438, 5, seed=5)] == [288, 288, 288, 287, 287]
-
-
-@pytest.mark.parametrize("kind", ["iid", "contiguous"])
-def test_every_sample_has_one_owner(kind):
-    blocks = partition(kind, 101, 7, seed=3)
-    assert sorted(np.concatenate(blocks).tolist()) == list(range(101))
-    assert all(own.dtype == np.int64 for own in blocks)
-
-
-@pytest.mark.parametrize(("kind", "samples"), [("iid", 2), ("contiguous", 0)])
-def test_nobody_gets_nothing(kind, samples):
-    with pytest.raises(ConfigError, match="3 agents cannot share"):
-        partition(kind, samples, 3, seed=0)

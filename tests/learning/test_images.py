@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning import datasets
+from dpgt_node.learning.datasets import load_dataset
+from dpgt_node.learning.images import load_cifar10, load_folder, load_idx
+from dpgt_node.learning.oracle import build_oracle, sample_counts
+from tests.learning.cases import run
+from tests.learning.files import cifar_batches, idx, write_cifar_binary, write_cifar_python, write_idx, write_pictures
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["raw", "gz"])
+@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")])
+def test_idx_files_as_torchvision_lays_them_out(tmp_path, name, folder, packed):
+    x_train, y_train, x_test, y_test = write_idx(tmp_path / folder, packed=packed)
+    datasets._images.cache_clear()
+    data = load_dataset(name, tmp_path)
+    np.testing.assert_array_equal(data.real_train(), x_train.reshape(30, 784) / 255)
+    np.testing.assert_array_equal(data.real_test(slice(2, 4)), x_test.reshape(10, 784)[2:4] / 255)
+    np.testing.assert_array_equal(data.y_train, y_train)
+    np.testing.assert_array_equal(data.y_test, y_test)
+    assert (data.classes, data.image) == (10, (1, 28, 28))
+
+
+def test_a_raw_file_is_mapped_not_read(tmp_path):
+    write_idx(tmp_path / "MNIST/raw")
+    base = load_idx("mnist", tmp_path).x_train.base
+    while base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+
+
+SPOILT = {
+    "torn": ("train-images-idx3-ubyte", lambda raw: raw[:-1], "is torn or foreign"),
+    "longer": ("train-images-idx3-ubyte", lambda raw: raw + b"x", "is torn or foreign"),
+    "other magic": ("train-images-idx3-ubyte", lambda raw: b"\x00\x00\x0d\x03" + raw[4:], "is no IDX file"),
+    "short head": ("t10k-labels-idx1-ubyte", lambda raw: raw[:5], "is no IDX file"),
+    "empty": ("t10k-labels-idx1-ubyte", lambda raw: b"", "is no IDX file"),
+    "label 10": ("train-labels-idx1-ubyte", lambda raw: raw[:-1] + b"\x0a", "has label 10"),
+    "fewer labels": ("train-labels-idx1-ubyte", lambda raw: idx(np.zeros(29)), "holds 30 pictures, .* has 29 labels"),
+    "other size": ("t10k-images-idx3-ubyte", lambda raw: idx(np.zeros((10, 27, 28))), "test pictures of"),
+    "gone": ("t10k-labels-idx1-ubyte", None, "is missing, and so is its .gz"),
+    "huge claim": ("train-images-idx3-ubyte", lambda raw: raw[:4] + b"\xff" * 12, "is torn or foreign"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_spoilt_idx_files_are_named(tmp_path, case):
+    name, spoil, message = SPOILT[case]
+    write_idx(tmp_path / "MNIST/raw")
+    path = tmp_path / "MNIST/raw" / name
+    if spoil is None:
+        path.unlink()
+    else:
+        path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_idx("mnist", tmp_path)
+    assert "idx" in str(caught.value)
+
+
+def test_a_torn_gz_is_named(tmp_path):
+    write_idx(tmp_path / "MNIST/raw", packed=True)
+    path = tmp_path / "MNIST/raw/train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_idx("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
+def test_missing_sets_say_how_to_get_them(tmp_path, name):
+    datasets._images.cache_clear()
+    with pytest.raises(ConfigError, match=f"dpgt data fetch {name}"):
+        load_dataset(name, tmp_path)
+    with pytest.raises(ConfigError, match=f"dpgt data fetch {name}"):
+        load_dataset(name)
+
+
+def test_both_versions_of_cifar10_hold_the_same(tmp_path):
+    batches = cifar_batches()
+    write_cifar_python(tmp_path / "py", batches)
+    write_cifar_binary(tmp_path / "bin", batches)
+    python, binary = load_cifar10(tmp_path / "py"), load_cifar10(tmp_path / "bin")
+    expected = np.concatenate([x for name, (x, _) in batches.items() if name != "test_batch"]) / 255
+    for data in (python, binary):
+        np.testing.assert_array_equal(data.real_train(), expected)
+        np.testing.assert_array_equal(data.real_test(), batches["test_batch"][0] / 255)
+        assert data.y_test.tolist() == batches["test_batch"][1]
+        assert (data.classes, data.image) == (10, (3, 32, 32))
+
+
+class Evil:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch harmed",)
+
+
+@pytest.mark.parametrize("what", ["call", "object array", "not a dict", "torn", "labels", "label 11", "shape"])
+def test_hostile_and_torn_pickles_are_refused_and_run_nothing(tmp_path, monkeypatch, what):
+    monkeypatch.chdir(tmp_path)
+    write_cifar_python(tmp_path, cifar_batches())
+    path = tmp_path / "cifar-10-batches-py/data_batch_3"
+    good = pickle.loads(path.read_bytes())
+    bad = {
+        "call": pickle.dumps({b"data": Evil(), b"labels": []}),
+        "object array": pickle.dumps({b"data": np.array([Evil()], dtype=object), b"labels": [1]}, protocol=2),
+        "not a dict": pickle.dumps([1, 2]),
+        "torn": path.read_bytes()[:-100],
+        "labels": pickle.dumps(good | {b"labels": ["x"] * 6}),
+        "label 11": pickle.dumps(good | {b"labels": [11] * 6}, protocol=2),
+        "shape": pickle.dumps(good | {b"data": good[b"data"][:, :3]}, protocol=2),
+    }[what]
+    path.write_bytes(bad)
+    with pytest.raises(ConfigError, match="data_batch_3"):
+        load_cifar10(tmp_path)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_a_torn_binary_batch_is_named(tmp_path):
+    write_cifar_binary(tmp_path, cifar_batches())
+    path = tmp_path / "cifar-10-batches-bin/data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=r"data_batch_2.bin.* is torn"):
+        load_cifar10(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
+def test_folders_of_classes(tmp_path, mode, channels):
+    write_pictures(tmp_path, mode)
+    data = load_folder(tmp_path)
+    assert data.image == (channels, 7, 6) and data.classes == 2
+    assert data.y_train.tolist() == [0] * 4 + [1] * 4 and data.y_test.tolist() == [0, 0, 1, 1]
+    red = data.real_train(np.array([5, 0]))[:, 0] * 255
+    np.testing.assert_allclose(red, [201, 10])
+    assert channels == 1 or data.real_train()[0, -1] * 255 == pytest.approx(2), "channels first"
+
+
+def test_a_folder_without_parts_is_all_training(tmp_path):
+    write_pictures(tmp_path / "x")
+    data = load_folder(tmp_path / "x/train")
+    assert data.x_train.shape == (8, 42) and len(data.y_test) == 0
+
+
+@pytest.mark.parametrize("what", ["size", "garbage", "nothing", "no class", "no folder"])
+def test_bad_picture_folders(tmp_path, what):
+    if what not in ("nothing", "no class", "no folder"):
+        write_pictures(tmp_path)
+    if what == "size":
+        Image.new("L", (6, 6)).save(tmp_path / "train/dog/0.png")
+    elif what == "garbage":
+        (tmp_path / "train/cat/1.png").write_bytes(b"\x89PNG nonsense")
+    elif what == "nothing":
+        (tmp_path / "train/cat").mkdir(parents=True)
+    message = {
+        "size": "bring all to one size",
+        "garbage": "1.png.*is no readable picture",
+        "nothing": "holds no picture",
+        "no class": "has no folder of a class",
+        "no folder": "is no folder",
+    }[what]
+    with pytest.raises(ConfigError, match=message):
+        load_folder(tmp_path / "absent" if what == "no folder" else tmp_path).real_train()
+
+
+def test_an_agent_reads_only_its_own_pictures(tmp_path, monkeypatch):
+    write_pictures(tmp_path)
+    config = run(f"folder:{tmp_path}", partition="contiguous", samples=1)
+    assert sample_counts(config) == (3, 3, 2)
+    for own in (tmp_path / "train").rglob("*.png"):
+        if own.parent.name == "dog":
+            own.write_bytes(b"spoilt: nobody reads it here")
+    datasets._folder.cache_clear()
+    with pytest.raises(ConfigError, match="no readable picture"):
+        build_oracle(config, 2)
+    # The first picture of every class tells the mode, and agent 1 holds cats only.
+    Image.new("L", (6, 7), 200).save(tmp_path / "train/dog/0.png")
+    datasets._folder.cache_clear()
+    assert build_oracle(config, 0).samples == 3
+
+
+def test_training_on_mnist_files(tmp_path):
+    write_idx(tmp_path / "MNIST/raw", train=40)
+    datasets._images.cache_clear()
+    config = run("mnist", samples=4, privacy=model.Privacy(clip_l2=1.0))
+    oracle = build_oracle(config, 1, data_root=tmp_path)
+    assert oracle.dimension == 7850 and oracle.samples == 13
+    gradient = oracle.gradient(oracle.initial(), np.arange(4))
+    assert np.isfinite(gradient).all() and np.linalg.norm(gradient) > 0
+
+
+def test_pictures_do_not_import_torch(tmp_path):
+    write_idx(tmp_path / "MNIST/raw")
+    code = (
+        "import sys, pathlib; from dpgt_node.learning.datasets import load_dataset;"
+        f"load_dataset('mnist', pathlib.Path({str(tmp_path)!r})).real_train();"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'torchvision', 'PIL', 'pyarrow', 'sklearn')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning import datasets
+from dpgt_node.learning.datasets import load_dataset, load_file
+from dpgt_node.learning.oracle import build_oracle
+from tests.learning.cases import run
+
+ROWS = [[0.5, 0, 1.5], [1.0, 1, -2.0], [2.0, 2, 3.25], [4.0, 0, 1e-3], [8.0, 1, 0.0]]
+
+
+def csv_text(rows=ROWS, head="a,label,b") -> str:
+    return "\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+def write(tmp_path, text: str, name: str = "t.csv"):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path / name
+
+
+def load(path, **params):
+    return load_dataset(f"{path.suffix[1:]}:{path}", params={"label": "label", "test_fraction": 0.0} | params)
+
+
+def test_csv_takes_the_label_column_out(tmp_path):
+    data = load(write(tmp_path, csv_text()))
+    np.testing.assert_array_equal(np.sort(data.x_train[:, 0]), [0.5, 1, 2, 4, 8])
+    assert data.x_train.shape == (5, 2) and data.classes == 3 and len(data.y_test) == 0
+    at = int(np.flatnonzero(data.x_train[:, 0] == 2.0)[0])
+    assert data.y_train[at] == 2 and data.x_train[at, 1] == 3.25
+
+
+def test_the_test_fraction_is_the_end_of_one_fixed_permutation(tmp_path):
+    rows = [[i, i % 2, -i] for i in range(50)]
+    data = load(write(tmp_path, csv_text(rows)), test_fraction=0.3)
+    order = np.random.default_rng(0).permutation(50)
+    np.testing.assert_array_equal(data.x_train[:, 0], order[:35])
+    np.testing.assert_array_equal(data.x_test[:, 0], order[35:])
+
+
+def test_a_test_file_has_the_same_columns(tmp_path):
+    train, test = write(tmp_path, csv_text()), write(tmp_path, csv_text(ROWS[:2]), "u.csv")
+    data = load_dataset(f"csv:{train}", params={"label": "label"}, test=test)
+    assert data.x_test.shape == (2, 2) and data.x_train.shape == (5, 2)
+    other = write(tmp_path, csv_text(ROWS[:2], "a,label,c"), "v.csv")
+    with pytest.raises(ConfigError, match=r"has other columns than t\.csv: 'c' for 'b'"):
+        load_dataset(f"csv:{train}", params={"label": "label"}, test=other)
+
+
+BAD = {
+    "no such column": (csv_text(head="a,lable,b"), "has no column 'label'"),
+    "twice": (csv_text(head="label,label,b"), "2 columns named 'label'"),
+    "only labels": ("label\n1\n0\n", "no column besides"),
+    "text": (csv_text([["x", 1, 2.0]]), "holds something that is no number"),
+    "missing": ("a,label,b\n1,,3\n", "holds something that is no number"),
+    "ragged": ("a,label,b\n1,0,3\n1,0\n", "holds something that is no number"),
+    "head too short": ("a,label\n1,0,3\n", "3 numbers a row under 2 column names"),
+    "half a label": (csv_text([[1, 0.5, 2]]), "labels are the integers"),
+    "negative label": (csv_text([[1, -1, 2]]), "has a negative label"),
+    "nan": (csv_text([["nan", 1, 2]]), "non-finite"),
+    "nan label": (csv_text([[1, "nan", 2]]), "labels are the integers"),
+    "no rows": ("a,label,b\n", "has no rows"),
+    "empty": ("", "is empty"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_bad_csv(tmp_path, case):
+    text, message = BAD[case]
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, text))
+
+
+def test_labels_beyond_the_declared_classes(tmp_path):
+    path = write(tmp_path, csv_text())
+    assert load(path, classes=7).classes == 7
+    with pytest.raises(ConfigError, match="has label 2; the limit is 1"):
+        load(path, classes=2)
+
+
+def test_not_text(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,label\n\xff\xfe,1\n")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load(tmp_path / "t.csv")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "absent.csv")
+
+
+def test_parquet_holds_the_same_as_csv(tmp_path):
+    columns = np.array(ROWS)
+    table = pyarrow.table({"a": columns[:, 0], "label": columns[:, 1].astype(int), "b": columns[:, 2]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    one, other = load(write(tmp_path, csv_text())), load(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(one.x_train, other.x_train)
+    np.testing.assert_array_equal(one.y_train, other.y_train)
+    (tmp_path / "u.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(ConfigError, match="cannot be read as numbers"):
+        load(tmp_path / "u.parquet")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    datasets._table.cache_clear()
+    with pytest.raises(ConfigError, match="pip install pyarrow"):
+        load(tmp_path / "t.parquet")
+
+
+def test_an_agents_own_table(tmp_path):
+    path = write(tmp_path, csv_text())
+    config = run("csv:elsewhere.csv", samples=2, label="label", classes=4)
+    oracle = build_oracle(config, 1, data_path=path)
+    assert oracle.samples == 5 and oracle.dimension == 4 * 3
+    with pytest.raises(ConfigError, match="names no label column"):
+        build_oracle(run("npz:elsewhere.npz", samples=2), 1, data_path=path)
+
+
+def test_own_files_are_read_by_their_ending(tmp_path):
+    with pytest.raises(ConfigError, match="is not a complete NPZ"):
+        load_file(write(tmp_path, "x", "t.dat"))
+
+
+# --- plug-ins --------------------------------------------------------------------------------------------------------
+
+PLUG_IN = """
+import numpy as np
+def good():
+    return dict(x_train=np.eye(6), y_train=np.arange(6) % 2, x_test=np.eye(6)[:2], y_test=[0, 1])
+def short(): return {"x_train": 1}
+def nan(): return dict(good(), x_train=np.full((6, 6), np.nan))
+def fails(): raise OSError("the disk is gone")
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "my_plug_in.py").write_text(PLUG_IN)
+    monkeypatch.syspath_prepend(tmp_path)
+    datasets._plugin.cache_clear()
+    yield "my_plug_in"
+    sys.modules.pop("my_plug_in", None)
+
+
+def test_a_plug_in_gives_the_arrays(module):
+    oracle = build_oracle(run(f"{module}:good", samples=2), 0)
+    assert oracle.samples == 2 and oracle.dimension == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{}:short", "must return a mapping with x_train"),
+        ("{}:nan", "non-finite"),
+        ("{}:fails", "failed: OSError: the disk is gone"),
+        ("{}:number", "has no function number"),
+        ("{}:absent", "has no function absent"),
+        ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_bad_plug_ins(module, name, message):
+    with pytest.raises(ConfigError, match=message):
+        load_dataset(name.format(module))
