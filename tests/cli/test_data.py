@@ -22,6 +22,7 @@ kind = "S2"
 alpha = 0.1
 beta = 0.01
 gamma = 0.1
+p_m = 1.0
 samples = 2
 [noise]
 multiplier = 0.0
