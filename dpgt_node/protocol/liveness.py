@@ -201,6 +201,8 @@ class Liveness:
                 assert report is not None
                 span_ns = report.waited_ns if lack.silent_ns is None else min(report.waited_ns, lack.silent_ns)
                 since_ns = max(seen.edges_ns - span_ns, ends_ns)
+                if now_ns - since_ns < self._settle_ns:
+                    continue  # it may be on its way
                 named_ns = since_ns + self._liveness_ns
                 why = "its stream is open, but no byte arrives"
             else:

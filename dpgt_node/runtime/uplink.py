@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dpgt_node.errors import PeerError, PeerLost
-from dpgt_node.runtime.backoff import CAP_S, Backoff
+from dpgt_node.runtime.backoff import Backoff
 from dpgt_node.runtime.channels import Opened
 from dpgt_node.runtime.clock import HEARTBEAT_S, AwakeClock
 from dpgt_node.wire import messages as m
@@ -56,7 +56,7 @@ class Uplink:
         self._admitted = asyncio.Event()
         self._welcomed = False
         self._heartbeat_s = heartbeat_s
-        self._clock = AwakeClock(max(2 * heartbeat_s, 2 * CAP_S))
+        self._clock = AwakeClock(2 * heartbeat_s)
         self._heard_s = self._clock.now_s()
 
     def send(self, message: m.AgentMessage, *, first: bool = False) -> None:
