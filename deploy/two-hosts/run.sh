@@ -55,14 +55,18 @@ dpgt=${DPGT:-$root/.venv/bin/dpgt}
 pids=()
 names=()
 scratch=
+alive=
+sweeper=
 # shellcheck disable=SC2317  # reached by the trap
 cleanup() {
   local rc=$? pid
   trap - EXIT INT TERM HUP
   for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done   # each ends by itself: `timeout` sees to it
-  ip netns del "$A" 2>/dev/null || true
-  ip netns del "$B" 2>/dev/null || true
+  if [[ -n $alive ]]; then
+    exec {alive}>&-
+    wait "$sweeper" || true
+  fi
   [[ -z $scratch ]] || rm -rf "$scratch"
   exit "$rc"
 }
@@ -78,6 +82,19 @@ mkdir -p "$out/logs"
 out=$(cd "$out" && pwd)
 
 # ---------------------------------------------------------------- two hosts and a cable
+# Whatever ends this script, SIGKILL included, ends both hosts: a pipe that nobody else holds open closes then.
+sweep() {
+  trap '' INT TERM HUP
+  cat >/dev/null
+  local host
+  for host in "$A" "$B"; do
+    ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+    ip netns del "$host" 2>/dev/null || true
+  done
+}
+exec {alive}> >(sweep >/dev/null 2>&1)
+sweeper=$!
+
 say "== two hosts: $A ($A_ADDR) and $B ($B_ADDR)"
 ip netns add "$A"
 ip netns add "$B"
@@ -101,7 +118,7 @@ start() { # HOST NAME COMMAND...
   local host=$1 name=$2
   shift 2
   # `ip netns exec` and `timeout` both become or forward to the command, so this pid is ours to end.
-  ip netns exec "$host" timeout --kill-after="$GRACE_S" "$LIMIT_S" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
+  ip netns exec "$host" timeout --kill-after="$GRACE_S" "$LIMIT_S" "$@" >"$out/logs/$name.log" 2>&1 </dev/null {alive}>&- &
   pids+=($!)
   names+=("$name")
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.e2e.processes import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "deploy" / "two-hosts" / "run.sh"
@@ -96,13 +99,13 @@ def test_a_failure_leaves_no_host_and_no_process(dpgt: Path, tmp_path: Path) -> 
     assert hosts_left(result.stdout) == []
 
 
-def test_an_interrupt_ends_every_process_and_host(dpgt: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+def test_whatever_ends_it_ends_every_process_and_host(dpgt: Path, tmp_path: Path, how: signal.Signals) -> None:
     endless = tmp_path / "endless.toml"
     endless.write_text((ROOT / "deploy" / "run.toml").read_text().replace("iterations = 50", "iterations = 1000000"))
-    out = tmp_path / "out"
     environment = {**os.environ, "DPGT": str(dpgt), "LIMIT_S": str(LIMIT_S)}
     process = subprocess.Popen(
-        [str(SCRIPT), "--run", str(endless), "--out", str(out)],
+        [str(SCRIPT), "--run", str(endless), "--out", str(tmp_path / "out")],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -116,9 +119,9 @@ def test_an_interrupt_ends_every_process_and_host(dpgt: Path, tmp_path: Path) ->
             output += line
             if line.startswith("== agents"):
                 break
-        process.terminate()
+        process.send_signal(how)
         process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 143
-    assert hosts_left(output) == []
+    assert process.returncode == (143 if how == signal.SIGTERM else -9)
+    eventually("no host is left", lambda: hosts_left(output) == [])
