@@ -16,6 +16,7 @@ import numpy as np
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, parse_run
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.runtime.blobs import Durability
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.coordinator import Outcome
 from dpgt_node.runtime.node import Node, NodeSetup
@@ -128,6 +129,7 @@ class Cluster:
         row: int | None = None,
         policy: Policy | None = None,
         data_id: str = "default",
+        durability: Durability = "process",
     ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
         run = self.run if run is None else run
@@ -143,6 +145,7 @@ class Cluster:
             tls=tls,
             policy=policy or Policy(),
             data_id=data_id,
+            durability=durability,
         )
         index = run.graph.agents.index(name) if row is None else row
         oracle = build_oracle(run, index, data_root=None)
