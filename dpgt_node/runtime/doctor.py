@@ -29,6 +29,7 @@ from dpgt_node.runtime.budget import spent_on
 from dpgt_node.runtime.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.credentials import Credentials, Files, expires_soon, key_mode_problem, load
+from dpgt_node.runtime.disk import agent_need
 from dpgt_node.runtime.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.ledger import DATABASE, Charge, last_charges, read_ledger
 from dpgt_node.runtime.pki import read_certificate
@@ -241,7 +242,11 @@ def _state(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Iterato
     yield _row("state directory", hostcheck.writable(config.state_dir))
     yield _row("state lock", hostcheck.unlocked(config.state_dir))
     yield _row("file system", hostcheck.keeps(config.state_dir, config.durability))
-    yield _row("free space", hostcheck.free_space(config.state_dir, None))
+    need = None
+    if oracle is not None:
+        m = Schedule.from_config(run).m
+        need = agent_need(run, config.name, oracle.dimension, oracle.samples if m is None else m).total
+    yield _row("free space", hostcheck.free_space(config.state_dir, need))
     if config.name in run.graph.agents:
         topology = Topology.from_config(run.graph)
         index = run.graph.agents.index(config.name)

@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import os
 import resource
-import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dpgt_node.config import NodeConfig, format_address, is_wildcard, parse_address
+from dpgt_node.runtime.disk import free_bytes, readable
 
 CONNECT_S = 5.0
 FILES_BASE = 128
@@ -217,27 +217,16 @@ def keeps(path: Path, durability: str) -> Finding:
 
 def free_space(path: Path, need_bytes: int | None) -> Finding:
     """Whether the disk has room; ``need_bytes`` None: what the run needs is not known."""
-    place = _existing(path)
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError as error:
-        return failed(f"{place}: {error.strerror}", "a folder this user can look at")
-    words = f"{_size(free)} free at {place}"
+    free = free_bytes(path)
+    if free is None:
+        return unknown("the file system does not say", "a local disk")
+    words = f"{readable(free)} free for {path}"
     if need_bytes is None:
-        return unknown(words, "the ledger grows with every round and never shrinks")
-    words += f", the run needs about {_size(need_bytes)}"
+        return unknown(words, "what the run needs depends on the model's size, which is not known here")
+    words += f", the run needs {readable(need_bytes)} at most"
     if free < need_bytes:
         return failed(words, "a larger disk, or fewer rounds")
     return passed(words) if free > 2 * need_bytes else warned(words, "little room for anything else")
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "B"
-    for larger in ("KB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.3g} {unit}"
 
 
 def open_files(connections: int) -> Finding:

@@ -396,25 +396,33 @@ async def test_expiry_is_announced_and_said_once(
 async def test_y_on_an_edge_of_R_alone_is_refused_over_mtls_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """agent-1 -> agent-2 carries x̆ only.  Its own process goes on, and so does the run."""
-    async with cluster(tmp_path, make_run(200), secure=True) as c:
-        c.start_all()
-        await c.reached(5, "agent-2")
+    """agent-1 -> agent-2 carries x̆ only; agent-3 -> agent-2 nothing.  x̆ of agent-1 goes on."""
+    async with cluster(tmp_path, make_run(5), secure=True) as c:
+        c.start("agent-2")  # agent-1 is played here: its own process would replace the streams
+        await eventually("agent-2 is in the run", lambda: c.nodes["agent-2"]._driver is not None)
         address = c.nodes["agent-2"]._advertise
-        for _ in range(5):
+        for stream in ("X", "Y", "Y", "Y", "X", "Y"):
             async with c.security(agent_identity("agent-1")).opener(agent_identity("agent-2"))(address) as channel:
                 call = services.exchange(channel, "-")
                 resume = await call.read()
                 assert isinstance(resume, Resume)
-                for frame in codec.encode_vectors(resume.run_id, "agent-1", [vectors.payload("Y", resume.y_from, 3)]):
+                k = resume.x_from if stream == "X" else resume.y_from
+                payload = vectors.payload(stream, k, 3)  # type: ignore[arg-type]
+                for frame in codec.encode_vectors(resume.run_id, "agent-1", [payload]):
                     await call.write(frame)
+                if stream == "X":
+                    await call.done_writing()
+                    assert await call.read() is None
+                    continue
                 with pytest.raises(PeerError, match="stream Y is not on") as caught:
                     while await call.read() is not None:
                         pass
                 assert caught.value.grpc_status == "PERMISSION_DENIED"
-        await c.end()
-    assert caplog.text.count("stream Y is not on") == 1
-    c.assert_simulators_bits()
+        for _ in range(3):
+            async with c.security(agent_identity("agent-3")).opener(agent_identity("agent-2"))(address) as channel:
+                with pytest.raises(PeerError, match="there is no edge from agent-3 to agent-2"):
+                    await services.exchange(channel, "-").read()
+    assert caplog.text.count("stream Y is not on") == caplog.text.count("there is no edge from agent-3") == 1
 
 
 # --- one line each ----------------------------------------------------------------------------------------------------
@@ -443,6 +451,9 @@ async def test_a_peer_that_is_away_is_not_called_refused(caplog: pytest.LogCaptu
 
     class Caller:
         secure, identity, certificate_pem, address = False, None, None, "ipv4:1.2.3.4:5"
+
+        def agent_name(self) -> str:
+            return "agent-1"
 
     with pytest.raises(PeerError), Guard(None)(Caller()):  # type: ignore[arg-type]
         raise PeerError("leaving", grpc_status="UNAVAILABLE")
