@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import logging
 import shutil
 import statistics
 import tempfile
