@@ -73,6 +73,10 @@ kills: $(VENV)/.dev ## kill -9 of real processes, 90 times; a quarter of an hour
 fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 	$(PYTEST) -m fast $(ARGS)
 
+swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants they must catch
+	$(BIN)/python -m tests.swarm --seeds 0..10000 --jobs $(WORKERS) $(ARGS)
+	$(BIN)/python -m tests.swarm --mutants --jobs $(WORKERS)
+
 bench: $(VENV)/.dev ## performance figures; run it on an idle machine
 	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)
 
