@@ -127,6 +127,7 @@ class Node:
         self._link_tasks: list[asyncio.Task[None]] = []
         self._edges: EdgeWatch | None = None
         self._reporter: Reporter | None = None
+        self._welcome_again = False
         self._stop_code = ExitCode.STOPPED
         self._stop_heard = asyncio.Event()
         self._charges: tuple[Charge, ...] = ()
@@ -370,6 +371,7 @@ class Node:
         if self._driver is not None:
             if welcome.run_id != self._run_id:
                 raise PeerError("the coordinator came back with another run")
+            self._welcome_again = True
             self._uplink.send(m.Ready(), first=True)
             return
         self._open_session(welcome)
@@ -474,9 +476,10 @@ class Node:
             for task in self._link_tasks:
                 task.add_done_callback(self._link_ended)
         driver.feed(Started(go_through))
-        if self._reporter is not None and self._reporter.final is not None:
+        if self._reporter is not None:
             # A coordinator that came back takes results once everybody is here again, which is what Start says.
-            self._uplink.send(self._reporter.final)
+            self._reporter.repeat(metrics=self._welcome_again)
+            self._welcome_again = False
 
     def _link_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

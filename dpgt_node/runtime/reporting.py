@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from dpgt_node.agent.work import AgentWork
@@ -15,6 +16,9 @@ from dpgt_node.runtime.study import StudyUploader
 from dpgt_node.wire import messages as m
 
 log = logging.getLogger(__name__)
+
+REPEATED = 2
+"""So many evaluations are kept to be reported again, with their states."""
 
 
 class Reporter:
@@ -53,6 +57,7 @@ class Reporter:
         self._failed = failed
         self.stalled = stalled
         self._last: Metrics | None = None
+        self._recent: deque[tuple[m.MetricsReport, F64 | None]] = deque(maxlen=REPEATED)
         self._evaluated_all = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.final: m.FinishedReport | None = None
@@ -70,10 +75,13 @@ class Reporter:
         last = k == self._K + 1
         costs = self._work.epsilon_after(k - 1)
         if self._uploader is not None:
-            if last or self._work.dimension <= STUDY_DIMENSION_MAX:
+            state = x if self._work.dimension <= STUDY_DIMENSION_MAX else None
+            if last or state is not None:
                 self._uploader.put(k, x)
             if not last:
-                self._say(_report(k, metrics, costs))
+                report = _report(k, metrics, costs)
+                self._say(report)
+                self._recent.append((report, state))
         elif self._local is not None:
             row = MetricsRow(
                 self._name,
@@ -89,6 +97,17 @@ class Reporter:
         if last:
             self._last = metrics
             self._evaluated_all.set()
+
+    def repeat(self, *, metrics: bool) -> None:
+        """Say the last report again, and with ``metrics`` those of the last evaluations: a coordinator that came back
+        lacks what the one before had not written.
+        """
+        for report, state in tuple(self._recent) if metrics else ():
+            if self._uploader is not None and state is not None:
+                self._uploader.put(report.k, state)
+            self._say(report)
+        if self.final is not None:
+            self._say(self.final)
 
     async def close(self) -> None:
         """Stop reporting."""

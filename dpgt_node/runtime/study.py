@@ -27,15 +27,15 @@ class StudyUploader:
         self._open_channel = open_channel
         self._run_id = run_id
         self._name = name
-        self._waiting: list[tuple[int, F64]] = []
+        self._waiting: dict[int, F64] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, k: int, x: F64) -> None:
-        """Queue x_{i,k}, float64 (d,)."""
-        self._waiting.append((k, x))
+        """Queue x_{i,k}, float64 (d,); again: a coordinator that came back may lack it."""
+        self._waiting[k] = x
         self._wake.set()
         self._idle.clear()
         if self._task is None:
@@ -75,13 +75,15 @@ class StudyUploader:
     async def _upload(self, channel: grpc.aio.Channel, backoff: Backoff) -> None:
         while True:
             await self._wake.wait()
-            batch = tuple(self._waiting)
+            batch = tuple(sorted(self._waiting.items(), key=lambda item: item[0]))  # a call's rounds rise
             reply = await services.upload(channel, self._name, self._frames(batch), timeout_s=None)
             if reply.vectors != len(batch):
                 message = f"the coordinator took {reply.vectors} of {len(batch)} study vectors"
                 raise PeerError(message, grpc_status="DATA_LOSS")
             backoff.reset()
-            del self._waiting[: len(batch)]
+            for k, x in batch:
+                if self._waiting.get(k) is x:
+                    del self._waiting[k]
             if not self._waiting:
                 self._wake.clear()
                 self._idle.set()

@@ -10,6 +10,8 @@ import pytest
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerLost, RefusedError
+from dpgt_node.report.metrics import MetricsStore
+from dpgt_node.report.recorder import RunRecorder
 from dpgt_node.runtime import node as node_module
 from dpgt_node.runtime import outdir, serve_coordinator
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY
@@ -160,3 +162,25 @@ def test_processes_of_a_killed_launch_are_waited_for(tmp_path: Path, monkeypatch
     held = outdir.hold(tmp_path, source="command line")
     with held, pytest.raises(ConfigError, match="in use by another coordinator"):
         outdir.settle(tmp_path, source="command line")
+
+
+async def test_evaluations_that_a_dying_coordinator_had_not_written_are_reported_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every 10 rounds an evaluation; the coordinator that dies has taken those of rounds 0 and 10, and written none."""
+    async with cluster(tmp_path, make_run(400)) as c:
+        with monkeypatch.context() as patched:
+            patched.setattr(RunRecorder, "prepared", lambda self: None)  # rows wait for it
+            c.start_all()
+            await c.reached(12)
+            await cut_off(c)
+        seen = c.round("agent-1")
+        await c.coordinate(listen=c.address)
+        await c.end()
+    rows = MetricsStore.read(c.out)
+    keys = [(row.agent, row.k) for row in rows]
+    lines = (c.out / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + len(keys), "no row twice"
+    kept = [k for k in (*range(0, 401, 10), 401) if k > seen - 20]
+    assert set(keys) >= {(name, k) for name in c.run.graph.agents for k in kept}
+    assert all(row.consensus_error is not None for row in rows if row.k in kept)
