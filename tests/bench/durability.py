@@ -4,7 +4,7 @@ A coordinator and its agents in one process and one event loop, over mTLS on loo
 store is off (kept in memory: what is lost with the process), "process" or "power", in turn, so that a machine that
 drifts favours none.  The parts are seconds of work for one agent and one round.  Up to 64 kB a vector everything runs
 in the event loop, so the parts and "gRPC, TLS, loop" add up to the wall time of a round divided by the number of
-agents; above, parts run in threads beside each other.
+agents; above, parts run in threads beside each other.  The last two lines are of all agents and the coordinator.
 """
 
 from __future__ import annotations
@@ -167,13 +167,14 @@ async def one(mode: str, n: int, d: int, rounds: int, folder: Path) -> tuple[flo
                 c.start(name, durability="power" if mode == "power" else "process")
             await c.reached(first)
             clock.seconds.clear()
-            start, k = time.perf_counter(), c.round("agent-1")
+            start, cpu, k = time.perf_counter(), time.process_time(), c.round("agent-1")
             await asyncio.gather(*(driven(c, name) for name in run.graph.agents))
-            wall, made = time.perf_counter() - start, rounds - k
+            wall, cpu, made = time.perf_counter() - start, time.process_time() - cpu, rounds - k
             parts = {part: clock.seconds[part] / (made * n) for part in PARTS}
             await c.end()
     parts["gRPC, TLS, loop"] = wall / made / n - sum(parts.values()) if d * 8 <= 65536 else float("nan")
     parts["a round"] = wall / made
+    parts["CPU of a round"] = cpu / made
     return made / wall, parts
 
 
@@ -215,7 +216,7 @@ def show(n: int, d: int, rounds: int, found: dict[str, list[tuple[float, dict[st
         for each in found.values()
     ]
     print(f"{'of the rate with off':<22}" + "".join(f"{ratio:12.3f}" for ratio in ratios))
-    for part in (*PARTS, "gRPC, TLS, loop", "a round"):
+    for part in (*PARTS, "gRPC, TLS, loop", "a round", "CPU of a round"):
         cells = [statistics.median(parts[part] for _, parts in each) * 1e3 for each in found.values()]
         print(
             f"  {part:<20}" + "".join("           -" if cell != cell else f"{cell:12.3f}" for cell in cells), flush=True
