@@ -130,6 +130,7 @@ class Cluster:
         policy: Policy | None = None,
         data_id: str = "default",
         durability: Durability = "process",
+        listen: str = "127.0.0.1:0",
     ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
         run = self.run if run is None else run
@@ -138,7 +139,7 @@ class Cluster:
         config = NodeConfig(
             name=name,
             run=self.folder / f"{name}.toml",
-            listen="127.0.0.1:0",
+            listen=listen,
             advertise=None,
             coordinator=self.address,
             state_dir=self.folder / "state" / (state or name),
