@@ -60,14 +60,19 @@ def launch_run(
     restart: bool = True,
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary."""
+    from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.summary import load_summary
     from dpgt_node.runtime import launcher, outdir, supervisor
+    from dpgt_node.runtime.disk import require_room
 
     console = Console()
     common.check_keystream(run, test_keystream)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
+    if not out.exists() or not any(out.iterdir()):  # what goes on is checked by each node
+        needed = sum(need.total for need in disk_needs(run))
+        require_room(out, needed, source="command line", key="--out", hint="free some, or choose another folder")
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream, close=True)

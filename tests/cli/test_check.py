@@ -7,6 +7,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import demo_toml
+from tests.e2e.processes import quadratic
 
 DEMO_R = "R = [[0,0,0,0,1],[1,0,0,0,0],[1,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0]]"
 
@@ -99,3 +100,35 @@ def test_a_mechanism_that_sends_x_as_it_is_has_no_row_that_contradicts_its_epsil
     last = text.splitlines()[-1]
     applying, of, total = last.split()[:3]
     assert of == "of" and int(applying) < int(total) and "apply to mechanism noise-once" in last
+
+
+def toy(path: Path, d: int, K: int) -> Path:
+    path.write_text(quadratic(3, K=K).replace("dimension = 3", f"dimension = {d}"), encoding="utf-8")
+    return path
+
+
+def test_the_disk_a_run_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text and JSON say the same of every process; more rounds and larger vectors need more."""
+    found = []
+    for d, K in ((100, 50), (100, 5000), (2_000_000, 50)):
+        path = toy(tmp_path / "run.toml", d, K)
+        assert cli.run(["check", str(path), "--format", "json"]) == 0
+        disk = json.loads(capsys.readouterr().out)["disk"]
+        assert [agent["name"] for agent in disk["agents"]] == ["agent-1", "agent-2", "agent-3"]
+        for agent in disk["agents"]:
+            assert agent["bytes"] == sum(agent["parts"].values())
+        found.append(disk["agents"][0]["bytes"])
+        assert cli.run(["check", str(path)]) == 0
+        text = capsys.readouterr().out
+        assert f"{found[-1] / 1e6:.1f} MB" in text and "coordinator" in text
+    assert found[0] < found[1] < found[2] and found[2] > 12 * 2 * 4 * 2_000_000
+
+
+def test_a_launch_without_room_for_all_its_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = toy(tmp_path / "run.toml", 3, 50), tmp_path / "out"
+    monkeypatch.setattr("dpgt_node.runtime.disk.free_bytes", lambda _: 5_000_000)
+    assert cli.run(["launch", str(path), "--out", str(out)]) == 2
+    assert "MB for this run, and 5.0 MB are free: free some, or choose another folder" in capsys.readouterr().err
+    assert not out.exists()

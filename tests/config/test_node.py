@@ -85,6 +85,7 @@ def test_paths_are_resolved_and_defaults_documented():
         {"tls.insecure": False},
         {"tls.coordinator_id": "dpgt:agent:other"},
         {"durability": "power"},
+        {"disk_check": False},
         {"data": {"shard": 1}},
         {"data": {"path": "own.npz"}},
         {"policy": {}},
