@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 MAX_REFUSALS = 256
 MAX_REFUSALS_EACH = 8
+MAX_CALLS_EACH = 16
+"""Open calls of one caller: an honest agent has three at most, and as many again while it reconnects."""
 _NO_REFUSAL = frozenset({"UNAVAILABLE", "CANCELLED"})
 """A peer that went away, or this process that leaves: nobody was refused."""
 
@@ -72,13 +75,17 @@ class Guard:
     def __init__(self, credentials: Credentials | None) -> None:
         self._credentials = credentials
         self._open: set[_Call] = set()
+        self._calls: Counter[str] = Counter()
         self.refusals = Refusals()
 
     @contextmanager
     def __call__(self, caller: Caller) -> Iterator[None]:
         """Refuses a revoked certificate, at the start of a call or in its midst.  Notes whoever is refused in it."""
-        call = self._enter(caller)
+        call, who = self._enter(caller), _who(caller)
+        self._calls[who] += 1
         try:
+            if self._calls[who] > MAX_CALLS_EACH:
+                raise PeerError(f"more than {MAX_CALLS_EACH} calls at a time", grpc_status="RESOURCE_EXHAUSTED")
             if call is not None:
                 self._check(call)
             try:
@@ -91,9 +98,12 @@ class Guard:
                 self._check(call)
         except PeerError as error:
             if error.grpc_status not in _NO_REFUSAL:
-                self.refusals.note(_who(caller), caller.address, str(error))
+                self.refusals.note(who, caller.address, str(error))
             raise
         finally:
+            self._calls[who] -= 1
+            if not self._calls[who]:
+                del self._calls[who]
             if call is not None:
                 self._open.discard(call)
 

@@ -67,13 +67,12 @@ class Inbound:
         assert task is not None
         self._open.add(task)
         try:
-            session = await asyncio.shield(self._session)
             earlier = self._calls.get(sender)
             self._calls[sender] = task
             if earlier is not None:
                 earlier.cancel()
                 await asyncio.wait([earlier])
-            await self._receive(sender, session, stream)
+            await self._receive(sender, await asyncio.shield(self._session), stream)
         except asyncio.CancelledError:
             return  # replaced by a newer stream, or the server stops: the call is over either way
         finally:
@@ -87,7 +86,7 @@ class Inbound:
 
     async def drained(self, timeout_s: float) -> None:
         """Wait until every in-neighbour closed its stream, at most ``timeout_s``."""
-        if self._calls:
+        if self._calls and self._session.done():
             await asyncio.wait(self._calls.values(), timeout=timeout_s)
 
     async def close(self, timeout_s: float) -> None:

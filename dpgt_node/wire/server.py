@@ -43,6 +43,8 @@ def limits(peers: int) -> tuple[tuple[str, int], ...]:
         connections = min(connections, descriptors // 2)
     return (
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),  # TLS, and the first frames of HTTP/2
+        # Until a client has acknowledged our settings the core allows it 16 MiB of headers a call.
+        ("grpc.http2.settings_timeout", int(HANDSHAKE_S * 1000)),
         ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_connection_idle_ms", int(IDLE_S * 1000)),  # without a call; peers come back when they need one
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
@@ -101,8 +103,9 @@ async def _unimplemented(call: Any) -> None:
     context = cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop())
     try:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method here")
-    except (grpc.aio.BaseError, asyncio.InvalidStateError):
-        return  # AbortError, which is how it ends, or the caller is gone
+    except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:  # AbortError, its end, or the caller is gone
+        # The call keeps the error, its traceback this frame, that the call; a server stops when all calls are freed.
+        error.__traceback__ = None
 
 
 class _NoTracebacks(logging.Filter):

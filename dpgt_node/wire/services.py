@@ -29,7 +29,6 @@ AGENT_SERVICE = "dpgt.v1.Agent"
 COORDINATOR_SERVICE = "dpgt.v1.Coordinator"
 # On a channel without TLS nobody can prove a name; a caller states it here.  Ignored where certificates are used.
 NAME_METADATA = "dpgt-agent"
-FIRST_MESSAGE_S = 10.0
 _MAX_DETAILS = 900
 
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
@@ -128,16 +127,6 @@ class ServerStream(Caller, Generic[In, Out]):
         """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else self._decode(data)
-
-    async def read_first(self) -> In | None:
-        """The first message, which an honest caller sends at once.  PeerError when it does not come."""
-        reading = asyncio.ensure_future(self.read())
-        # Not cancelled when it takes too long: gRPC's core still writes to where a pending read waits.
-        done, _ = await asyncio.wait([reading], timeout=FIRST_MESSAGE_S)
-        if not done:
-            reading.add_done_callback(lambda read: read.cancelled() or read.exception())
-            raise PeerError(f"no message came within {FIRST_MESSAGE_S:g} s", grpc_status="DEADLINE_EXCEEDED")
-        return reading.result()
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
