@@ -135,7 +135,9 @@ def test_renewal_revocation_and_replacement_without_a_restart_of_the_run(deploye
     (hosts / "agent-2" / "crl.pem").unlink()  # a thief does not keep the list
     thief = deployed.start("agent-2")
     assert thief.wait(LIMIT_S) == 3 and "is revoked" in deployed.log("agent-2").splitlines()[-1]
-    assert deployed.log("coordinator").count("refused dpgt:agent:agent-2 at") == 1
+    # one line a certificate: connections from before the renewal were the old one's
+    reasons = re.findall(r"refused dpgt:agent:agent-2 at \S+: (.*)", deployed.log("coordinator"))
+    assert 1 <= len(reasons) == len(set(reasons)) <= 2, reasons
     assert all(process.poll() is None for name, process in deployed.processes.items() if name != "agent-2")
 
     # its replacement, with the old host's state from where it was, goes on
