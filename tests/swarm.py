@@ -22,7 +22,7 @@ from dpgt_node.sim.swarm.trial import Verdict, attempt, seeds_until_caught, smal
 from dpgt_node.sim.swarm.world import PRODUCT
 from tests.sim.mutants import MUTANTS
 
-SERIES = 15
+SERIES = 11
 """Independent hunts a mutant; their median is reported."""
 LIMIT = 2000
 """Seeds after which a hunt gives up."""
@@ -45,7 +45,7 @@ def spread(work, items: Iterable, jobs: int) -> Iterator:
         yield from map(work, items)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(work, items, chunksize=10)
+        yield from pool.map(work, items, chunksize=5)
 
 
 def table(seeds: range, jobs: int) -> int:
@@ -73,19 +73,19 @@ def table(seeds: range, jobs: int) -> int:
 
 def mutants(jobs: int) -> int:
     found: dict[str, list[tuple[int, str | None]]] = {name: [] for name in MUTANTS}
+    missed = 0
+    print(f"{'mutant':<36} {'median':>6} {'most':>5}  checkers ({SERIES} hunts each)")
     for name, count, checker in spread(hunt, [(name, s) for name in MUTANTS for s in range(SERIES)], jobs):
         found[name].append((count, checker))
-    missed = 0
-    print(f"{'mutant':<36} {'median':>6} {'most':>5}  checkers")
-    for name, hunts in found.items():
-        counts = [count for count, _ in hunts]
-        checkers = Counter(str(checker) for _, checker in hunts)
+        if len(found[name]) < SERIES:
+            continue
+        counts = [count for count, _ in found[name]]
+        checkers = Counter(str(checker) for _, checker in found[name])
         wrong = set(checkers) - MUTANTS[name].checkers
         missed += bool(wrong)
         words = ", ".join(f"{checker} {count}" for checker, count in checkers.most_common())
-        print(
-            f"{name:<36} {statistics.median(counts):>6g} {max(counts):>5}  {words}{'  NOT EXPECTED' if wrong else ''}"
-        )
+        words += "  NOT EXPECTED" if wrong else ""
+        print(f"{name:<36} {statistics.median(counts):>6g} {max(counts):>5}  {words}", flush=True)
     return 1 if missed else 0
 
 

@@ -52,11 +52,23 @@ class SendsBeforePersist(AgentMachine):
 
 
 class RedrawsOnResume(AgentMachine):
+    """Forgets its records, but not that it had them: otherwise it would be refused as an old copy."""
+
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        self._records.clear()
+        self._told = self._released
         if self._finished is None:
+            self._records.clear()
             self._released = self.k - 1
+
+    @property
+    def released_through(self) -> int:
+        return max(self._told, self._released)
+
+    def _check_not_stale(self, event: PeerNeeds) -> None:
+        drawn, self._released = self._released, self.released_through
+        super()._check_not_stale(event)
+        self._released = drawn
 
 
 class RedrawsTheBatch(AgentMachine):
@@ -227,15 +239,15 @@ MUTANTS: dict[str, Mutant] = {
     "redraw on resume": _agent(RedrawsOnResume, "draws"),
     "no de-duplication of y": _agent(with_inbox(CountsTwice), "mixing"),
     "arrival-order sum": Mutant(
-        Parts(agent=with_inbox(KeepsTheOrderOfArrival), work=SumsAsItArrives), frozenset({"oracle"})
+        Parts(agent=with_inbox(KeepsTheOrderOfArrival), work=SumsAsItArrives), frozenset({"oracle", "replay"})
     ),
-    "arrival taken as durable": _agent(TakesArrivedForDurable, "retention"),
-    "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion"),
+    "arrival taken as durable": _agent(TakesArrivedForDurable, "retention", "end"),
+    "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion", "order"),
     "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
-    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "gate"),
-    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale"),
+    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness"),
+    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "liveness"),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
     "durable announced when mixed": _coordinator(AnnouncesTooMuch, "retention"),

@@ -368,6 +368,13 @@ class AgentProcess(Process):
         assert outcome is not None
         self._leave(outcome, m.Failed(int(outcome.exit_code), str(outcome)))
 
+    def abandoned(self, error: PeerError) -> None:
+        """The coordinator stays away; nobody asks for more than a saved result."""
+        if self.disk.final is not None:
+            self.later(0, lambda: self.exit(ExitCode.DONE))
+        else:
+            self.fail(error)
+
     def fail(self, error: DpgtError) -> None:
         """Something outside the machine ends this process."""
         if self._leaving is None:

@@ -28,6 +28,7 @@ class Uplink:
         self._backoff = Backoff()
         self._heard = self._welcomed = self._admitted = False
         self._lost_since_ns = self._world.clock.now_ns
+        self._saved = agent.disk.final is not None
 
     def begin(self) -> None:
         """Dial, and dial again for as long as the process lives."""
@@ -74,10 +75,11 @@ class Uplink:
             self._lost_since_ns = now
             self._backoff.reset()
         runtime = self._world.plan.run.runtime
-        patience_s = runtime.round_timeout_s if self._welcomed else runtime.register_timeout_s
+        short = self._welcomed or self._saved  # with its result saved it only serves
+        patience_s = runtime.round_timeout_s if short else runtime.register_timeout_s
         if now - self._lost_since_ns > patience_s * SECOND:
             kind = PeerLost if self._welcomed else PeerError
-            self._agent.fail(kind("no coordinator"))
+            self._agent.abandoned(kind("no coordinator"))
             return
         self._agent.later(self._backoff.next_ns(), self._dial)
 
