@@ -35,7 +35,7 @@ from dpgt_node.runtime.store import RunInfo, Store
 from dpgt_node.wire import codec
 from dpgt_node.wire.codec import Reassembler
 from tests.bench.rounds import RUN
-from tests.runtime.cluster import cluster
+from tests.runtime.cluster import Cluster, cluster
 
 MODES = ("off", "process", "power")
 PARTS = ("gradient, mixing", "noise", "encode, hash", "commit", "send", "receive", "barrier")
@@ -165,24 +165,25 @@ async def one(mode: str, n: int, d: int, rounds: int, folder: Path) -> tuple[flo
         async with cluster(folder, run, secure=True) as c:
             for name in run.graph.agents:
                 c.start(name, durability="power" if mode == "power" else "process")
-            await c.reached(first)
+            await driven(c, "agent-1", first)
             clock.seconds.clear()
             start, cpu, k = time.perf_counter(), time.process_time(), c.round("agent-1")
-            await asyncio.gather(*(driven(c, name) for name in run.graph.agents))
+            await asyncio.gather(*(driven(c, name, run.K) for name in run.graph.agents))
             wall, cpu, made = time.perf_counter() - start, time.process_time() - cpu, rounds - k
             parts = {part: clock.seconds[part] / (made * n) for part in PARTS}
-            await c.end()
+            await asyncio.gather(*c.agents.values())
     parts["gRPC, TLS, loop"] = wall / made / n - sum(parts.values()) if d * 8 <= 65536 else float("nan")
     parts["a round"] = wall / made
     parts["CPU of a round"] = cpu / made
     return made / wall, parts
 
 
-async def driven(c: Any, name: str) -> None:
-    """Wait until an agent has mixed its last round."""
-    driver = c.nodes[name]._driver
-    while driver.machine.done_through < c.run.K:
-        await asyncio.sleep(0.001 if driver.machine.k < c.run.K - 20 else 0)
+async def driven(c: Cluster, name: str, k: int) -> None:
+    """Wait until an agent has mixed round ``k``."""
+    while (driver := c.nodes[name]._driver) is None or driver.machine.done_through < k:
+        if c.agents[name].done():
+            c.agents[name].result()
+        await asyncio.sleep(0.001)
 
 
 def main() -> None:

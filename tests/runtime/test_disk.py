@@ -162,10 +162,10 @@ async def test_a_disk_that_fails_in_mid_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Store], None], words: str
 ) -> None:
     """The agent ends with 2, its last line says why; what it could not store never left; the run then goes on."""
-    sent, run = spy_on_sends(monkeypatch), make_run(150)
+    sent, run = spy_on_sends(monkeypatch), make_run(60)
     async with cluster(tmp_path, run) as c:
         c.start_all()
-        await c.reached(20, FAULTY)
+        await c.reached(8, FAULTY)
         fault(c.nodes[FAULTY]._store)
         with pytest.raises(StoreError, match=words) as caught:
             await c.agents[FAULTY]
