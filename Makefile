@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills fast bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills fast torch bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -36,6 +36,11 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.fast: $(VENV)/.dev
 	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,fast]'
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.dev
+	@echo "Installing torch and torchvision (gigabytes) ..."
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,torch]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
@@ -76,6 +81,9 @@ fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants they must catch
 	$(BIN)/python -m tests.swarm --seeds 0..10000 --jobs $(WORKERS) $(ARGS)
 	$(BIN)/python -m tests.swarm --mutants --jobs $(WORKERS)
+
+torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvision
+	$(PYTEST) -m torch -o faulthandler_timeout=3600 $(ARGS)
 
 bench: $(VENV)/.dev ## performance figures; run it on an idle machine
 	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)

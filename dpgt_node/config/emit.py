@@ -13,6 +13,7 @@ from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.model import DATA_ID, Matrix, NodeConfig, NoiseStream, RunConfig
 from dpgt_node.config.vocabulary import TOYS
 
+_TORCH_KEYS = ("precision", "memory_mb")
 _MAX_DIFFERENCES = 20
 _MAX_SHOWN = 60
 
@@ -45,7 +46,8 @@ def document(run: RunConfig) -> dict[str, Any]:
     }
     if data.dataset not in TOYS:
         tables["data"] |= {"features": data.features, "normalise": data.normalise, "partition": data.partition}
-        tables["model"] = {key: getattr(run.model, key) for key in run.model.__slots__}
+        foreign = _TORCH_KEYS if run.model.name == "softmax" else ("bias",)
+        tables["model"] = {key: getattr(run.model, key) for key in run.model.__slots__ if key not in foreign}
     return {
         key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
         for key, value in tables.items()

@@ -100,12 +100,18 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``init_seed`` None: the model's own default start (softmax: zero).  ``bias`` 0: no bias; s: bias times s."""
+    """``init_seed`` None: the model's own default start (softmax: zero; torch models: that of seed 0).
+
+    ``bias``, of softmax: 0 no bias; s: bias times s.  ``norm``, ``precision`` and ``memory_mb``, of torch models: the
+    last one bounds the per-sample gradients held at a time, in MiB.
+    """
 
     name: str = "softmax"
     init_seed: int | None = None
     bias: float = 1.0
     norm: Literal["batch", "group"] = "batch"
+    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    memory_mb: int = 512
 
 
 @dataclass(frozen=True, slots=True)

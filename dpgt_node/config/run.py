@@ -236,15 +236,20 @@ def _per_agent(
 
 def _model(section: Section, data: Data) -> Model:
     if data.dataset in TOYS:
-        section.done(dict.fromkeys(("name", "init_seed", "bias", "norm"), f'"{data.dataset}" has no model'))
+        section.done(dict.fromkeys(Model.__slots__, f'"{data.dataset}" has no model'))
         return Model()
-    model = Model(
-        name=word_or_plug_in(section, "name", MODELS, "softmax"),
-        init_seed=section.integer("init_seed") if section.has("init_seed") else None,
-        bias=section.number("bias", 1.0, at_least=0.0),
-        norm=section.choice("norm", ("batch", "group"), "batch"),
-    )
-    section.done()
+    name = word_or_plug_in(section, "name", MODELS, "softmax", plug_ins=True)
+    seed = section.integer("init_seed") if section.has("init_seed") else None
+    model = Model(name, seed, norm=section.choice("norm", ("batch", "group"), "batch"))
+    if name == "softmax":
+        model = replace(model, bias=section.number("bias", 1.0, at_least=0.0))
+    else:
+        model = replace(
+            model,
+            precision=section.choice("precision", ("float32", "float64", "bfloat16"), "float32"),
+            memory_mb=section.integer("memory_mb", 512, at_least=1, at_most=1 << 20),
+        )
+    section.done(dict.fromkeys(Model.__slots__, f'is no parameter of "{name}"'))
     return model
 
 

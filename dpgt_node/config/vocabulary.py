@@ -43,7 +43,7 @@ LAWS_PLANNED: tuple[str, ...] = ()
 FEATURES = Words(("raw", "pool14", "hog", "edges"))
 NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none", "l1", "l2")
 PARTITIONS = Words(("iid", "contiguous", "shards", "dirichlet", "by-label"))
-MODELS = Words(("softmax",), ("mlp", "lenet", "cnn", "resnet18"))
+MODELS = Words(("softmax", "mlp", "lenet", "cnn", "resnet18"))
 ACCOUNTANTS = Words(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
 SECTIONS_PLANNED = ("adversary",)
 
@@ -53,4 +53,4 @@ TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 """Objectives in closed form: no samples, no features, no model."""
 
 PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""``module:function``: a plug-in of the operator's own; data sets have them, features and models are planned."""
+"""``module:function``: a plug-in of the operator's own, for data sets and models; for features it is planned."""

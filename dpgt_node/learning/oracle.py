@@ -7,7 +7,7 @@ every process on one machine (one BLAS thread).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from dpgt_node.learning.common import Metrics
 from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS
 from dpgt_node.learning.models import SoftmaxOracle
 from dpgt_node.learning.shards import (
+    Division,
     blocks,
     division,
     largest_square_norm,
@@ -31,6 +32,10 @@ from dpgt_node.learning.shards import (
 )
 from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
 from dpgt_node.privacy.noise import F64, ByteStream
+
+if TYPE_CHECKING:
+    from dpgt_node.learning.arrays import Dataset
+    from dpgt_node.learning.torch_oracle import TorchOracle
 
 __all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "sample_counts"]
 
@@ -79,8 +84,15 @@ class Oracle(Protocol):
         ...
 
 
-def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Oracle:
-    """The oracle of 0-based agent ``shard``.
+def build_oracle(
+    run: RunConfig,
+    shard: int,
+    *,
+    data_root: Path | None = None,
+    data_path: Path | None = None,
+    device: str = "cpu",
+) -> Oracle:
+    """The oracle of 0-based agent ``shard``.  ``device``: cpu | cuda, for torch models.
 
     ``data_path``: the agent's own file or folder; all of its training samples are the agent's, nothing is partitioned.
     ``data_root``: the data folder (DPGT_DATA), for the picture sets that live there.  Raises ConfigError:
@@ -95,16 +107,38 @@ def build_oracle(run: RunConfig, shard: int, *, data_root: Path | None = None, d
         data, divided = own_file(run, data_path), None
     else:
         data, divided = run_dataset(run, data_root), division(run)
-    own = shards(data, run.data.features, run.data.normalise, divided).own(shard)
-    oracle = SoftmaxOracle(
-        own, None, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
-    )
+    oracle: SoftmaxOracle | TorchOracle
+    if run.model.name == "softmax":
+        oracle = _softmax(run, shard, data, divided)
+    else:
+        oracle = _torch(run, shard, data, divided, device)
     m, D = Schedule.from_config(run).m_for(oracle.samples), oracle.samples
     if not 1 <= m <= D:
         name = run.graph.agents[shard]
         message = f"m_K = {m} samples per gradient, but {name} holds D = {D}: lower m_K (fewer iterations, or samples)"
         raise ConfigError.one("run file", "scheme.samples", message)
+    if m == 1 and not isinstance(oracle, SoftmaxOracle) and oracle.batch_norm:
+        message = 'm_K = 1: BatchNorm needs two samples a batch; raise it, or use model.norm = "group"'
+        raise ConfigError.one("run file", "scheme.samples", message)
     return oracle
+
+
+def _softmax(run: RunConfig, shard: int, data: Dataset, divided: Division | None) -> SoftmaxOracle:
+    own = shards(data, run.data.features, run.data.normalise, divided).own(shard)
+    return SoftmaxOracle(
+        own, None, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
+    )
+
+
+def _torch(run: RunConfig, shard: int, data: Dataset, divided: Division | None, device: str) -> TorchOracle:
+    from dpgt_node.learning.torch_oracle import TorchOracle
+
+    clip = Clip.from_config(run.privacy)
+    if run.data.features == "raw" and run.data.normalise == "none":
+        own = None if divided is None else blocks(data, divided)[shard]
+        return TorchOracle(data, own, run.model, clip=clip, device=device)
+    own_features = shards(data, run.data.features, run.data.normalise, divided).own(shard)
+    return TorchOracle(own_features, None, run.model, clip=clip, device=device)
 
 
 def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
@@ -127,8 +161,10 @@ def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, flo
     """(L1, mu) of Assumptions 2(i) and 3, for F = (1/n) sum_i f_i; mu None where it is not known.
 
     Softmax: the Hessian of one sample is (diag(p) - p p') (x) (phi, s)(phi, s)', so L1 = max_j ||(phi_j, s)||^2 / 2,
-    and no mu is known.  None for ``zeros``.  Raises ConfigError for data that cannot be used.
+    and no mu is known.  None for ``zeros`` and for torch models.  Raises ConfigError for data that cannot be used.
     """
     if run.data.dataset in TOYS:
         return toy_constants(run)
+    if run.model.name != "softmax":
+        return None
     return 0.5 * (largest_square_norm(run, run_dataset(run, data_root)) + run.model.bias**2), None

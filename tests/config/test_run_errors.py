@@ -168,8 +168,11 @@ BAD = [
     ({"data": {**LINEAR, "dimension": 0}}, "data.dimension", "must be >= 1"),
     ({"data": {**LINEAR, "dimension": 10_000, "rows": 10**8}}, "data.rows", "rows * dimension"),
     # model
-    ({"model.name": "resnet18"}, "model.name", '"resnet18" is not in this version'),
-    ({"model.name": "my.module:net"}, "model.name", "not in this version"),
+    ({"model.name": "resnet"}, "model.name", 'did you mean "resnet18"?'),
+    ({"model.precision": "float32"}, "model.precision", 'is no parameter of "softmax"'),
+    ({"model.name": "lenet", "model.bias": 1.0}, "model.bias", 'is no parameter of "lenet"'),
+    ({"model.name": "lenet", "model.precision": "float16"}, "model.precision", "must be one of"),
+    ({"model.name": "lenet", "model.memory_mb": 0}, "model.memory_mb", "must be >= 1"),
     ({"model.name": "sotfmax"}, "model.name", 'did you mean "softmax"?'),
     ({"model.init_seed": -1}, "model.init_seed", "must be >= 0"),
     ({"model.init_seed": "x"}, "model.init_seed", "must be an integer"),
