@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FIRST_WORD_S = 10.0
 """A caller that has not registered by then is hung up on."""
+QUEUE_MAX = 1000
+"""Messages that may wait for one agent; the barrier needs a handful."""
 BEATS_OF_LIFE = 3
 """Heartbeats in which a living process speaks for certain."""
 
@@ -41,9 +43,12 @@ class Member:
 
     def send(self, message: m.CoordinatorMessage) -> None:
         """Queue a message; nothing while the agent is away: its next registration says it all again."""
-        if self.stream is not None:
-            self.queue.append(message)
-            self.wake.set()
+        if self.stream is None:
+            return
+        self.queue.append(message)
+        self.wake.set()
+        if len(self.queue) > QUEUE_MAX and self.task is not None:
+            self.task.cancel()  # it reads nothing: when it does again, it registers anew
 
     def beat(self) -> None:
         """A sign of life, unless others are waiting to be read."""

@@ -13,12 +13,14 @@ import pytest
 
 from dpgt_node.config import RunConfig, parse_address
 from dpgt_node.errors import ExitCode, PeerError, PeerLost, RefusedError
+from dpgt_node.runtime import members as members_module
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
+from dpgt_node.runtime.members import Member
 from dpgt_node.wire import messages as m
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 from tests.runtime.test_coordinator import Hand, register, started
-from tests.runtime.test_links import StubCoordinator, served, uplink, welcome_and_leave
+from tests.runtime.test_links import REGISTER, StubCoordinator, served, uplink, welcome_and_leave
 
 LONG_K = 100_000
 
@@ -134,6 +136,18 @@ async def test_one_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: 
         error = await hand.thrown_out()
         assert error.grpc_status == "DEADLINE_EXCEEDED" and "agent-1 said nothing" in str(error)
         await hand.close()
+
+
+async def test_the_queue_of_an_agent_that_reads_nothing_is_bounded() -> None:
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    member = Member(REGISTER, stream=object(), task=task)  # type: ignore[arg-type]
+    for _ in range(10):
+        member.beat()
+    assert len(member.queue) == 1, "a heartbeat on top of others says nothing"
+    for k in range(members_module.QUEUE_MAX):
+        member.send(m.GoMessage(k))
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled(), "its stream is ended"
 
 
 # --- a coordinator that hangs ----------------------------------------------------------------------------------------
