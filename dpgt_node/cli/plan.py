@@ -89,6 +89,8 @@ def plan(
         written = write_pareto(pareto, points, _stand_in(public))
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
     click.echo(render(found, _stand_in(public)), nl=False)
+    if found.useless:
+        click.echo(f"dpgt plan: warning: {_useless(found)}", err=True)
     return ExitCode.DONE
 
 
@@ -202,8 +204,17 @@ def _head(found: Plan, stand_in: str) -> list[str]:
                 "looked at them."
             ]
         ),
+        *_wrapped([f"WARNING: {_useless(found)}"] if found.useless else []),
         "",
     ]
+
+
+def _useless(found: Plan) -> str:
+    return (
+        f"at epsilon = {found.target.epsilon:g} the noise leaves nothing to learn: the forecast accuracy, "
+        f"{found.outcome.mean:.3f}, is that of guessing ({found.chance:.3f}). Take a larger epsilon, more samples an "
+        "agent, or fewer features"
+    )
 
 
 def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,6 +55,12 @@ class Outcome:
     mean: float
     worst: float
 
+    @classmethod
+    def of(cls, accuracies: Sequence[F64]) -> Outcome:
+        """``accuracies``: (n,) of each draw."""
+        found = np.stack(accuracies)
+        return cls(float(found.mean()), float(found.min(axis=1).mean()))
+
     @property
     def score(self) -> float:
         """What candidates are compared by: the worst agent counts, the mean is the less noisy figure."""
@@ -95,6 +102,11 @@ class Rehearsal:
         """d."""
         return self._pooled.dimension
 
+    @property
+    def chance(self) -> float:
+        """Accuracy of a model that always says the most frequent class of the test part."""
+        return float(np.bincount(self._data.y_test).max() / len(self._data.y_test))
+
     @cached_property
     def one_step(self) -> float:
         """1 over the largest curvature at the start, clipping included: the step that solves the steepest direction."""
@@ -116,8 +128,11 @@ class Rehearsal:
 
     def rehearse(self, run: RunConfig, seeds: tuple[int, ...]) -> Outcome:
         """The run's recursion with its own mechanism, law and scales, full batches, one repetition a seed."""
-        found = np.array([self._accuracies(self.final(run, seed)) for seed in seeds])
-        return Outcome(float(found.mean()), float(found.min(axis=1).mean()))
+        return Outcome.of([self.accuracies(run, seed) for seed in seeds])
+
+    def accuracies(self, run: RunConfig, seed: int) -> F64:
+        """Test accuracy of every agent's x_{i,K+1} in one repetition: float64 (n,)."""
+        return np.array(self._accuracies(self.final(run, seed)))
 
     def final(self, run: RunConfig, seed: int) -> F64:
         """x_{i,K+1} of one repetition: float64 (n, d)."""

@@ -183,4 +183,5 @@ def test_the_predictor_ranks_as_rehearsals_do(planner: Planner) -> None:
         ready = calibrate(steps, way.accountant, target.epsilon, planner.accounts, tolerance=1e-3)
         rehearsed.append(planner.rehearsal.rehearse(ready, (1, 2)).worst)
     ranks = [np.argsort(np.argsort(values)) for values in ([c.predicted for c in candidates], rehearsed)]
-    assert np.corrcoef(*ranks)[0, 1] > 0.7
+    assert np.corrcoef(*ranks)[0, 1] > 0.5
+    assert np.mean(rehearsed[:3]) > np.mean(rehearsed) + 0.05  # and it is the best ones that count
