@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, eta_s, plain_line, print_summary
+from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
 from dpgt_node.report import text
 from dpgt_node.report.metrics import ACCOUNTANTS
@@ -78,6 +78,14 @@ def test_plain_line_names_who_is_missing() -> None:
     nobody = status(-1, n=100, state="waiting")
     nobody = replace(nobody, agents=tuple(replace(agent, connected=False) for agent in nobody.agents))
     assert plain_line(nobody).endswith("0/100 agents connected, waiting for agent-1, agent-2, agent-3 and 97 more")
+
+
+def test_plain_line_and_table_say_what_is_wrong_and_since_when() -> None:
+    wrong = replace(status(), trouble="agent-2 gave no sign of life for 73.2 s, in round 121")
+    assert "agent-2 gave no sign of life for 73.2 s" in plain_line(wrong)
+    where = console(terminal=True)
+    where.print(live_table(wrong))
+    assert "agent-2 gave no sign of life for 73.2 s, in round 121" in printed(where)
 
 
 def test_eta() -> None:
