@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills fast torch bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills soak fast torch bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -77,6 +77,9 @@ kills: $(VENV)/.dev ## kill -9 of real processes, 90 times; a quarter of an hour
 
 fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 	$(PYTEST) -m fast $(ARGS)
+
+soak: $(VENV)/.dev ## 20,000 rounds of five daemons: memory, descriptors, threads
+	$(PYTEST) -m long tests/e2e/test_soak.py -s -o faulthandler_timeout=7200 $(ARGS)
 
 swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants they must catch
 	$(BIN)/python -m tests.swarm --seeds 0..10000 --jobs $(WORKERS) $(ARGS)
