@@ -188,6 +188,13 @@ class AgentMachine:
         """First round of X and of Y still lacking from ``sender``."""
         return self._inbox.first_missing(sender, "X"), self._inbox.first_missing(sender, "Y")
 
+    @property
+    def mixed_before(self) -> int:
+        """Every round of the in-neighbours before this one was mixed, also if it is replayed now: a release comes
+        after the mixing of the round before it.
+        """
+        return max(self._released, self._inbox.low)
+
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest, None when nothing is timed."""
         return self._deadline_ns
@@ -288,8 +295,10 @@ class AgentMachine:
             self._exchange(out, now_ns)
 
     def _check_not_stale(self, event: PeerNeeds) -> None:
-        """Whoever lacks only later rounds than were ever stored here proves that releases were forgotten."""
-        lacks = max(event.x_from if event.peer in self._to_X else 0, event.y_from if event.peer in self._to_Y else 0)
+        """Whoever holds, or once mixed, a round that was never stored here proves that releases were forgotten."""
+        x_from = event.x_from if event.peer in self._to_X else 0
+        y_from = event.y_from if event.peer in self._to_Y else 0
+        lacks = max(x_from, y_from, event.mixed_before)
         if lacks > self._released + 1:
             raise StoreError(
                 f"{self._params.name}: this state directory is older than the run: its last release is of round "

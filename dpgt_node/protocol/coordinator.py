@@ -325,10 +325,10 @@ class CoordinatorMachine:
 
     def _stale(self, name: str, done: int, out: list[CoordinatorEffect], now_ns: int) -> None:
         """An agent came back with an old copy of its state: a round drawn again would be a second release of it."""
+        held = self._agents[name].released
         reason = (
-            f"{name} came back with an old state directory: its last release is of round {self._agents[name].released}, "
-            f"and it no longer knows how round {done} ended, which {name} had finished; put the newer one back, or "
-            "start a new run"
+            f"{name} came back with an old state directory: its last release is of round {held}, and it does not know "
+            f"how round {done} ended, which {name} had finished; put the newer one back, or start a new run"
         )
         self._begin_stop(reason, ExitCode.CONFIG, out, now_ns)
 

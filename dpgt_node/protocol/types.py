@@ -202,11 +202,15 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PeerNeeds:
-    """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y."""
+    """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y.
+
+    It once mixed every round below ``mixed_before``, perhaps before a crash.
+    """
 
     peer: int
     x_from: int
     y_from: int
+    mixed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Inbound:
             window=lambda which: (first[which], session.last_round),
         )
         reassembler = Reassembler(gate)
-        await stream.write(Resume(self._name, session.run_id, x_from, y_from))
+        await stream.write(Resume(self._name, session.run_id, x_from, y_from, driver.machine.mixed_before))
         while (frame := await stream.read()) is not None:
             self._heard_ns[sender] = time.monotonic_ns()
             payloads = reassembler.feed(frame)

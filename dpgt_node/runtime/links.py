@@ -136,7 +136,7 @@ class Link:
                 backoff.reset()
                 self._distrust_since = None
                 self.down_since_ns = None
-                self._feed(PeerNeeds(self._index, first.x_from, first.y_from))
+                self._feed(PeerNeeds(self._index, first.x_from, first.y_from, first.mixed_before))
                 await self._pump(call)
             finally:
                 call.cancel()

@@ -291,7 +291,13 @@ def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
         case m.Received():
             message = pb.ExchangeReply(received=pb.Received(round_through=v.round_through))
         case m.Resume():
-            resume = pb.Resume(receiver=v.receiver, run_id=v.run_id, x_from=v.x_from, y_from=v.y_from)
+            resume = pb.Resume(
+                receiver=v.receiver,
+                run_id=v.run_id,
+                x_from=v.x_from,
+                y_from=v.y_from,
+                mixed_before=v.mixed_before,
+            )
             message = pb.ExchangeReply(resume=resume)
     return message.SerializeToString()
 
@@ -305,7 +311,11 @@ def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
     if kind == "resume":
         p = message.resume
         return m.Resume(
-            name_field(p.receiver, "receiver"), bytes_field(p.run_id, "run_id", RUN_ID_BYTES), p.x_from, p.y_from
+            name_field(p.receiver, "receiver"),
+            bytes_field(p.run_id, "run_id", RUN_ID_BYTES),
+            p.x_from,
+            p.y_from,
+            p.mixed_before,
         )
     raise malformed("reply of an agent of unknown kind; is the other side a newer version?")
 

@@ -22,12 +22,16 @@ ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """First reply of Exchange: the receiver lacks X from ``x_from`` and Y from ``y_from`` on (0..K+1)."""
+    """First reply of Exchange: the receiver lacks X from ``x_from`` and Y from ``y_from`` on (0..K+1).
+
+    It once mixed every round below ``mixed_before``, also when it lacks them now, because it replays.
+    """
 
     receiver: str
     run_id: bytes
     x_from: int
     y_from: int
+    mixed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

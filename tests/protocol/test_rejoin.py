@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from dpgt_node.errors import StoreError
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import Phase
@@ -82,3 +84,19 @@ def test_an_agent_that_came_back_with_its_result_may_leave_before_the_start() ->
     m = cases.machine(finished=np.ones(1))
     (finish,) = m.step(t.Dismissed(), 0)
     assert isinstance(finish, t.Finish) and finish.status == "finished"
+
+
+def test_a_replaying_neighbour_proves_what_an_old_copy_of_the_state_forgot() -> None:
+    """It lacks round 0 again, because it replays, but it released round 1, so it had mixed round 0."""
+    neighbour = cases.machine(recovered=t.Recovered(cases.state(0), (cases.record(0), cases.record(1))))
+    assert neighbour.needs(1) == (0, 0) and neighbour.mixed_before == 1
+    old = cases.machine()
+    with pytest.raises(StoreError, match="older than the run"):
+        old.step(t.PeerNeeds(1, 0, 0, neighbour.mixed_before), 0)
+
+
+def test_what_a_neighbour_mixed_is_no_news_to_who_released_it() -> None:
+    m = cases.machine()
+    cases.to_exchange(m)
+    assert m.mixed_before == 0
+    assert cases.kinds(m.step(t.PeerNeeds(1, 0, 0, 1), 0)) == ["Resend"]

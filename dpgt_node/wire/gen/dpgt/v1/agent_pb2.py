@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64pgt/v1/agent.proto\x12\x07\x64pgt.v1\"8\n\x05\x46rame\x12 \n\x07vectors\x18\x01 \x03(\x0b\x32\x0f.dpgt.v1.Vector\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"\xb8\x01\n\x06Vector\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x1f\n\x06stream\x18\x04 \x01(\x0e\x32\x0f.dpgt.v1.Stream\x12\x1d\n\x05\x64type\x18\x05 \x01(\x0e\x32\x0e.dpgt.v1.Dtype\x12\x11\n\tdimension\x18\x06 \x01(\x04\x12\x0e\n\x06nbytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\"a\n\rExchangeReply\x12!\n\x06resume\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.ResumeH\x00\x12%\n\x08received\x18\x02 \x01(\x0b\x32\x11.dpgt.v1.ReceivedH\x00\x42\x06\n\x04kind\"J\n\x06Resume\x12\x10\n\x08receiver\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\x0c\x12\x0e\n\x06x_from\x18\x03 \x01(\r\x12\x0e\n\x06y_from\x18\x04 \x01(\r\"!\n\x08Received\x12\x15\n\rround_through\x18\x01 \x01(\r*9\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x05\n\x01X\x10\x01\x12\x05\n\x01Y\x10\x02\x12\t\n\x05STUDY\x10\x03*8\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT64\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x32?\n\x05\x41gent\x12\x36\n\x08\x45xchange\x12\x0e.dpgt.v1.Frame\x1a\x16.dpgt.v1.ExchangeReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64pgt/v1/agent.proto\x12\x07\x64pgt.v1\"8\n\x05\x46rame\x12 \n\x07vectors\x18\x01 \x03(\x0b\x32\x0f.dpgt.v1.Vector\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"\xb8\x01\n\x06Vector\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x1f\n\x06stream\x18\x04 \x01(\x0e\x32\x0f.dpgt.v1.Stream\x12\x1d\n\x05\x64type\x18\x05 \x01(\x0e\x32\x0e.dpgt.v1.Dtype\x12\x11\n\tdimension\x18\x06 \x01(\x04\x12\x0e\n\x06nbytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\"a\n\rExchangeReply\x12!\n\x06resume\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.ResumeH\x00\x12%\n\x08received\x18\x02 \x01(\x0b\x32\x11.dpgt.v1.ReceivedH\x00\x42\x06\n\x04kind\"`\n\x06Resume\x12\x10\n\x08receiver\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\x0c\x12\x0e\n\x06x_from\x18\x03 \x01(\r\x12\x0e\n\x06y_from\x18\x04 \x01(\r\x12\x14\n\x0cmixed_before\x18\x05 \x01(\r\"!\n\x08Received\x12\x15\n\rround_through\x18\x01 \x01(\r*9\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x05\n\x01X\x10\x01\x12\x05\n\x01Y\x10\x02\x12\t\n\x05STUDY\x10\x03*8\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT64\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x32?\n\x05\x41gent\x12\x36\n\x08\x45xchange\x12\x0e.dpgt.v1.Frame\x1a\x16.dpgt.v1.ExchangeReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dpgt.v1.agent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STREAM']._serialized_start=487
-  _globals['_STREAM']._serialized_end=544
-  _globals['_DTYPE']._serialized_start=546
-  _globals['_DTYPE']._serialized_end=602
+  _globals['_STREAM']._serialized_start=509
+  _globals['_STREAM']._serialized_end=566
+  _globals['_DTYPE']._serialized_start=568
+  _globals['_DTYPE']._serialized_end=624
   _globals['_FRAME']._serialized_start=32
   _globals['_FRAME']._serialized_end=88
   _globals['_VECTOR']._serialized_start=91
@@ -42,9 +42,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCHANGEREPLY']._serialized_start=277
   _globals['_EXCHANGEREPLY']._serialized_end=374
   _globals['_RESUME']._serialized_start=376
-  _globals['_RESUME']._serialized_end=450
-  _globals['_RECEIVED']._serialized_start=452
-  _globals['_RECEIVED']._serialized_end=485
-  _globals['_AGENT']._serialized_start=604
-  _globals['_AGENT']._serialized_end=667
+  _globals['_RESUME']._serialized_end=472
+  _globals['_RECEIVED']._serialized_start=474
+  _globals['_RECEIVED']._serialized_end=507
+  _globals['_AGENT']._serialized_start=626
+  _globals['_AGENT']._serialized_end=689
 # @@protoc_insertion_point(module_scope)

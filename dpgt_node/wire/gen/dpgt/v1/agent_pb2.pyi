@@ -66,16 +66,18 @@ class ExchangeReply(_message.Message):
     def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("receiver", "run_id", "x_from", "y_from")
+    __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before")
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     X_FROM_FIELD_NUMBER: _ClassVar[int]
     Y_FROM_FIELD_NUMBER: _ClassVar[int]
+    MIXED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     receiver: str
     run_id: bytes
     x_from: int
     y_from: int
-    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ...) -> None: ...
+    mixed_before: int
+    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ...) -> None: ...
 
 class Received(_message.Message):
     __slots__ = ("round_through",)
