@@ -117,6 +117,12 @@ class TrustsAnOldCopy(AgentMachine):
         pass
 
 
+class TellsOnlyWhatItLacks(AgentMachine):
+    """Its neighbours do not hear what it mixed before it was killed."""
+
+    mixed_before = 0
+
+
 class DrawsWithoutAsking(AgentMachine):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
@@ -247,6 +253,7 @@ MUTANTS: dict[str, Mutant] = {
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
     "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness"),
+    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay"),
     "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "liveness"),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),

@@ -13,6 +13,7 @@ from dpgt_node import __version__
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import (
     Advance,
     AdvanceFinal,
@@ -43,7 +44,7 @@ from dpgt_node.sim.swarm.clock import SECOND
 from dpgt_node.sim.swarm.disk import Disk
 from dpgt_node.sim.swarm.edges import Incoming, Outgoing, Stored
 from dpgt_node.sim.swarm.network import End
-from dpgt_node.sim.swarm.process import Process
+from dpgt_node.sim.swarm.process import Process, heartbeat_ns
 from dpgt_node.sim.swarm.uplink import Uplink
 from dpgt_node.wire import messages as m
 
@@ -71,6 +72,9 @@ class AgentProcess(Process):
         self._tick_ns: int | None = None
         self._uplink = Uplink(self)
         self._incoming = Incoming(self)
+        self._beat_ns = heartbeat_ns(world.plan.run.runtime.round_timeout_s)
+        self._stall: ReportStall | None = None
+        self._told_edges = False
         self._outgoing: Outgoing
         self._evaluated_last = False
         self._report: m.FinishedReport | None = None
@@ -80,6 +84,17 @@ class AgentProcess(Process):
     def start(self) -> None:
         """What ``Node.serve`` does first."""
         self._uplink.begin()
+        self.later(self._beat_ns, self._watch_edges)
+
+    def _watch_edges(self) -> None:
+        """``runtime.edges``: what is wrong with this agent's edges is told to the coordinator."""
+        if self.machine is not None:
+            lacks, waited_ns = self._incoming.lacks(self._stall)
+            down = self._outgoing.down(self._beat_ns)
+            if lacks or down or self._told_edges:
+                self._uplink.say(EdgeReport(self.machine.k, waited_ns, lacks, down))
+            self._told_edges = bool(lacks or down)
+        self.later(self._beat_ns, self._watch_edges)
 
     # --- the coordinator's messages ---------------------------------------------------------------------------
 
@@ -190,7 +205,7 @@ class AgentProcess(Process):
             evaluate_every=plan.run.evaluate.every,
             checkpoint_every=plan.checkpoint_every,
             run_ahead=plan.run.runtime.barrier_every,
-            stall_ns=int(plan.run.runtime.round_timeout_s * SECOND),
+            stall_ns=2 * self._beat_ns,
             budget_through=plan.budget[self.index] if final is None else None,
             recovered=recovered,
             finished=final,
@@ -273,7 +288,7 @@ class AgentProcess(Process):
             case Finish():
                 self._end(effect)
             case ReportStall():
-                pass
+                self._stall = effect
 
     def _advanced(self, effect: Advance) -> AgentEvent:
         event = self.work.advance(effect)

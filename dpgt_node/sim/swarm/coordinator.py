@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 from dpgt_node import __version__
 from dpgt_node.errors import ExitCode
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 from dpgt_node.sim.swarm.checkers import Violation
 from dpgt_node.sim.swarm.clock import SECOND
 from dpgt_node.sim.swarm.network import End
-from dpgt_node.sim.swarm.process import COORDINATOR, Process
+from dpgt_node.sim.swarm.process import COORDINATOR, Awake, Process, heartbeat_ns
 from dpgt_node.wire import messages as m
 
 if TYPE_CHECKING:
     from dpgt_node.sim.swarm.world import World
 
 LATE_NS = 3 * SECOND
+SETTLE_BEATS = 3
+BEATS_OF_LIFE = 3
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class _Member:
     register: m.Register
     end: End | None
     ready: bool = False
+    seen_ns: int = 0
 
 
 class CoordinatorProcess(Process):
@@ -53,6 +57,8 @@ class CoordinatorProcess(Process):
         self._timer = 0
         self._armed = False
         runtime = world.plan.run.runtime
+        self._beat_ns = heartbeat_ns(runtime.round_timeout_s)
+        self._clock = Awake(world.clock, 2 * self._beat_ns)
         self.machine = world.parts.coordinator(
             self._names,
             world.K,
@@ -60,9 +66,11 @@ class CoordinatorProcess(Process):
             register_timeout_ns=int(runtime.register_timeout_s * SECOND),
             liveness_ns=int(runtime.round_timeout_s * SECOND),
             on_agent_loss=runtime.on_agent_loss,
-            now_ns=world.clock.now_ns,
+            now_ns=self._clock.now_ns(),
+            settle_ns=SETTLE_BEATS * self._beat_ns,
             paused=out.paused,
         )
+        self.later(self._beat_ns, self._beat)
         if self._conclude is not None:
             self.machine.phase = co.CoordinatorPhase.ENDED
             self.later(LATE_NS, lambda: self.exit(ExitCode.DONE))
@@ -73,7 +81,7 @@ class CoordinatorProcess(Process):
     def feed(self, event: co.CoordinatorEvent) -> None:
         """Step the machine and carry out what follows."""
         try:
-            effects = self.machine.step(event, self.world.clock.now_ns)
+            effects = self.machine.step(event, self._clock.now_ns())
         except AssertionError as error:
             raise Violation("assertion", f"coordinator: {error}") from error
         for effect in effects:
@@ -99,6 +107,7 @@ class CoordinatorProcess(Process):
                     pass
                 case co.Conclude():
                     self._conclude = self._out.concluded = effect
+                    self._out.paused = False
                     self._told = {name for name, member in self._members.items() if member.end is not None}
                     self.world.concluded(effect)
                     self.later(LATE_NS, lambda: self.exit(ExitCode.DONE))
@@ -107,10 +116,13 @@ class CoordinatorProcess(Process):
 
     def control(self, event: co.CoordinatorEvent) -> None:
         """What the operator asks for."""
-        phase = self.machine.phase
-        if isinstance(event, co.PauseRequested) and phase is co.CoordinatorPhase.RUNNING:
+        if isinstance(event, co.PauseRequested):
+            if self.machine.phase is not co.CoordinatorPhase.RUNNING:
+                return
             self._out.paused = True
         if isinstance(event, co.ResumeRequested):
+            if not self.machine.paused:
+                return
             self._out.paused = False
         self.boundary()
         self.feed(event)
@@ -121,6 +133,14 @@ class CoordinatorProcess(Process):
                 member.end.write(message)
                 self.boundary()
 
+    def _beat(self) -> None:
+        if self._conclude is None:
+            for member in self._members.values():
+                if member.end is not None and member.end.unread == 0:
+                    member.end.write(m.Heartbeat())
+            self.feed(Tick())
+            self.later(self._beat_ns, self._beat)
+
     def _arm(self) -> None:
         if self._armed and self.machine.phase is self._armed_in:
             return
@@ -129,7 +149,8 @@ class CoordinatorProcess(Process):
         deadline = self.machine.next_deadline_ns()
         if deadline is not None:
             self._armed, number = True, self._timer
-            self.world.clock.at(deadline, lambda: self.run(lambda: self._tick(number)))
+            delay_ns = max(0, deadline - self._clock.now_ns())
+            self.world.clock.after(delay_ns, lambda: self.run(lambda: self._tick(number)))
 
     def _tick(self, number: int) -> None:
         if number == self._timer:
@@ -152,17 +173,43 @@ class CoordinatorProcess(Process):
         assert isinstance(register, m.Register)
         self.world.saw(self.index, "hears", (name, "Register", register.last_done_round, register.last_released_round))
         member = self._members.get(name)
-        if member is not None and member.end is not None and member.register.instance != register.instance:
-            end.write(m.Refused("identity", f"another process runs as {name} right now"))
-            end.close()
+        first = None if member is None else member.end
+        if member is None or first is None or member.register.instance == register.instance:
+            self._admit(name, register, end)
             return
+        released = register.last_released_round if register.run_id == self._out.run_id else -1
+        if released < self.machine.done(name):
+            self._refuse(name, end)
+        else:
+            seen_ns = member.seen_ns
+            self.later(BEATS_OF_LIFE * self._beat_ns, lambda: self._lives(name, member, first, seen_ns, register, end))
+
+    def _refuse(self, name: str, end: End) -> None:
+        end.write(m.Refused("identity", f"another process runs as {name} right now"))
+        end.close()
+
+    def _lives(self, name: str, member: _Member, first: End, seen_ns: int, register: m.Register, end: End) -> None:
+        """A second process came a while ago: is the first one, whose stream is only open perhaps, alive?"""
+        if end.ended:
+            return
+        if member.end is not None and (member.end is not first or member.seen_ns != seen_ns):
+            self._refuse(name, end)
+        else:
+            self._admit(name, register, end)
+
+    def _admit(self, name: str, register: m.Register, end: End) -> None:
         if self._conclude is not None:
             end.write(self._last_word(self._conclude, register))
             self._told.add(name)
             return
+        member = self._members.get(name)
         if member is None:
             member = self._members[name] = _Member(register, end)
+        if member.end is not None and member.end is not end:
+            half_dead, member.end = member.end, None
+            half_dead.close()
         member.register, member.end, member.ready = register, end, False
+        member.seen_ns = self._clock.now_ns()
         end.on_message = lambda message: self._read(name, member, end, message)
         end.on_end = lambda: self._left(name, member, end)
         k, head = self._out.heads.get(name, (-1, b""))
@@ -186,7 +233,11 @@ class CoordinatorProcess(Process):
         end.consumed()
         if member.end is not end:
             return
-        self.world.saw(self.index, "hears", (name, message))
+        member.seen_ns = self._clock.now_ns()
+        if not isinstance(message, m.Heartbeat):
+            self.world.saw(self.index, "hears", (name, message))
+        if not isinstance(message, m.Ready | m.Done | EdgeReport):
+            self.feed(co.AgentHeard(name))
         match message:
             case m.Done(k, durable_through, _, head):
                 if k > self.machine.done_limit(name) or durable_through > k:
@@ -195,8 +246,8 @@ class CoordinatorProcess(Process):
                     self._out.heads[name] = (k, head)
                 self.boundary()
                 self.feed(co.AgentDone(name, k, durable_through))
-            case m.Heartbeat():
-                self.feed(co.AgentHeard(name))
+            case EdgeReport():
+                self.feed(co.AgentEdges(name, message))
             case m.Ready():
                 self._joined(name, member)
             case m.FinishedReport():

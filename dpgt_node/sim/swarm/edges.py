@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpgt_node.errors import PeerError, StoreError
-from dpgt_node.protocol.types import Payload, PeerGone, PeerNeeds, Stream, VectorReceived
+from dpgt_node.protocol.liveness import Down, Lack
+from dpgt_node.protocol.types import Payload, PeerGone, PeerNeeds, ReportStall, Stream, VectorReceived
 from dpgt_node.sim.swarm.checkers import Violation
 from dpgt_node.sim.swarm.network import End
 from dpgt_node.sim.swarm.process import Backoff
@@ -32,6 +33,7 @@ class _Link:
     end: End | None = None
     queue: deque[tuple[Payload, ...] | Stored] = field(default_factory=deque)
     backoff: Backoff = field(default_factory=Backoff)
+    down_since_ns: int | None = None
 
 
 class Outgoing:
@@ -48,7 +50,17 @@ class Outgoing:
         if not self._begun:
             self._begun = True
             for link in self._links.values():
+                link.down_since_ns = self._world.clock.now_ns
                 self._dial(link)
+
+    def down(self, beat_ns: int) -> tuple[Down, ...]:
+        """Streams that have been down for a heartbeat."""
+        now, names = self._world.clock.now_ns, self._world.names
+        return tuple(
+            Down(names[link.peer], now - link.down_since_ns, "down")
+            for link in self._links.values()
+            if link.down_since_ns is not None and now - link.down_since_ns >= beat_ns
+        )
 
     def queue(self, peer: int, item: tuple[Payload, ...] | Stored) -> None:
         """Send this after what was queued before."""
@@ -63,6 +75,8 @@ class Outgoing:
         def lost() -> None:
             link.end = None
             link.queue.clear()
+            if link.down_since_ns is None:
+                link.down_since_ns = self._world.clock.now_ns
             agent.feed(PeerGone(link.peer))
             agent.later(link.backoff.next_ns(), lambda: self._dial(link))
 
@@ -75,8 +89,9 @@ class Outgoing:
             assert link.end is not None
             link.end.consumed()
             link.backoff.reset()
+            link.down_since_ns = None
             self._world.saw(agent.index, "hears", (self._world.names[link.peer], first))
-            agent.feed(PeerNeeds(link.peer, first.x_from, first.y_from))
+            agent.feed(PeerNeeds(link.peer, first.x_from, first.y_from, first.mixed_before))
 
         self._world.network.dial(agent, link.peer, "exchange", opened, lost)
 
@@ -120,6 +135,20 @@ class Incoming:
         self._world = agent.world
         self._waiting: list[End] = []
         self._calls: dict[int, _Call] = {}
+        self._heard_ns: dict[int, int] = {}
+
+    def lacks(self, stall: ReportStall | None) -> tuple[tuple[Lack, ...], int]:
+        """Whom the agent's round waits for, and since when."""
+        machine, now = self._agent.machine, self._world.clock.now_ns
+        assert machine is not None
+        k = machine.k
+        if stall is None or stall.k != k or machine.done_through >= k:
+            return (), 0
+        senders = sorted({j for j, stream in stall.missing if machine.needs(j)[stream == "Y"] <= k})
+        heard = [self._heard_ns.get(j) for j in senders]
+        return tuple(
+            Lack(self._world.names[j], None if ns is None else now - ns) for j, ns in zip(senders, heard, strict=True)
+        ), now - stall.since_ns
 
     def accept(self, end: End) -> None:
         """An in-neighbour opened its stream; before Welcome it waits."""
@@ -161,13 +190,14 @@ class Incoming:
         call = self._calls[sender] = _Call(end, codec.Reassembler(gate))
         end.on_message = lambda frame: self._frame(call, frame)
         end.on_end = lambda: self._ended(sender, call)
-        end.write(m.Resume(self._agent.name, world.run_id, x_from, y_from))
+        end.write(m.Resume(self._agent.name, world.run_id, x_from, y_from, machine.mixed_before))
 
     def _ended(self, sender: int, call: _Call) -> None:
         if self._calls.get(sender) is call:
             del self._calls[sender]
 
     def _frame(self, call: _Call, frame: bytes) -> None:
+        self._heard_ns[call.end.peer] = self._world.clock.now_ns
         call.frames.append(frame)
         self._deliver(call)
 

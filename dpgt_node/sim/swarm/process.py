@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpgt_node.errors import ExitCode
-from dpgt_node.sim.swarm.clock import SECOND
+from dpgt_node.sim.swarm.clock import SECOND, Clock
 from dpgt_node.sim.swarm.network import End
 
 if TYPE_CHECKING:
@@ -31,6 +31,28 @@ class Backoff:
         """How long to wait now."""
         delay, self._ns = self._ns, min(BACKOFF_NS[1], 2 * self._ns)
         return delay
+
+
+def heartbeat_ns(round_timeout_s: float) -> int:
+    """How often both ends of an agent's stream to the coordinator give a sign of life."""
+    return int(min(2.0, round_timeout_s / 8) * SECOND)
+
+
+class Awake:
+    """Time without what the process slept through (``runtime.clock``): of a longer span only ``step_ns`` counts."""
+
+    def __init__(self, clock: Clock, step_ns: int) -> None:
+        self._clock = clock
+        self._step_ns = step_ns
+        self._last_ns = clock.now_ns
+        self._slept_ns = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds, never going back."""
+        now = self._clock.now_ns
+        self._slept_ns += max(0, now - self._last_ns - self._step_ns)
+        self._last_ns = now
+        return now - self._slept_ns
 
 
 class Crashed(BaseException):

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.sim.swarm.clock import SECOND
 from dpgt_node.sim.swarm.network import End
-from dpgt_node.sim.swarm.process import COORDINATOR, Backoff
+from dpgt_node.sim.swarm.process import COORDINATOR, Awake, Backoff, heartbeat_ns
 from dpgt_node.wire import messages as m
 
 if TYPE_CHECKING:
     from dpgt_node.sim.swarm.agent import AgentProcess
-
-HEARTBEAT_NS = 2 * SECOND
 
 
 class Uplink:
@@ -27,8 +25,10 @@ class Uplink:
         self._queue: deque[m.AgentMessage] = deque()
         self._backoff = Backoff()
         self._heard = self._welcomed = self._admitted = False
-        self._lost_since_ns = self._world.clock.now_ns
         self._saved = agent.disk.final is not None
+        self._beat_ns = heartbeat_ns(self._world.plan.run.runtime.round_timeout_s)
+        self._clock = Awake(self._world.clock, 2 * self._beat_ns)
+        self._heard_ns = self._opened_ns = self._clock.now_ns()
 
     def begin(self) -> None:
         """Dial, and dial again for as long as the process lives."""
@@ -46,6 +46,7 @@ class Uplink:
 
     def _dial(self) -> None:
         self._heard = self._admitted = False
+        self._opened_ns = self._clock.now_ns()
         self._queue.clear()
         register = self._agent.register()
 
@@ -59,31 +60,36 @@ class Uplink:
     def _received(self, message: Any) -> None:
         if self._end is not None:
             self._end.consumed()
-        self._heard = True
+        self._heard, self._heard_ns = True, self._clock.now_ns()
         if isinstance(message, m.Welcome):
             self._welcomed = True
-        self._agent.hears(message)
+        if not isinstance(message, m.Heartbeat):
+            self._agent.hears(message)
         if isinstance(message, m.Welcome) and self._end is not None:
             self._admitted = True
             while self._queue:
                 self._end.write(self._queue.popleft())
 
-    def _lost(self) -> None:
-        self._end, self._admitted = None, False
-        now = self._world.clock.now_ns
-        if self._heard:
-            self._lost_since_ns = now
-            self._backoff.reset()
+    def _patience_ns(self) -> int:
         runtime = self._world.plan.run.runtime
         short = self._welcomed or self._saved  # with its result saved it only serves
-        patience_s = runtime.round_timeout_s if short else runtime.register_timeout_s
-        if now - self._lost_since_ns > patience_s * SECOND:
+        return int((runtime.round_timeout_s if short else runtime.register_timeout_s) * SECOND)
+
+    def _lost(self) -> None:
+        self._end, self._admitted = None, False
+        if self._heard:
+            self._backoff.reset()
+        if self._clock.now_ns() - self._heard_ns > self._patience_ns():
             kind = PeerLost if self._welcomed else PeerError
             self._agent.abandoned(kind("no coordinator"))
             return
         self._agent.later(self._backoff.next_ns(), self._dial)
 
     def _beat(self) -> None:
-        if self._admitted:
-            self.say(m.Heartbeat())
-        self._agent.later(HEARTBEAT_NS, self._beat)
+        now = self._clock.now_ns()
+        if self._end is not None:
+            if self._admitted:
+                self._end.write(m.Heartbeat())
+            if now - max(self._heard_ns, self._opened_ns) > self._patience_ns() // 2:
+                self._end.close()  # a hung coordinator keeps it open
+        self._agent.later(self._beat_ns, self._beat)

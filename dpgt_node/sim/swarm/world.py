@@ -37,6 +37,8 @@ OPERATOR_NS = 5 * SECOND
 """From a stop to the operator's next start."""
 SUPERVISOR_NS = SECOND
 """From the end of one process to its restart."""
+RECOVERY_NS = KEEPALIVE_NS + 3 * SECOND
+"""After a fault a stream may take so long to be given up and opened again: whoever is called lost sooner was not."""
 RUN_ID = bytes(range(16))
 
 
@@ -121,7 +123,7 @@ class World:
         self._at_boundary: dict[tuple[int, int], list[Fault]] = {}
         self._slow: dict[tuple[int, int], int] = {}
         self._mended_ns = [0] * self.n
-        self._quiet_ns = 0
+        self._quiet_ns = self._disturbed_ns = 0
         self._over_ns: int | None = None
         self.struck: Counter[str] = Counter()
         self.status = "unfinished"
@@ -265,7 +267,8 @@ class World:
         if status == "stopped":
             return struck["stop"] > 0
         if status == "lost":
-            return self.plan.run.runtime.on_agent_loss == "stop" and sum(struck.values()) > 0
+            runtime = self.plan.run.runtime
+            return runtime.on_agent_loss == "stop" and self._disturbed_ns >= runtime.round_timeout_s * SECOND
         return status == "refused" and struck["full"] + struck["lies"] > 0
 
     def _over(self, status: str) -> None:
@@ -286,6 +289,7 @@ class World:
     def _note(self, fault: Fault) -> None:
         self.struck[fault.kind] += 1
         self._quiet_ns = max(self._quiet_ns, self.clock.now_ns + fault.length_ns)
+        self._disturbed_ns += fault.length_ns + RECOVERY_NS
         self.saw(fault.process, "FAULT", fault)
 
     def _strike(self, fault: Fault) -> None:
