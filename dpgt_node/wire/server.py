@@ -97,6 +97,7 @@ class _Core(cygrpc.AioServer):  # type: ignore[misc]
                 answer = asyncio.ensure_future(_unimplemented(call))
                 answers.add(answer)
                 answer.add_done_callback(answers.discard)
+            del call  # held until the next one came, otherwise
 
 
 async def _unimplemented(call: Any) -> None:

@@ -44,6 +44,9 @@ async def serving(security: Security | None = None, *, peers: int = 1) -> AsyncI
         yield port
     finally:
         await server.stop(None)
+        # The core's last words to a loop that is closed would be logged in the midst of some other test.
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(left, timeout=5.0)
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -106,13 +109,15 @@ async def test_calls_of_unknown_methods_end_nothing_but_themselves(path: bytes) 
 GRPCS_OWN = """
 import asyncio, grpc, grpc.aio
 from tests.fuzz import http2
-from tests.wire.test_server import NOT_TEXT, post
+from tests.wire.test_server import NOT_TEXT, post, until
 async def main():
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(http2.opening() + post(NOT_TEXT))
+    await until(reader, bytes((http2.GOAWAY, 0, 0, 0, 0, 0)))
+    writer.close()
     await server.wait_for_termination()
 asyncio.run(main())
 """
@@ -154,7 +159,7 @@ async def test_a_health_check_that_is_no_protobuf_is_answered(method: bytes, cap
         writer.write(http2.opening() + post(b"/grpc.health.v1.Health/" + method) + bad)
         await until(reader, b"grpc-status\x013")  # INVALID_ARGUMENT
         writer.close()
-    assert caplog.records == []
+    assert [record for record in caplog.records if record.name.startswith(("grpc", "dpgt"))] == []
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
