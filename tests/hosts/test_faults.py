@@ -7,6 +7,7 @@ Marked ``long`` beside ``hosts``: not in the share that continuous integration r
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -212,10 +213,7 @@ def test_the_same_agent_on_a_second_host_is_turned_away(deploy: Deploy, hosts: L
     run.reaches(20)
     assert run.ask("pause").returncode == 0
     stolen = hosts["agent-1"].folder / "agent-3"
-    stolen.mkdir()
-    for path in (hosts["agent-3"].folder / "agent-3").iterdir():
-        if path.is_file():
-            (stolen / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(hosts["agent-3"].folder / "agent-3", stolen, ignore=shutil.ignore_patterns("state"))
     node = (stolen / "NODE.toml").read_text().replace(":7701", ":7702")
     (stolen / "NODE.toml").write_text(node)
     twin = hosts["agent-1"].run(*command("node", "--config", "agent-3/NODE.toml"), limit_s=120)
