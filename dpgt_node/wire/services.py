@@ -29,6 +29,10 @@ AGENT_SERVICE = "dpgt.v1.Agent"
 COORDINATOR_SERVICE = "dpgt.v1.Coordinator"
 # On a channel without TLS nobody can prove a name; a caller states it here.  Ignored where certificates are used.
 NAME_METADATA = "dpgt-agent"
+_WRITE_LOST = "Internal error from Core"
+"""What grpc.aio says, now and then, of a call that the server ended while the client was writing: the server's own
+status is lost then, and another attempt will hear it.
+"""
 _MAX_DETAILS = 900
 
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
@@ -298,6 +302,8 @@ async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
 
 def _said(details: str | None, code: grpc.StatusCode, what: str) -> PeerError:
     """The other side's words, which end in a log or on a terminal like any of its texts."""
+    if (code, details) == (grpc.StatusCode.INTERNAL, _WRITE_LOST):
+        return PeerError(f"{what}: the other side ended the call in mid-write", grpc_status="UNAVAILABLE")
     return PeerError(one_line(details or "", MAX_TEXT) or f"{what}: {code.name}", grpc_status=code.name)
 
 

@@ -102,7 +102,7 @@ MILLION = Case(
     "quadratic d=1e6",
     _toy(
         RUN.format(
-            name="million", K=24, samples=0, graph=RING, data='dataset = "quadratic"\ndimension = 1_000_000', every=12
+            name="million", K=40, samples=0, graph=RING, data='dataset = "quadratic"\ndimension = 1_000_000', every=20
         )
     ),
 )
@@ -178,7 +178,7 @@ def plans(case: Case, kills: int, chance: random.Random, per_run: int) -> Iterat
                 roles = [*run.graph.agents, "coordinator", "coordinator", "launcher", "all"]
                 chance.shuffle(roles)
             stage = chance.random()
-            after = -1 if stage < 0.12 else run.K if stage > 0.85 else chance.randrange(run.K)
+            after = -1 if stage < 0.1 else run.K if stage > 0.9 else chance.randrange(run.K)
             span_s = 2.0 if after == -1 else 0.5 if after == run.K else 0.05
             plan.append(Kill(roles.pop(), after, chance.random() * span_s))
         kills -= len(plan)
@@ -243,7 +243,11 @@ class Victim:
         if self.launch.process.poll() is not None:
             self.findings.missed += 1
             return
-        processes = self._processes(kill.role)
+        end_s = time.monotonic() + HANG_S
+        while not (processes := self._processes(kill.role)) and self.launch.process.poll() is None:
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{kill.role} never came")
+            time.sleep(0.01)
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)

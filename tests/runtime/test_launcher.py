@@ -17,7 +17,7 @@ from dpgt_node.report.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.launcher import _held_port
 from dpgt_node.runtime.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
 from dpgt_node.wire import services
-from tests.runtime.cluster import make_run
+from tests.runtime.cluster import eventually, make_run
 
 INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.node: peak resident memory 74 MiB"
 WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.node: stopped: enough"
@@ -134,7 +134,9 @@ async def test_crashes_of_long_ago_do_not_count_and_a_bug_is_a_crash(tmp_path: P
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 async def test_who_was_told_to_end_stays_ended(tmp_path: Path, number: signal.Signals) -> None:
     watch = Watch(tmp_path)
-    child = await watch.start()  # perhaps before Python handles signals, perhaps after: either way it is asked for
+    child = await watch.start()
+    if number is signal.SIGINT:  # while Python starts, this one is a KeyboardInterrupt wherever it happens to be
+        await eventually("it listens", lambda: (tmp_path / "out" / "coordinator.json").exists())
     await watch.kill(child, number)
     assert child.exited.done() and watch.supervisor.failed(child) and not watch.said
     assert watch.supervisor.verdict(child, name_it=False).exit_code is ExitCode.STOPPED

@@ -147,6 +147,23 @@ async def test_upload_counts_vectors() -> None:
         assert caught.value.grpc_status == "ABORTED"
 
 
+async def test_a_refusal_in_mid_upload_is_no_internal_error() -> None:
+    """One in ten of these calls ends before the client's write does, and gRPC then invents a status."""
+
+    class Refuses(Coordinator):
+        async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+            raise PeerError("not now", grpc_status="FAILED_PRECONDITION")
+
+    large = study_payload(0, np.zeros(1_000_000))
+    async with serving(services.coordinator_handler(Refuses())) as (_, channel):
+        for _ in range(100):
+            with pytest.raises(PeerError) as caught:
+                await services.upload(
+                    channel, SENDER, encode_vectors(RUN_ID, SENDER, [large], study=True), timeout_s=20
+                )
+            assert caught.value.grpc_status in ("FAILED_PRECONDITION", "UNAVAILABLE"), str(caught.value)
+
+
 async def test_a_refusal_of_any_length_arrives_with_its_status() -> None:
     """gRPC would replace the status by INTERNAL when the details are too long for a header."""
     coordinator = Coordinator()
