@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills soak fast torch bench lint format proto clean
+.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills soak fast torch fuzz bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -41,6 +41,10 @@ $(VENV)/.fast: $(VENV)/.dev
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "Installing torch and torchvision (gigabytes) ..."
 	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,torch]'
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,fuzz]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
@@ -87,6 +91,9 @@ swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants t
 
 torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvision
 	$(PYTEST) -m torch -o faulthandler_timeout=3600 $(ARGS)
+
+fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: $(VENV)/.dev ## performance figures; run it on an idle machine
 	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)

@@ -6,7 +6,9 @@ Parts: ``decoder`` (atheris), ``services`` (real servers on loopback), ``coverag
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -14,12 +16,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.fuzz.services import attack
 from tests.fuzz.stream import shares
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).resolve().parent / "corpus"
 LEAST_HEADERS = 0.30
 LEAST_BRANCHES = 95
+ROUNDS = 6_000
+CONNECTIONS = 4_000
 
 
 def decoder(inputs: int, workers: int, keep: Path) -> None:
@@ -48,6 +53,16 @@ def decoder(inputs: int, workers: int, keep: Path) -> None:
     assert counts["header passed"] >= LEAST_HEADERS * counts["inputs"], "too few inputs pass the header"
 
 
+def services(inputs: int, keep: Path) -> None:
+    """Service-level inputs, half of them at servers without TLS."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it says of every connection that broke that it did
+    for secure in (False, True):
+        folder = keep / ("mtls" if secure else "plain")
+        folder.mkdir()
+        attacked = attack(folder, inputs // 2, secure=secure, rounds=ROUNDS, connections=CONNECTIONS)
+        print(f"services, {folder.name}: {asyncio.run(attacked).line()}", flush=True)
+
+
 def coverage(keep: Path) -> None:
     """Branches of dpgt_node/wire under its tests, which replay the corpus and a share of the fuzzer."""
     data = f"--data-file={keep / 'coverage'}"
@@ -71,6 +86,8 @@ def main() -> None:
         for part in options.parts:
             if part == "decoder":
                 decoder(options.inputs, options.workers, keep)
+            elif part == "services":
+                services(options.service_inputs, keep)
             elif part == "coverage":
                 coverage(keep)
             else:

@@ -99,7 +99,12 @@ def change_field(message: Any, rng: Random) -> None:
                 value[rng.choice(TEXTS)] = rng.choice(TEXTS)
             return
         act = rng.randrange(4)
-        if act == 0 or not value:
+        if not inner:
+            if value and act == 1:
+                del value[rng.randrange(len(value))]
+            else:
+                value.append(scalar(field, rng))
+        elif act == 0 or not value:
             value.add()
         elif act == 1:
             del value[rng.randrange(len(value))]
@@ -318,7 +323,7 @@ def _build(kind: int, frames: list[bytes], rng: Random) -> None:
             name = rng.choice(tuple(p.first))
             head, *body = _frames((_payload(name, following[name], kind, rng.choice((4, 5, 6))),), p.study)
             data = b"".join(frame[2:] for frame in body)
-            size = rng.randint(1, CHUNK_BYTES)
+            size = rng.randint(CHUNK_BYTES // 3, CHUNK_BYTES)
             cut = [data[at : at + size] for at in range(0, len(data), size)]
             frames += [head, *(agent_pb2.Frame(chunk=piece).SerializeToString() for piece in cut)]
         case _:  # a field of a later version, of any size

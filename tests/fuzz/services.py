@@ -56,9 +56,10 @@ async def attack(folder: Path, inputs: int, *, secure: bool, rounds: int, connec
     figures = Figures()
     log = folder / "world.log"
     command = [sys.executable, "-m", "tests.fuzz.world", str(folder / "world"), "--rounds", str(rounds)]
+    quiet = {**os.environ, "GRPC_VERBOSITY": "NONE"}
     with log.open("wb") as err:
         world = await asyncio.create_subprocess_exec(
-            *command, *(["--secure"] if secure else []), cwd=ROOT, stderr=err, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+            *command, *(["--secure"] if secure else []), cwd=ROOT, stderr=err, env=quiet,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
     try:
@@ -124,6 +125,20 @@ async def _wave(
     world: asyncio.subprocess.Process,
 ) -> None:  # fmt: skip
     """Idle and slow connections all along; the other attacks, a few at a time, until enough was sent."""
+    chosen = [job for job, weight in ATTACKS for _ in range(weight)]
+
+    async def worker(rng: Random) -> None:
+        while figures.sent.total() < inputs:
+            job, target = rng.choice(chosen), rng.choice(targets)
+            figures.sent[job.__name__] += await asyncio.wait_for(job(target, rng), LIMIT_S)
+            assert world.returncode is None, "the honest process ended under attack"
+
+    for job in (
+        attacks.impostor,
+        *(job for job, _ in ATTACKS),
+    ):  # each at least once at each server, while there is room
+        for target in targets:
+            figures.sent[job.__name__] += await asyncio.wait_for(job(target, Random(seed)), LIMIT_S)
     over = asyncio.Event()
     each = max(1, connections // len(targets))
     standing = {
@@ -134,18 +149,7 @@ async def _wave(
             ("idle streams", attacks.idle_streams, 4 + each // 10),
         )
     }
-    chosen = [job for job, weight in ATTACKS for _ in range(weight)]
-
-    async def worker(rng: Random) -> None:
-        while figures.sent.total() < inputs:
-            job, target = rng.choice(chosen), rng.choice(targets)
-            figures.sent[job.__name__] += await asyncio.wait_for(job(target, rng), LIMIT_S)
-            assert world.returncode is None, "the honest process ended under attack"
-
     try:
-        for job, _ in ATTACKS:  # each at least once at each server
-            for target in targets:
-                figures.sent[job.__name__] += await asyncio.wait_for(job(target, Random(seed)), LIMIT_S)
         await asyncio.gather(*(worker(Random(f"{seed}-{n}")) for n in range(WORKERS)))
     finally:
         over.set()
