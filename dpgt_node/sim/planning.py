@@ -36,16 +36,16 @@ STEPS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.95)
 GAMMAS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 0.9, 1.3, 1.8)
 """gamma as a part of the step at which the steepest direction would be solved in one round (2 is unstable)."""
 _COARSE_ROUNDS, _COARSE_STEPS = (5, 12, 26, 55, 115), (0.1, 0.4, 0.9)
-_FINALISTS, _DRAWS = 8, (11, 12, 13)
+_FINALISTS, _SERIOUS, _DRAWS = 8, 3, (11, 12, 13)
 _HOPELESS = 0.01
 """A candidate that is this much behind in its first draw gets no other."""
 REHEARSALS = 30
 """How many candidates are rehearsed at most ..."""
-_ROUNDS_REHEARSED = 6_000
+_ROUNDS_REHEARSED = 7_000
 """... and how many rounds, all draws together, before the search ends: about half a minute for 4,000 unknowns."""
 _CLIP_FACTOR = 0.5**0.5
 _RATE_SPAN = 300.0
-_NOTICEABLE = 0.003
+_NOTICEABLE = 0.002
 """Accuracy that is worth more rounds; smaller differences are within the noise of three draws."""
 _ABOVE_CHANCE = 0.1
 _MANY_AGENTS = 64
@@ -217,8 +217,7 @@ class Planner:
         trials = _Trials(self, base, way, target)
         finalists = [next(group) for _, group in _by_rounds(predicted)]
         finalists = sorted(finalists, key=lambda c: -c.predicted)[: min(_FINALISTS, rehearsals)]
-        top = max(trials.outcome(c, 1).score for c in finalists)
-        finalists = [c for c in finalists if trials.outcome(c, 1).score >= top - _HOPELESS]
+        finalists = sorted(finalists, key=lambda c: -trials.outcome(c, 1).score)[:_SERIOUS]
         top = max(trials.outcome(c).score for c in finalists)
         best = min((c for c in finalists if trials.outcome(c).score >= top - _NOTICEABLE), key=lambda c: c.K)
         improved = True

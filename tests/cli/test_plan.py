@@ -144,3 +144,12 @@ def test_the_impossible_is_refused(
     run_file.write_text(text.replace('"digits"', '"zeros"') if "dimension" in new else text)
     assert cli.run(["plan", str(run_file), "--epsilon", "1", *options]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_plan_that_can_learn_nothing_says_so(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for epsilon, useless in (("1e-9", True), ("8", False)):
+        assert cli.run(["plan", str(run_file), "--epsilon", epsilon]) == 0
+        out, err = capsys.readouterr()
+        tomllib.loads(out)
+        assert ("dpgt plan: warning: at epsilon = 1e-09 the noise leaves nothing to learn" in err) == useless
+        assert ("\n# WARNING: at epsilon = 1e-09" in out) == useless
