@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev demo test e2e hosts slow-link long kills soak fast torch fuzz bench lint format proto clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -88,6 +88,8 @@ soak: $(VENV)/.dev ## 20,000 rounds of five daemons: memory, descriptors, thread
 swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants they must catch
 	$(BIN)/python -m tests.swarm --seeds 0..10000 --jobs $(WORKERS) $(ARGS)
 	$(BIN)/python -m tests.swarm --mutants --jobs $(WORKERS)
+
+setup-torch: $(VENV)/.torch
 
 torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvision
 	$(PYTEST) -m torch -o faulthandler_timeout=3600 $(ARGS)
