@@ -45,6 +45,42 @@ LAZY = ("dp_accounting", "torch", "torchvision", "sklearn", "tensorboard", "grpc
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")
 
+# Bytes that become code: nothing that a peer sent or left in a file may reach these.
+RUNS_BYTES = (
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "breakpoint",
+    "builtins",
+    "runpy",
+    "pkgutil.resolve_name",
+)
+DESERIALISERS = (
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "jsonpickle",
+)
+# The python batches of CIFAR-10, an operator's own download, are pickles: read by an allow-list of names.
+ALLOW_LISTED = {"learning.images": ("pickle", "pickle.Unpickler", "pickle.UnpicklingError")}
+# By a name that is not in the source: verbs, and the plug-ins of an operator's own file.
+IMPORTS_BY_NAME = {"importlib.import_module": ("cli", "learning.plugins")}
+# Calls that unpickle unless told not to, and the argument that tells them.
+UNPICKLE_UNLESS = {
+    "numpy.load": ("allow_pickle", False),
+    "numpy.save": ("allow_pickle", False),
+    "numpy.lib.format.read_array": ("allow_pickle", False),
+    "torch.load": ("weights_only", True),
+    "pandas.read_pickle": ("", None),
+}
+
 SEEDED_GENERATORS = ("default_rng", "Generator", "SeedSequence")
 ESCAPES = ("skip", "skipif", "xfail", "importorskip", "exit")
 
@@ -53,7 +89,8 @@ def findings(module: str, source: str) -> list[str]:
     """Every breach in ``source``, the text of ``module`` (``"dpgt_node.algo.graph"``), as readable lines."""
     uses = Uses(module, source)
     package = module.removeprefix(PACKAGE + ".").split(".")[0]
-    return [f"{module}:{line}: {what}" for line, what in sorted({*_rules(package, uses)})]
+    inside = module.removeprefix(PACKAGE + ".")
+    return [f"{module}:{line}: {what}" for line, what in sorted({*_rules(package, uses), *_no_code(inside, uses)})]
 
 
 def hidden_tests(source: str) -> list[str]:
@@ -78,6 +115,7 @@ class Uses(ast.NodeVisitor):
     def __init__(self, module: str, source: str) -> None:
         self.imports: list[_Use] = []
         self.names: list[_Use] = []
+        self.calls: list[tuple[_Use, ast.Call]] = []
         self._module = module
         self._aliases: dict[str, str] = {}
         self._lazy = self._main = False
@@ -122,6 +160,12 @@ class Uses(ast.NodeVisitor):
             self._add(self.names, node, name)
         else:
             self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = self._dotted(node.func)
+        if name is not None:
+            self.calls.append((_Use(node.lineno, name, self._lazy, self._main), node))
+        self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
         self._add(self.names, node, self._aliases.get(node.id, node.id))
@@ -180,3 +224,24 @@ def _rules(package: str, uses: Uses) -> Iterator[tuple[int, str]]:
             yield use.line, f"{operator} is read outside cli"
         if use.name.startswith("numpy.random.") and use.name.split(".")[2] not in SEEDED_GENERATORS:
             yield use.line, f"{use.name} uses numpy's global generator"
+
+
+def _no_code(module: str, uses: Uses) -> Iterator[tuple[int, str]]:
+    """Data stays data: no pickle, no eval, nothing imported by a name that somebody else chose."""
+    allowed = ALLOW_LISTED.get(module, ())
+    for use in (*uses.imports, *uses.names):
+        if use.name in allowed:
+            continue
+        if name := _below(use.name, RUNS_BYTES):
+            yield use.line, f"{name} runs what it is given"
+        if name := _below(use.name, DESERIALISERS):
+            yield use.line, f"{use.name}: {name} can run what it reads"
+    for use, call in uses.calls:
+        by_name = IMPORTS_BY_NAME.get(use.name)
+        if by_name and not _below(module, by_name) and not isinstance(call.args[0], ast.Constant):
+            yield use.line, f"{use.name} of a computed name outside {' and '.join(by_name)}"
+        if use.name in UNPICKLE_UNLESS:
+            keyword, value = UNPICKLE_UNLESS[use.name]
+            given = next((argument.value for argument in call.keywords if argument.arg == keyword), None)
+            if not (isinstance(given, ast.Constant) and given.value is value):
+                yield use.line, f"{use.name} without {keyword}={value}"
