@@ -4,16 +4,17 @@ Servicers read and write messages through :class:`ServerStream`, clients through
 protobuf or a gRPC exception.  A :class:`PeerError` raised in a servicer becomes that gRPC status at the other side;
 whatever ends a client's call becomes a :class:`PeerError` with the status' name.
 
-Facts of grpc.aio hidden here: a write to a dead server raises InvalidStateError instead of AioRpcError; error details
-above about 1 kB mask the status code.  Not hidden: a client that was killed or cancelled in mid-stream looks like a
-normal end of stream, so ``read() is None`` proves nothing about completeness (``Reassembler.finish``).
+Facts of grpc.aio hidden here: a write to a dead server raises InvalidStateError instead of AioRpcError, and one in
+whose midst the connection breaks InternalError; error details above about 1 kB mask the status code.  Not hidden: a
+client that was killed or cancelled in mid-stream looks like a normal end of stream, so ``read() is None`` proves
+nothing about completeness (``Reassembler.finish``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -339,12 +340,13 @@ class ClientStream(Generic[Out, In]):
             await self._call.write(self._encode(message))
         except grpc.aio.AioRpcError as error:
             raise _rpc_error(error, self._what) from error
-        except asyncio.InvalidStateError as error:
+        except (asyncio.InvalidStateError, grpc.aio.InternalError) as error:
             raise await _call_error(self._call, self._what) from error
 
     async def done_writing(self) -> None:
         """No more messages will follow; harmless when the call is over."""
-        await self._call.done_writing()
+        with suppress(grpc.aio.InternalError):  # the connection broke in this moment; the next read says so
+            await self._call.done_writing()
 
     def cancel(self) -> None:
         """Drop the call; harmless when it is over."""

@@ -83,6 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         keep = options.keep or Path(scratch)
+        keep.mkdir(parents=True, exist_ok=True)
         for part in options.parts:
             if part == "decoder":
                 decoder(options.inputs, options.workers, keep)

@@ -459,7 +459,7 @@ async def stranger(target: Target, rng: Random) -> int:
             parts = [part for d in data for part in (split(d) if kind_of(d) < len(PROFILES) else [d[1:]])]
             sent += len(parts)
             call = method(metadata=grpc.aio.Metadata((services.NAME_METADATA, "agent-9")), timeout=10)
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
                 for part in parts:
                     await call.write(part)
                 if rng.random() < 0.7:

@@ -334,3 +334,28 @@ async def test_http_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_identity_from_auth_context(names: list[bytes], identity: str | None) -> None:
     assert services.identity_from_auth_context({"x509_subject_alternative_name": names}) == identity
     assert services.identity_from_auth_context({}) is None
+
+
+class BreakingCall:
+    """What grpc.aio's call does when its connection breaks in the middle of an operation (seen under attack)."""
+
+    async def write(self, _: bytes) -> None:
+        raise grpc.aio.InternalError("execute_batch")
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    async def details(self) -> str:
+        return "the\nconnection \x1b[2J broke"
+
+    async def done_writing(self) -> None:
+        raise grpc.aio.InternalError("execute_batch")
+
+
+async def test_a_connection_that_breaks_in_the_midst_of_a_write() -> None:
+    stream: services.ClientStream[bytes, bytes] = services.ClientStream(BreakingCall(), bytes, bytes, "Join")
+    await stream.done_writing()
+    with pytest.raises(PeerError) as caught:
+        await stream.write(b"x")
+    assert caught.value.grpc_status == "UNAVAILABLE"
+    assert str(caught.value) == "the; connection ?[2J broke", "what a server says is one printable line"
