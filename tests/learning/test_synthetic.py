@@ -22,17 +22,29 @@ def test_equal_arguments_give_equal_data() -> None:
     assert (one.x_train != other.x_train).any()
 
 
-@pytest.mark.parametrize("p", [64, 784])
-def test_softmax_learns_them_as_fast_as_digits(p: int) -> None:
-    """On L2-normalised digits: 0.82 at time 30, 0.90 at 100 (8x8); 0.67 to 0.79, 0.71 to 0.87 (28x28)."""
-    data = synthetic(p, 10, 600, 600)
+@pytest.mark.parametrize(("p", "at_50", "at_150"), [(64, 0.846, 0.895), (784, 0.645, 0.771)])
+def test_softmax_learns_them_as_fast_as_digits(p: int, at_50: float, at_150: float) -> None:
+    """Reference: L2-normalised training digits of 8x8 and 28x28, see the module; gradient flow, bias 0.2."""
+    data = synthetic(p, 10, 1000, 1000)
     for x in (data.x_train, data.x_test):
         x.setflags(write=True)
         x /= np.linalg.norm(x, axis=1, keepdims=True)
     oracle = SoftmaxOracle(data, None, bias=0.2)
     x, accuracy = oracle.initial().copy(), {}
-    for step in range(1, 21):
-        x -= 5.0 * oracle.gradient(x, np.arange(600))
+    for step in range(1, 31):
+        x -= 5.0 * oracle.gradient(x, np.arange(1000))
         accuracy[5 * step] = oracle.evaluate(x).accuracy_test
-    assert accuracy[30] is not None and 0.6 < accuracy[30] < 0.9
-    assert accuracy[100] is not None and accuracy[30] < accuracy[100] < 0.95
+    assert accuracy[50] == pytest.approx(at_50, abs=0.1)
+    assert accuracy[150] == pytest.approx(at_150, abs=0.1)
+
+
+def test_a_class_of_strokes_is_one_stroke_and_no_two_samples_are_alike() -> None:
+    data = synthetic(784, 4, 400, 0)
+    pictures = data.x_train / np.linalg.norm(data.x_train, axis=1, keepdims=True)
+    alike = pictures @ pictures.T
+    same = data.y_train[:, None] == data.y_train
+    apart = ~np.eye(400, dtype=bool)
+    assert alike[same & apart].mean() > alike[~same].mean() + 0.1
+    assert alike[apart].max() < 0.999
+    # Ink in the middle, none along the border of most pictures.
+    assert (data.x_train.reshape(-1, 28, 28)[:, [0, -1]].max(axis=(1, 2)) < 0.1).mean() > 0.8
