@@ -49,21 +49,22 @@ def instance(number: int) -> bytes:
 # --- twins and successors --------------------------------------------------------------------------------------------
 
 
-async def talk(hand: Hand) -> None:
-    """What a living agent does."""
-    while True:
-        await hand.say(m.Heartbeat())
-        await asyncio.sleep(0.02)
-
-
 @contextlib.asynccontextmanager
 async def alive(hand: Hand) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(talk(hand))
+    """The agent says that it lives; meanwhile nothing else is said by it (a call takes one writer at a time)."""
+    enough = asyncio.Event()
+
+    async def talk() -> None:
+        while not enough.is_set():
+            await hand.say(m.Heartbeat())
+            await asyncio.sleep(0.02)
+
+    task = asyncio.ensure_future(talk())
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        enough.set()  # not cancelled: that would cancel the call
+        await task
 
 
 async def test_a_twin_is_refused_by_name_while_the_first_lives_and_the_first_goes_on(
@@ -77,9 +78,9 @@ async def test_a_twin_is_refused_by_name_while_the_first_lives_and_the_first_goe
             refused = await twin.hear()
             assert refused == m.Refused("identity", "another process runs as agent-2 right now")
             await twin.close()
-            for hand in hands:
-                await hand.say(m.Done(0, -1, 0))
-            assert await hands[1].hear() == m.GoMessage(1), "undisturbed"
+        for hand in hands:
+            await hand.say(m.Done(0, -1, 0))
+        assert await hands[1].hear() == m.GoMessage(1), "undisturbed"
         assert "refused agent-2" in caplog.text
         for hand in hands:
             await hand.close()
