@@ -36,7 +36,7 @@ def joined(launch: Launch, name: str, times: int) -> None:
 
 
 def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tmp_path: Path) -> None:
-    run = run_file(tmp_path, quadratic(3, 1500, every=500))
+    run = run_file(tmp_path, quadratic(3, 700, every=350))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
         launch.running()
@@ -54,7 +54,7 @@ def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tm
     assert (out / "agents" / "agent-2" / "node.toml").read_bytes() == config
     summary = json.loads((out / "summary.json").read_text())
     assert summary["restarts"] == {"agent-2": 1, "coordinator": 1}
-    assert [agent["releases"] for agent in summary["agents"]] == [3002] * 3
+    assert [agent["releases"] for agent in summary["agents"]] == [1402] * 3
     assert "INFO dpgt launch: agent-2 killed by SIGSEGV" in launch.log("agent-2")
     assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
     same_bits(out, tmp_path / "sim")
@@ -86,7 +86,7 @@ def test_an_interrupt_while_a_child_comes_back_is_an_interrupt(tmp_path: Path) -
 
 
 def test_a_killed_launch_is_gone_on_with_by_the_same_command(tmp_path: Path) -> None:
-    run = run_file(tmp_path, quadratic(3, 600, every=300))
+    run = run_file(tmp_path, quadratic(3, 300, every=150))
     out = tmp_path / "out"
     arguments = ("launch", run, "--test-keystream", KEY)
     with Launch(out, *arguments) as launch:
