@@ -16,13 +16,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 _IDENTITY = re.compile(r"dpgt:(?:(coordinator|operator)|agent:([A-Za-z0-9][A-Za-z0-9._-]{0,62}))", re.ASCII)
 _CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
+UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
+"""What parsing a certificate, a key or a list that somebody else made may raise."""
 Revoked = frozenset[tuple[bytes, int]]
 """(issuer's name as DER, serial number) of every revoked certificate."""
 Use = Literal["server", "client"]
@@ -60,7 +65,7 @@ class Names:
 
 
 def names_of(certificate: x509.Certificate) -> Names:
-    """The names that ``certificate`` carries; ValueError when its extensions cannot be read."""
+    """The names that ``certificate`` carries; one of ``UNREADABLE`` when its extensions cannot be read."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -88,7 +93,7 @@ def issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> boo
     """Whether ``authority``'s key signed ``certificate``."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*UNREADABLE, InvalidSignature):
         return False
     return True
 
@@ -102,7 +107,7 @@ def read_revoked(pem: bytes, authorities: Iterable[x509.Certificate]) -> Revoked
     for block in blocks:
         try:
             listed = x509.load_pem_x509_crl(block)
-        except ValueError:
+        except UNREADABLE:
             raise ValueError("holds a revocation list that cannot be read") from None
         if not any(_signed(listed, authority) for authority in authorities):
             raise ValueError("holds a revocation list that no trusted authority signed")
@@ -115,7 +120,7 @@ def _signed(listed: x509.CertificateRevocationList, authority: x509.Certificate)
         return False
     try:
         return listed.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except UNREADABLE:
         return False
 
 
@@ -163,20 +168,25 @@ def judge(
     try:
         found = names_of(certificate).identities
         reasons = _misuse(certificate, uses)
-    except ValueError:
+    except UNREADABLE:
         return ["has extensions that cannot be read"]
     if (dates := dates_problem(certificate, now)) is not None:
         reasons.append(dates)
     if not any(issued_by(certificate, authority) for authority in authorities):
-        issuer = certificate.issuer.rfc4514_string()
+        issuer = _printable(certificate.issuer.rfc4514_string())
         reasons.append(f"was not issued by the authority trusted here (its issuer calls itself {issuer})")
     if key_of(certificate) in revoked:
         reasons.append(f"is revoked (serial {certificate.serial_number:x})")
     if len(found) != 1:
         reasons.append("does not hold exactly one dpgt: identity")
     elif identity is not None and found[0] != identity:
-        reasons.append(f"is {found[0]}'s, not {identity}'s")
+        reasons.append(f"is {_printable(found[0])}'s, not {identity}'s")
     return reasons
+
+
+def _printable(text: str) -> str:
+    """Whoever made the certificate chose it, and it ends in a log or on a terminal."""
+    return (text if text.isprintable() else repr(text))[:200]
 
 
 _KEY_USES = {
@@ -213,6 +223,6 @@ def authority_problem(authority: x509.Certificate, now: datetime.datetime) -> st
     try:
         if not authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
             return "is not an authority's certificate (basic constraints)"
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         return "is not an authority's certificate (basic constraints)"
     return dates_problem(authority, now)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.runtime.certificates import (
+    UNREADABLE,
     Revoked,
     authority_problem,
     dates_problem,
@@ -131,15 +132,18 @@ def load(files: Files) -> Material:
         raise ConfigError(problems)
     try:
         authorities = tuple(x509.load_pem_x509_certificates(ca_pem))
-    except ValueError:
-        raise ConfigError.one(str(files.ca), "", "holds no PEM certificate") from None
+        for authority in authorities:
+            authority.public_key()
+    except UNREADABLE:
+        raise ConfigError.one(str(files.ca), "", "holds no PEM certificate that can be read") from None
     try:
         certificate = x509.load_pem_x509_certificates(cert_pem)[0]
-    except ValueError:
-        raise ConfigError.one(str(files.cert), "", "holds no PEM certificate") from None
+        public = certificate.public_key()
+    except UNREADABLE:
+        raise ConfigError.one(str(files.cert), "", "holds no PEM certificate that can be read") from None
     try:
         private = serialization.load_pem_private_key(key_pem, password=None)
-    except (ValueError, TypeError):
+    except UNREADABLE:
         raise ConfigError.one(str(files.key), "", "holds no unencrypted PEM private key") from None
     revoked: Revoked = frozenset()
     if crl_pem is not None:
@@ -147,7 +151,7 @@ def load(files: Files) -> Material:
             revoked = read_revoked(crl_pem, authorities)
         except ValueError as error:
             raise ConfigError.one(str(files.crl), "", str(error)) from None
-    if private.public_key() != certificate.public_key():
+    if private.public_key() != public:
         problems.append(Problem(str(files.key), "", f"is not the key of {files.cert}"))
     now = datetime.datetime.now(datetime.UTC)
     for authority in authorities:
@@ -171,8 +175,8 @@ def read_identity(cert: Path) -> str:
         raise ConfigError(problems)
     try:
         found = names_of(x509.load_pem_x509_certificates(pem)[0]).identities
-    except ValueError:
-        raise ConfigError.one(str(cert), "", "holds no PEM certificate") from None
+    except UNREADABLE:
+        raise ConfigError.one(str(cert), "", "holds no PEM certificate that can be read") from None
     if len(found) != 1:
         raise ConfigError.one(str(cert), "", "does not hold exactly one dpgt: identity")
     return found[0]

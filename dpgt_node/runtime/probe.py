@@ -15,7 +15,7 @@ from cryptography import x509
 
 from dpgt_node.config import parse_address
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.certificates import dates_problem, judge, target_name_override
+from dpgt_node.runtime.certificates import UNREADABLE, dates_problem, judge, target_name_override
 from dpgt_node.runtime.credentials import Credentials
 
 TIMEOUT_S = 10.0
@@ -100,7 +100,7 @@ async def _handshake(
         reason = (error.reason or str(error)).lower().replace("_", " ")
         message = f"{address} does not speak TLS as a node does ({reason}): was it started with --insecure?"
         raise Untrusted(message) from None
-    except ValueError:
+    except UNREADABLE:
         raise Untrusted(f"the certificate shown at {address} cannot be read") from None
     _believe(certificate, credentials, address, identity)
     try:
