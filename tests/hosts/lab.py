@@ -17,6 +17,7 @@ Needs Linux, root, util-linux and iproute2; cuts and loss need nftables.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -26,6 +27,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from dpgt_node.runtime.process import die_with_parent
 
 DOMAIN = "lab.example"
 HOME = "/mnt"
@@ -54,10 +57,16 @@ def _do(*command: object, stdin: str | None = None) -> str:
     return done.stdout
 
 
+def _tied() -> Callable[[], None]:
+    """For ``preexec_fn``: die with this process.  Before exec, so that it holds as soon as Popen has returned."""
+    return functools.partial(die_with_parent, os.getpid())
+
+
 def _holder(*command: str) -> subprocess.Popen[str]:
     """A process in new namespaces, which are there when this returns."""
     process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "unshare", *command],
+        ["unshare", *command],
+        preexec_fn=_tied(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,7 +95,12 @@ class Daemon:
         self.log = log
         with log.open("ab") as said:
             self.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+                command,
+                env=environment,
+                preexec_fn=_tied(),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
             )
 
     @property
@@ -167,7 +181,7 @@ class Host:
         return _do("nsenter", f"--target={self.pid}", "--net", "--", *command)
 
     def _inside(self, command: Sequence[object]) -> list[str]:
-        enter = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--target={self.pid}", "--net", "--mount", "--uts", "--"]
+        enter = ["nsenter", f"--target={self.pid}", "--net", "--mount", "--uts", "--"]
         return [*enter, "sh", "-c", f'cd {HOME} && exec "$0" "$@"', *map(str, command)]
 
     def start(self, name: str, *command: object) -> Daemon:
@@ -181,6 +195,7 @@ class Host:
         return subprocess.run(
             self._inside(command),
             env=self._lab.environment,
+            preexec_fn=_tied(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -324,7 +339,7 @@ def missing() -> dict[str, str]:
     elif os.geteuid() != 0:
         reason = "network namespaces need root"
     else:
-        wanted = ("ip", "unshare", "nsenter", "setpriv", "mount", "hostname")
+        wanted = ("ip", "unshare", "nsenter", "mount", "hostname")
         absent = [tool for tool in wanted if shutil.which(tool) is None]
         if absent:
             reason = f"no {' '.join(absent)} on this machine (iproute2, util-linux)"
