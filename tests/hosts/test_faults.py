@@ -30,6 +30,7 @@ def agents(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {agent["name"]: agent for agent in status["agents"]}
 
 
+@pytest.mark.long  # what the share runs implies it, but for the addresses
 def test_one_host_an_agent_by_name_with_the_bits_of_simulate(deploy: Deploy, hosts: Lab, simulated: Simulated) -> None:
     run = deploy(50)
     run.start_all()
