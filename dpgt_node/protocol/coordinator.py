@@ -201,8 +201,8 @@ class CoordinatorMachine:
         """The last round the agent can be done with: the barrier, that of an earlier coordinator, or what it registered
         with.
         """
-        if self.phase is CoordinatorPhase.GATHERING:
-            return self._K  # a live agent goes on with what an earlier coordinator let through
+        if self._go < 0:  # not begun, perhaps stopping already: a live agent goes on with what was let through before
+            return self._K
         # Everybody had released all that was let through, but for the last block.
         earlier = self._block_end(min(a.released for a in self._agents.values()) + 1)
         return min(self._K, max(self._go, self._agents[name].done, earlier))

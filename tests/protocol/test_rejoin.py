@@ -50,6 +50,14 @@ def test_a_restarted_coordinator_takes_a_report_of_a_round_that_its_predecessor_
     m.step(co.AgentDone("c", 5, 4), 0)
 
 
+def test_a_report_is_taken_while_a_restarted_coordinator_stops_before_it_began() -> None:
+    m = machine(9)
+    m.step(co.AgentJoined("a", 0, 0, released=1), 0)
+    m.step(co.StopRun("stopped by the operator"), 0)
+    assert m.done_limit("a") == 9
+    m.step(co.AgentDone("a", 1, 0), 0)
+
+
 def test_an_agent_whose_checkpoint_is_older_than_what_it_announced_is_not_let_in() -> None:
     m = running()
     done(m, 0, durable=0)
