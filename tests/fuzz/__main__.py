@@ -68,7 +68,15 @@ def coverage(keep: Path) -> None:
     data = f"--data-file={keep / 'coverage'}"
     run = [sys.executable, "-m", "coverage", "run", "--branch", "--source=dpgt_node.wire", data]
     subprocess.run([*run, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/wire"], cwd=ROOT, check=True)
-    report = [sys.executable, "-m", "coverage", "report", data, "--omit=*/gen/*,*/mutant", f"--fail-under={LEAST_BRANCHES}"]
+    report = [
+        sys.executable,
+        "-m",
+        "coverage",
+        "report",
+        data,
+        "--omit=*/gen/*,*/mutant",
+        f"--fail-under={LEAST_BRANCHES}",
+    ]
     subprocess.run(report, cwd=ROOT, check=True)
 
 
