@@ -8,8 +8,9 @@ which sees only the shape of the data, then launch --draws times, each with nois
 evaluated at x_0 and, once, at x_{K+1}.  What is there already is not done again.  Prints mean and worst over the draws
 of the worst agent's test accuracy.
 
-Features, clip and bias stand in RUN: they were chosen on the training images alone, 50,000 to learn from and 10,000 to
-score (``default_rng(123).permutation(60000)``).  Epsilon does not cover that choice; everything else is the planner's.
+Features, clip and bias stand in RUN.  They were chosen on the training images alone, 50,000 to learn from and 10,000 to
+score (``default_rng(123).permutation(60000)``), but for "hog": that one was found by an earlier search that saw test
+images.  Epsilon does not cover these choices; everything else is the planner's.
 """
 
 from __future__ import annotations
