@@ -44,7 +44,7 @@ def decoder(inputs: int, workers: int, keep: Path) -> None:
     for process, log in jobs:
         out, _ = process.communicate()
         if process.returncode != 0:
-            print(log.read_text(errors="replace")[-4000:], file=sys.stderr)
+            print(out.decode(errors="replace")[-4000:], log.read_text(errors="replace")[-2000:], file=sys.stderr)
             raise SystemExit(f"an input broke the decoder; it is in {keep} as crash-*")
         report = json.loads(out)
         rss = max(rss, report["rss_mib"][1] - report["rss_mib"][0])

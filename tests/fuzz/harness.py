@@ -109,17 +109,20 @@ def _leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def _texts(value: Any) -> Iterator[tuple[str, str]]:
-    """Every text but the run file, which is long and has its own reader."""
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        if isinstance(item, str) and field.name != "run_json":
-            yield field.name, item
-        elif isinstance(item, Mapping):
-            yield from ((field.name, text) for pair in item.items() for text in pair if isinstance(text, str))
-        elif isinstance(item, tuple):
-            for part in item:
-                yield from _texts(part)
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text but the run file, which is long and has its own reader; ``name``: of the field it is in."""
+    if isinstance(value, str):
+        yield name, value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            if field.name != "run_json":
+                yield from _texts(getattr(value, field.name), field.name)
+    elif isinstance(value, Mapping):
+        for pair in value.items():
+            yield from _texts(pair, name)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _texts(item, name)
 
 
 # --- bounds, for a sample ---------------------------------------------------------------------------------------------
