@@ -20,12 +20,17 @@ import os
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import psutil
 import pytest
 
 # Before numpy is first imported: the daemons compute with one BLAS thread, and bit-identity is only promised for that.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
+
+# Hypothesis would fail an example that takes 0.2 s, which on a loaded machine says nothing.
+hypothesis.settings.register_profile("dpgt", deadline=None)
+hypothesis.settings.load_profile("dpgt")
 
 PROCESS_TIERS = ("e2e", "hosts")
 PR_SET_CHILD_SUBREAPER = 36

@@ -71,6 +71,11 @@ class Process:
         self._frozen = False
         self._backlog: deque[Callable[[], None]] = deque()
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is stopped."""
+        return self._frozen
+
     def run(self, job: Callable[[], None]) -> None:
         """Let the process do ``job``, unless it is dead; later if it is frozen."""
         if not self.alive:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dpgt_node.agent.work import AgentWork
@@ -321,8 +322,8 @@ class World:
             case "lies":
                 self.disks[a].lies = True
             case "pause":
-                self._control(co.PauseRequested())
-                self.clock.after(fault.length_ns, lambda: self._control(co.ResumeRequested()))
+                resume = partial(self._control, co.ResumeRequested())
+                self._control(co.PauseRequested(), lambda: self.clock.after(fault.length_ns, resume))
             case "stop":
                 self._control(co.StopRun("stopped by the operator"))
 
@@ -350,14 +351,18 @@ class World:
         if fault.length_ns > KEEPALIVE_NS:
             self.clock.after(KEEPALIVE_NS, lambda: self.network.reset_all(fault.process) if process.alive else None)
 
-    def _control(self, event: co.CoordinatorEvent) -> None:
-        """The operator tries until the coordinator is there."""
+    def _control(self, event: co.CoordinatorEvent, then: Callable[[], None] = lambda: None) -> None:
+        """The operator tries until the coordinator is there; a pause that is still being tried is not resumed yet."""
         coordinator = self._processes.get(COORDINATOR)
         if self._over_ns is None and isinstance(coordinator, CoordinatorProcess):
             if coordinator.alive:
                 coordinator.run(lambda: coordinator.control(event))
-            if not coordinator.alive or (isinstance(event, co.ResumeRequested) and self.out.paused):
-                self.clock.after(SECOND // 2, lambda: self._control(event))
+            # A process that is frozen or dies with the word in its ears has not heard it: the operator sees no answer.
+            unheard = isinstance(event, co.ResumeRequested) and (self.out.paused or coordinator.frozen)
+            if not coordinator.alive or unheard:
+                self.clock.after(SECOND // 2, lambda: self._control(event, then))
+            else:
+                then()
 
     # --- references ---------------------------------------------------------------------------------------------
 
