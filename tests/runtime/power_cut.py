@@ -45,9 +45,8 @@ class _File(ctypes.Structure):
     _fields_ = [("pMethods", ctypes.POINTER(_Methods))]
 
 
-# The name is a pointer, never a copy: SQLite keeps it as long as the file is open.
 OPEN = ctypes.CFUNCTYPE(
-    ctypes.c_int, POINTER, ctypes.c_void_p, ctypes.POINTER(_File), ctypes.c_int, ctypes.POINTER(ctypes.c_int)
+    ctypes.c_int, POINTER, ctypes.c_char_p, ctypes.POINTER(_File), ctypes.c_int, ctypes.POINTER(ctypes.c_int)
 )
 SYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_File), ctypes.c_int)
 
@@ -86,10 +85,10 @@ def watch_sqlite(synced: Callable[[str], None]) -> list[object] | None:
         return tables[key]
 
     @OPEN
-    def open_(vfs: Any, name: int | None, file: Any, flags: int, out: Any) -> int:
+    def open_(vfs: Any, name: bytes | None, file: Any, flags: int, out: Any) -> int:
         done = int(usual_open(vfs, name, file, flags, out))
         if done == 0 and name and file.contents.pMethods:
-            paths[ctypes.addressof(file.contents)] = ctypes.string_at(name).decode()
+            paths[ctypes.addressof(file.contents)] = name.decode()
             file.contents.pMethods = ctypes.pointer(table(file.contents.pMethods))
         return done
 
