@@ -55,6 +55,7 @@ def test_what_was_reported_is_there_after_a_power_cut(tmp_path: Path, d: int, ro
         assert last_whole_round(image, d) in (reported, reported + 1), image.name
 
 
+@pytest.mark.long
 def test_process_promises_less(tmp_path: Path) -> None:
     """The test above can fail: without a sync nothing of the run is left."""
     ((image, reported),) = cut(tmp_path, "process", SMALL, 12)
