@@ -24,8 +24,10 @@ from tests.sim.mutants import MUTANTS
 
 SERIES = 11
 """Independent hunts a mutant; their median is reported."""
-LIMIT = 2000
+LIMIT = 1000
 """Seeds after which a hunt gives up."""
+RARE = "a replaying neighbour proves nothing"
+"""It takes three faults in the right order, about one seed in ten thousand: not hunted, its seed is in mutants.py."""
 
 
 def trial(seed: int) -> Verdict:
@@ -75,7 +77,9 @@ def mutants(jobs: int) -> int:
     found: dict[str, list[tuple[int, str | None]]] = {name: [] for name in MUTANTS}
     missed = 0
     print(f"{'mutant':<36} {'median':>6} {'most':>5}  checkers ({SERIES} hunts each)")
-    for name, count, checker in spread(hunt, [(name, s) for name in MUTANTS for s in range(SERIES)], jobs):
+    for name, count, checker in spread(
+        hunt, [(name, s) for name in MUTANTS if name != RARE for s in range(SERIES)], jobs
+    ):
         found[name].append((count, checker))
         if len(found[name]) < SERIES:
             continue

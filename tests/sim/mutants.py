@@ -33,10 +33,14 @@ from dpgt_node.sim.swarm.world import Parts
 
 @dataclass(frozen=True)
 class Mutant:
-    """``checkers``: any of these proves that it was caught for what it does."""
+    """``checkers``: any of these proves that it was caught for what it does.
+
+    ``seed``: a seed shortly before one that catches it, for those that take too many from the start.
+    """
 
     parts: Parts
     checkers: frozenset[str]
+    seed: int = 0
 
 
 # ---------------------------------------------------------------- agents
@@ -232,8 +236,8 @@ class DismissesFirst(co.CoordinatorMachine):
         )
 
 
-def _agent(kind: Callable[..., AgentMachine], *checkers: str) -> Mutant:
-    return Mutant(Parts(agent=kind), frozenset(checkers))
+def _agent(kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0) -> Mutant:
+    return Mutant(Parts(agent=kind), frozenset(checkers), seed)
 
 
 def _coordinator(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Mutant:
@@ -252,9 +256,9 @@ MUTANTS: dict[str, Mutant] = {
     "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
-    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness"),
-    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay"),
-    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "liveness"),
+    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=110),
+    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=10_261),
+    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "liveness", seed=550),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
     "durable announced when mixed": _coordinator(AnnouncesTooMuch, "retention"),

@@ -251,8 +251,8 @@ class World:
             return
         status = end.status
         if status == "finished" or status == "budget":
-            pairs = zip(self.disks, self.plan.budget, strict=True)
-            if status == "budget" and not any(disk.released == last for disk, last in pairs):
+            used_up = any(disk.released == last for disk, last in zip(self.disks, self.plan.budget, strict=True))
+            if status == "budget" and not (used_up or self.checkers.rolled_back):
                 raise Violation("cap", "the run ended for a budget that nobody has used up")
             self._over(status)
         elif status == "refused" and (self.checkers.rolled_back or any(disk.torn for disk in self.disks)):
