@@ -258,7 +258,7 @@ MUTANTS: dict[str, Mutant] = {
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
     "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=110),
     "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=10_261),
-    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "liveness", seed=550),
+    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=550),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
     "durable announced when mixed": _coordinator(AnnouncesTooMuch, "retention"),
