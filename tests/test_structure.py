@@ -166,6 +166,7 @@ IMPORT_MUTANTS = {
     "report/__init__.py": ("import click", "dpgt_node.report -> click"),
     "agent/__init__.py": ("import torch", "dpgt_node.agent -> torch"),
     "config/__init__.py": ("import grpc", "dpgt_node.config -> grpc"),
+    "adversary/__init__.py": ("import dpgt_node.privacy.noise", "dpgt_node.adversary -> dpgt_node.privacy.noise"),
     "runtime/__init__.py": ("import dpgt_node.wire.gen", "dpgt_node.runtime -> dpgt_node.wire.gen"),
 }
 

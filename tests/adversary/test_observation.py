@@ -1,0 +1,109 @@
+"""What an adversary may be handed: one run, one kind of vantage point, nothing silently dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node.adversary.observation import Observation
+from dpgt_node.config import RunConfig, parse_run
+from dpgt_node.wire.transcript import Header, Link, TranscriptError, TranscriptWriter, seen
+
+RUN = parse_run(
+    """
+[algorithm]
+iterations = 2
+[scheme]
+kind = "S2"
+alpha = 0.1
+beta = 0.1
+gamma = 0.1
+p_m = 1.0
+[noise]
+multiplier = 0.0
+[graph]
+agents = 2
+R = [[0, 1], [1, 0]]
+C = [[0, 1], [1, 0]]
+[data]
+dataset = "zeros"
+dimension = 2
+""",
+    "test",
+    Path(),
+)
+ID = bytes(16)
+TAP = Header("eavesdropper", run_id=ID)
+
+
+def write(path: Path, header: Header, *cells: tuple[str, str, int, list[float]], **more: object) -> Path:
+    with TranscriptWriter(path, header) as writer:
+        for sender, receiver, k, values in cells:
+            data = np.array(values).tobytes()
+            writer.write(replace(seen(sender, receiver, k, "X", "float64", data), **more))  # type: ignore[arg-type]
+    return path
+
+
+def load(*paths: Path, run: RunConfig = RUN) -> Observation:
+    return Observation.load(paths, run)
+
+
+def test_it_merges_copies_and_says_what_is_missing(tmp_path: Path) -> None:
+    holed = write(tmp_path / "a", TAP, ("agent-1", "agent-2", 1, [0, 5.0]), missing=((0, 8),), sha256_seen=b"")
+    whole = write(tmp_path / "b", TAP, ("agent-1", "agent-2", 1, [4.0, 5.0]))
+    assert np.isnan(load(holed).series(0, "X")[1]).tolist() == [True, False]
+    assert "11 of 12 vectors" in load(holed).missing() and "missing coordinates" in load(holed).missing()
+    both = load(holed, whole)
+    assert both.series(0, "X")[1].tolist() == [4.0, 5.0] and np.isnan(both.series(0, "X")[[0, 2]]).all()
+    assert both.vantage == "eavesdropper on every link (plain)"
+    assert (Link("agent-1", "agent-2"), "X") in both.links
+    assert Observation.load([whole], RUN, coordinates=[1]).series(0, "X")[1].tolist() == [5.0]
+
+
+def test_a_coalition_is_several_agents(tmp_path: Path) -> None:
+    one = write(
+        tmp_path / "a",
+        Header("semi-honest", ("agent-1",), channel="agent", run_id=ID),
+        ("agent-2", "agent-1", 0, [1, 2]),
+    )
+    two = write(
+        tmp_path / "b",
+        Header("semi-honest", ("agent-2",), channel="agent", run_id=ID),
+        ("agent-1", "agent-2", 0, [1, 2]),
+    )
+    assert load(one).vantage == "semi-honest agent-1"
+    assert load(one, two).vantage == "coalition of agent-1, agent-2"
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    tap = write(tmp_path / "tap", TAP, ("agent-1", "agent-2", 0, [1, 2]))
+    agent = write(tmp_path / "own", Header("semi-honest", ("agent-1",), channel="agent", run_id=ID))
+    other = write(tmp_path / "other", replace(TAP, run_id=bytes(15) + b"1"), ("agent-1", "agent-2", 0, [1, 2]))
+    with pytest.raises(TranscriptError, match="mixed vantage points"):
+        load(tap, agent)
+    with pytest.raises(TranscriptError, match="different runs"):
+        load(tap, other)
+    with pytest.raises(TranscriptError, match="no vector was seen"):
+        load(agent)
+    with pytest.raises(TranscriptError, match="no transcript"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("cell", "named"),
+    [
+        (("ward-7", "agent-2", 0, [1.0, 2.0]), "no such agents"),
+        (("agent-1", "ward-7", 0, [1.0, 2.0]), "no such agents"),
+        (("agent-1", "agent-2", 3, [1.0, 2.0]), "ends at round 2"),
+        (("agent-1", "agent-2", 1, [1.0, 2.0, 3.0]), "d = 3"),
+    ],
+)
+def test_a_transcript_of_another_run_file_is_named(
+    tmp_path: Path, cell: tuple[str, str, int, list[float]], named: str
+) -> None:
+    path = write(tmp_path / "t", TAP, ("agent-1", "agent-2", 0, [1, 2]), cell)
+    with pytest.raises(TranscriptError, match=named):
+        load(path)
