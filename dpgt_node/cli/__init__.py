@@ -36,6 +36,7 @@ VERBS = {
     "simulate": "dpgt_node.cli.simulate:simulate",
     "check": "dpgt_node.cli.check:check",
     "plan": "dpgt_node.cli.plan:plan",
+    "eavesdrop": "dpgt_node.cli.eavesdrop:eavesdrop",
     "report": "dpgt_node.cli.report:report",
     "data": "dpgt_node.cli.data:data",
     "ledger": "dpgt_node.cli.ledger:ledger",
