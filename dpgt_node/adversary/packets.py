@@ -1,0 +1,275 @@
+"""Capture files: pcap and pcapng in, pcap out; nothing is interpreted below the link layer's header.
+
+Both byte orders, microseconds and nanoseconds, several interfaces and sections, and a stream that is still being
+written (``tcpdump -w - | ...``).  A file that ends inside a record is a PcapError: what it held up to there was
+handed out, and whoever reads must not take it for all there was.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Literal, NamedTuple, Self
+
+from dpgt_node.errors import DpgtError, ExitCode
+
+LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP = 1, 101, 113, 276, 0, 108
+SNAP_LENGTH = 262_144
+"""Loopback frames reach 65,549 bytes; tcpdump and Wireshark take this for "all of it"."""
+
+Order = Literal["<", ">"]
+_RAW_IP = (LINKTYPE_RAW, 12, 14, 228, 229)
+_BLOCK = 4 << 20
+_MAX_RECORD = 16 << 20
+_PCAP_MAGIC: dict[bytes, tuple[Order, int]] = {  # byte order, nanoseconds a tick
+    b"\xd4\xc3\xb2\xa1": ("<", 1000),
+    b"\xa1\xb2\xc3\xd4": (">", 1000),
+    b"\x4d\x3c\xb2\xa1": ("<", 1),
+    b"\xa1\xb2\x3c\x4d": (">", 1),
+}
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
+_SECTION_MAGIC: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+_TSRESOL, _TSOFFSET, _IFDROP, _OSDROP = 9, 14, 5, 7
+
+
+class PcapError(DpgtError):
+    """A capture that cannot be read, or that was cut short."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class Packet(NamedTuple):
+    """One captured packet.
+
+    ``time_ns``: since 1970, by the tap's clock (0 where the file has none).  ``link``: link-layer type (LINKTYPE_*).
+    ``data``: the bytes kept, link header first.  ``length``: its size on the wire; more than ``data`` when it was cut.
+    """
+
+    time_ns: int
+    link: int
+    data: memoryview
+    length: int
+
+
+class Capture:
+    """The packets of a capture, in the order of the file; ``dropped``: what the tap itself says it lost, so far.
+
+    ``name`` is for messages.  PcapError: not a capture, a link type without IP, a record that cannot be, a file
+    that ends inside one.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self.name = name
+        self.dropped = 0
+        self._source = _Source(stream, name)
+
+    def __iter__(self) -> Iterator[Packet]:
+        magic = self._source.peek(4)
+        if magic in _PCAP_MAGIC:
+            return self._pcap(*_PCAP_MAGIC[magic])
+        if magic == _SECTION.to_bytes(4, "big"):  # the same in both byte orders
+            return self._pcapng()
+        raise PcapError(f"{self.name}: {'empty' if not magic else 'neither pcap nor pcapng'}")
+
+    # --- pcap
+
+    def _pcap(self, order: Order, tick: int) -> Iterator[Packet]:
+        source = self._source
+        header = source.take(24, "its header")
+        (link,) = struct.unpack_from(order + "I", header, 20)
+        link = self._known(link & 0x0FFF_FFFF)  # above: the length of a frame check sequence
+        record = struct.Struct(order + "IIII").unpack_from
+        while source.more():
+            seconds, ticks, kept, length = record(source.take(16, "a packet's header"))
+            if kept > _MAX_RECORD:
+                raise PcapError(f"{self.name}: a packet of {kept} bytes at byte {source.at - 16}: it is damaged")
+            yield Packet(seconds * 1_000_000_000 + ticks * tick, link, source.take(kept, "a packet"), length)
+
+    def _known(self, link: int) -> int:
+        if link in _RAW_IP:
+            return LINKTYPE_RAW
+        if link in (LINKTYPE_ETHERNET, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP):
+            return link
+        raise PcapError(f"{self.name}: link type {link} is not read here; capture on an interface that carries IP")
+
+    # --- pcapng
+
+    def _pcapng(self) -> Iterator[Packet]:
+        source = self._source
+        order: Order = "<"
+        interfaces: list[_Interface] = []
+        while source.more():
+            at = source.at
+            head = source.take(8, "a block's header")
+            if head[:4] == b"\x0a\x0d\x0d\x0a":
+                mark = bytes(source.peek(4))
+                if mark not in _SECTION_MAGIC:
+                    raise PcapError(f"{self.name}: no byte order in the section at byte {at}")
+                order = _SECTION_MAGIC[mark]
+                interfaces = []
+            kind, size = struct.unpack(order + "II", head)
+            if size < 12 or size % 4 or size > _MAX_RECORD:
+                raise PcapError(f"{self.name}: a block of {size} bytes at byte {at}: it is damaged")
+            body = source.take(size - 8, "a block")[:-4]
+            try:
+                if kind == _INTERFACE:
+                    interfaces.append(self._interface(order, body))
+                elif kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
+                    yield _packet(order, kind, body, interfaces)
+                elif kind == _STATISTICS:
+                    self.dropped += sum(
+                        int.from_bytes(value, "little" if order == "<" else "big")
+                        for code, value in _options(order, body[12:])
+                        if code in (_IFDROP, _OSDROP)
+                    )
+            except (struct.error, IndexError) as error:
+                raise PcapError(f"{self.name}: a block of kind {kind} at byte {at} is damaged") from error
+
+    def _interface(self, order: Order, body: memoryview) -> _Interface:
+        link, _, snap = struct.unpack_from(order + "HHI", body)
+        ticks, offset = 1_000_000, 0
+        for code, value in _options(order, body[8:]):
+            if code == _TSRESOL and len(value) == 1:
+                ticks = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
+            elif code == _TSOFFSET and len(value) == 8:
+                (offset,) = struct.unpack(order + "q", value)
+        return _Interface(self._known(link), snap, ticks, offset * 1_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    link: int
+    snap: int
+    ticks: int  # a second
+    offset_ns: int
+
+
+def _options(order: Order, data: memoryview) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack_from(order + "HH", data, at)
+        if code == 0:
+            return
+        yield code, bytes(data[at + 4 : at + 4 + size])
+        at += 4 + size + -size % 4
+
+
+def _packet(order: Order, kind: int, body: memoryview, interfaces: list[_Interface]) -> Packet:
+    if kind == _SIMPLE_PACKET:  # no time, always of the first interface, its size cut by the snap length only
+        (length,) = struct.unpack_from(order + "I", body)
+        interface = interfaces[0]
+        kept = min(length, interface.snap or length)
+        time_ns, start = 0, 4
+    else:
+        if kind == _PACKET:
+            number, high, low, kept, length = struct.unpack_from(order + "IIIII", body)
+        else:
+            number, _, high, low, kept, length = struct.unpack_from(order + "HHIIII", body)
+        interface = interfaces[number]
+        time_ns = (high << 32 | low) * 1_000_000_000 // interface.ticks + interface.offset_ns
+        start = 20
+    if start + kept > len(body):
+        raise struct.error("a packet larger than its block")
+    return Packet(time_ns, interface.link, body[start : start + kept], length)
+
+
+class _Source:
+    """Bytes of a stream in large blocks; views into a block stay valid while somebody holds them."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._block = memoryview(b"")
+        self._next = 0
+        self._before = 0
+
+    @property
+    def at(self) -> int:
+        """Bytes taken so far."""
+        return self._before + self._next
+
+    def more(self) -> bool:
+        """Whether anything follows."""
+        return self._next < len(self._block) or self._fill(1)
+
+    def peek(self, size: int) -> bytes:
+        """The next ``size`` bytes, or as many as there are."""
+        if len(self._block) - self._next < size:
+            self._fill(size)
+        return bytes(self._block[self._next : self._next + size])
+
+    def take(self, size: int, what: str) -> memoryview:
+        """The next ``size`` bytes."""
+        start = self._next
+        end = start + size
+        if end > len(self._block):
+            if not self._fill(size):
+                raise PcapError(
+                    f"{self._name}: cut short at byte {self.at + len(self._block) - self._next}, inside {what}: "
+                    "what it held before that is not all there was"
+                )
+            start, end = 0, size
+        self._next = end
+        return self._block[start:end]
+
+    def _fill(self, size: int) -> bool:
+        """Have at least ``size`` bytes ahead; whether there are."""
+        parts = [self._block[self._next :]]
+        have = len(parts[0])
+        while have < size:
+            part = self._read()
+            if not part:
+                break
+            parts.append(memoryview(part))
+            have += len(part)
+        self._before += self._next
+        self._next = 0
+        self._block = memoryview(b"".join(parts))
+        return have >= size
+
+    def _read(self) -> bytes:
+        try:
+            read1 = getattr(self._stream, "read1", self._stream.read)  # what a pipe has now, not a full block
+            return bytes(read1(_BLOCK))
+        except OSError as error:
+            raise PcapError(f"{self._name}: cannot be read: {error.strerror}") from error
+
+
+def open_capture(path: Path) -> BinaryIO:
+    """The file at ``path``; PcapError when it cannot be opened."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise PcapError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class PcapWriter:
+    """A new pcap file with nanoseconds at ``path`` (replaced if it is there), or on an open stream."""
+
+    def __init__(self, path: Path | BinaryIO, linktype: int = LINKTYPE_ETHERNET) -> None:
+        self._stream: BinaryIO = path.open("wb") if isinstance(path, Path) else path
+        self._record = struct.Struct("<IIII")
+        self._stream.write(struct.pack("<IHHiIII", 0xA1B2_3C4D, 2, 4, 0, 0, SNAP_LENGTH, linktype))
+
+    def write(self, time_ns: int, data: bytes | memoryview, length: int | None = None) -> None:
+        """Append a packet; ``length``: its size on the wire when ``data`` is only its beginning."""
+        seconds, rest = divmod(time_ns, 1_000_000_000)
+        self._stream.write(self._record.pack(seconds, rest, len(data), len(data) if length is None else length))
+        self._stream.write(data)
+
+    def flush(self) -> None:
+        """What was written so far is in the file."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """The file is complete."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
