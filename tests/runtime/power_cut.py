@@ -30,14 +30,14 @@ POINTER = ctypes.c_void_p
 class _Vfs(ctypes.Structure):
     _fields_ = [
         ("iVersion", ctypes.c_int), ("szOsFile", ctypes.c_int), ("mxPathname", ctypes.c_int), ("pNext", POINTER),
-        ("zName", ctypes.c_char_p), ("pAppData", POINTER), ("xOpen", POINTER), ("rest", POINTER * 16),
+        ("zName", ctypes.c_char_p), ("pAppData", POINTER), ("xOpen", POINTER), ("rest", POINTER * 15),
     ]  # fmt: skip
 
 
 class _Methods(ctypes.Structure):
     _fields_ = [
         ("iVersion", ctypes.c_int), ("xClose", POINTER), ("xRead", POINTER), ("xWrite", POINTER),
-        ("xTruncate", POINTER), ("xSync", POINTER), ("rest", POINTER * 14),
+        ("xTruncate", POINTER), ("xSync", POINTER), ("rest", POINTER * 13),
     ]  # fmt: skip
 
 
@@ -45,9 +45,8 @@ class _File(ctypes.Structure):
     _fields_ = [("pMethods", ctypes.POINTER(_Methods))]
 
 
-OPEN = ctypes.CFUNCTYPE(
-    ctypes.c_int, POINTER, ctypes.c_char_p, ctypes.POINTER(_File), ctypes.c_int, ctypes.POINTER(ctypes.c_int)
-)
+# The name goes through as the pointer it is: SQLite reads on behind its end, and keeps it as long as the file is open.
+OPEN = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER, ctypes.POINTER(_File), ctypes.c_int, POINTER)
 SYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_File), ctypes.c_int)
 
 
@@ -60,7 +59,7 @@ def watch_sqlite(synced: Callable[[str], None]) -> list[object] | None:
     except (AttributeError, OSError, ValueError):
         return None
     ours = _Vfs()
-    ctypes.memmove(ctypes.byref(ours), ctypes.byref(usual), 3 * 8 + 3 * 8 + 8 + 16 * 8)
+    ctypes.memmove(ctypes.byref(ours), ctypes.byref(usual), ctypes.sizeof(_Vfs))
     ours.zName = b"watched"
     usual_open = ctypes.cast(usual.xOpen, OPEN)
     tables: dict[int, _Methods] = {}
@@ -85,10 +84,10 @@ def watch_sqlite(synced: Callable[[str], None]) -> list[object] | None:
         return tables[key]
 
     @OPEN
-    def open_(vfs: Any, name: bytes | None, file: Any, flags: int, out: Any) -> int:
+    def open_(vfs: int, name: int | None, file: Any, flags: int, out: int | None) -> int:
         done = int(usual_open(vfs, name, file, flags, out))
         if done == 0 and name and file.contents.pMethods:
-            paths[ctypes.addressof(file.contents)] = name.decode()
+            paths[ctypes.addressof(file.contents)] = ctypes.string_at(name).decode()
             file.contents.pMethods = ctypes.pointer(table(file.contents.pMethods))
         return done
 
@@ -168,6 +167,8 @@ def main() -> None:
             store = Store(state, durability)  # type: ignore[arg-type]
             store.begin_run(RUN, SHA, "agent-1", TERMS)
     disk.image(images / f"{disk.events:05d}:{reported}")
+    disk.after_event = lambda: None
+    store.close()  # a connection that syncs while the interpreter ends would call what is no longer there
     print(f"{disk.events} syncs, {'watched' if seen else 'promised'}")
 
 

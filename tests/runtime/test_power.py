@@ -45,8 +45,6 @@ def last_whole_round(image: Path, d: int) -> int:
         return last
 
 
-# On request: the shim of power_cut.py hands SQLite a file name that may die before its file is closed.
-@pytest.mark.long
 @pytest.mark.parametrize(("d", "rounds"), [(SMALL, 60), (LARGE, 14)], ids=["database", "files"])
 def test_what_was_reported_is_there_after_a_power_cut(tmp_path: Path, d: int, rounds: int) -> None:
     images = cut(tmp_path, "power", d, rounds)
@@ -55,7 +53,6 @@ def test_what_was_reported_is_there_after_a_power_cut(tmp_path: Path, d: int, ro
         assert last_whole_round(image, d) in (reported, reported + 1), image.name
 
 
-@pytest.mark.long
 def test_process_promises_less(tmp_path: Path) -> None:
     """The test above can fail: without a sync nothing of the run is left."""
     ((image, reported),) = cut(tmp_path, "process", SMALL, 12)
