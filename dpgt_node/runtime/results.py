@@ -124,8 +124,10 @@ class Results:
 
         ``heard``: called for every frame.
         """
-        if not self.study or self.recorder is None or name not in self._names:
-            raise PeerError("this run takes no private states", grpc_status="FAILED_PRECONDITION")
+        if not self.study or name not in self._names:
+            raise PeerError("this run takes no private states", grpc_status="PERMISSION_DENIED")
+        if self.recorder is None:
+            raise PeerError("the coordinator still gathers its agents", grpc_status="FAILED_PRECONDITION")
         last = self._run.K + 1
         gate = Gate(
             run_id=self._out.run_id,

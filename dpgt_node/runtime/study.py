@@ -16,6 +16,8 @@ from dpgt_node.wire import codec, services
 
 log = logging.getLogger(__name__)
 
+QUEUE_BYTES = 64 << 20
+"""Of states that wait for a coordinator that takes them more slowly than rounds are made."""
 _TRY_AGAIN = frozenset({"UNAVAILABLE", "CANCELLED", "FAILED_PRECONDITION"})
 """The coordinator is away, or back and still gathering; how long that may last is the uplink's to judge."""
 
@@ -28,14 +30,28 @@ class StudyUploader:
         self._run_id = run_id
         self._name = name
         self._waiting: dict[int, F64] = {}
+        self._dropped = 0
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, k: int, x: F64) -> None:
-        """Queue x_{i,k}, float64 (d,); again: a coordinator that came back may lack it."""
+        """Queue x_{i,k}, float64 (d,); again: a coordinator that came back may lack it.
+
+        Above QUEUE_BYTES the oldest is dropped: its row of metrics.csv has no consensus error then, and that is logged.
+        """
         self._waiting[k] = x
+        while len(self._waiting) > 1 and sum(v.nbytes for v in self._waiting.values()) > QUEUE_BYTES:
+            oldest = min(self._waiting)  # never the last of a run, which is x_final
+            del self._waiting[oldest]
+            self._dropped += 1
+            if self._dropped == 1:
+                log.warning(
+                    "the coordinator takes study states more slowly than rounds are made: the oldest are dropped, from "
+                    "round %d on, and metrics.csv has no consensus error for them",
+                    oldest,
+                )
         self._wake.set()
         self._idle.clear()
         if self._task is None:
