@@ -74,6 +74,15 @@ def check_address(text: str, option: str) -> None:
         raise ConfigError.one("command line", option, str(error)) from error
 
 
+def check_file(path: Path, option: str) -> None:
+    """ConfigError naming ``option`` unless a file can be written at ``path``; it is there then, perhaps empty."""
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise ConfigError.one("command line", option, f"{path} cannot be written: {error.strerror}") from error
+
+
 def check_keystream(run: RunConfig, keystream: str | None) -> None:
     """The test keystream only where nobody may mistake the run for a private one."""
     if keystream is None:

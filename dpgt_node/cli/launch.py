@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,11 +11,12 @@ import click
 from rich.console import Console
 
 from dpgt_node.cli import common
-from dpgt_node.errors import DpgtError, ExitCode
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.cli.live import LiveStatus
     from dpgt_node.config import RunConfig
+    from dpgt_node.runtime.places import Places
     from dpgt_node.wire.messages import StatusReply
 
 
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
     help="What a release survives before it is sent: the end of its process, or of the machine's power.",
 )
 @common.test_keystream_option
+@click.option(
+    "--tap",
+    metavar="FILE.pcap",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Let an eavesdropper record what agents send each other (docs/eavesdropping.md).",
+)
+@click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
+@click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
+@common.die_with_parent_option
 @click.pass_context
 def launch(
     context: click.Context,
@@ -39,14 +51,33 @@ def launch(
     no_restart: bool,
     durability: Literal["process", "power"],
     test_keystream: str | None,
+    tap: Path | None,
+    tap_links: str | None,
+    places_file: Path | None,
+    die_with_parent: int | None,
 ) -> ExitCode:
     """Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent."""
+    from dpgt_node.cli.tapped import parse_links, tapped
     from dpgt_node.config import with_overrides
+    from dpgt_node.runtime import process
+    from dpgt_node.runtime.places import read_places
 
+    if die_with_parent is not None:
+        process.die_with_parent(die_with_parent)
     run = common.load_local_run(run_file)
     if insecure:
         run = with_overrides(run, channel="plain")
-    return launch_run(context, run, str(run_file), out, durability, test_keystream, restart=not no_restart)
+    places: AbstractAsyncContextManager[Places | None] = contextlib.nullcontext()
+    if tap is not None:
+        common.check_file(tap, "--tap")
+        places = tapped(run, tap, parse_links(tap_links, run, "--tap-links"))
+    elif tap_links is not None:
+        raise ConfigError.one("command line", "--tap-links", "goes with --tap FILE.pcap")
+    elif places_file is not None:
+        places = contextlib.nullcontext(read_places(places_file))
+    return launch_run(
+        context, run, str(run_file), out, durability, test_keystream, restart=not no_restart, places=places
+    )
 
 
 def launch_run(
@@ -58,8 +89,12 @@ def launch_run(
     test_keystream: str | None = None,
     *,
     restart: bool = True,
+    places: AbstractAsyncContextManager[Places | None] | None = None,
 ) -> ExitCode:
-    """What launch and demo share: checks, the processes, the live view, the summary."""
+    """What launch and demo share: checks, the processes, the live view, the summary.
+
+    ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.tapped.tapped`).
+    """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
@@ -83,16 +118,18 @@ def launch_run(
 
         async def main() -> supervisor.Ended:
             with LiveView(run, console, keystream=keystream) as view:
-                return await launcher.Launcher(
-                    run,
-                    claimed,
-                    restart=restart,
-                    durability=durability,
-                    test_keystream=test_keystream,
-                    on_status=lambda status: view.update(live_status(status)),
-                    say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-                    log_level=str(context.find_root().meta.get("log_level", "info")),
-                ).run()
+                async with places or contextlib.nullcontext() as where:
+                    return await launcher.Launcher(
+                        run,
+                        claimed,
+                        restart=restart,
+                        durability=durability,
+                        test_keystream=test_keystream,
+                        places=where,
+                        on_status=lambda status: view.update(live_status(status)),
+                        say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+                        log_level=str(context.find_root().meta.get("log_level", "info")),
+                    ).run()
 
         ended = common.run_async(main())
     if ended.exit_code is not ExitCode.DONE:

@@ -16,10 +16,20 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.command()
 @click.option("--config", "config_file", required=True, metavar="NODE.toml", type=click.Path(path_type=Path))
 @common.test_keystream_option
+@click.option(
+    "--dial",
+    metavar="PEER=HOST:PORT",
+    multiple=True,
+    help="Dial this peer here, not where it says: through a port forwarding, a relay, or a tap.",
+)
 @common.die_with_parent_option
 @click.pass_context
 def node(
-    context: click.Context, config_file: Path, test_keystream: str | None, die_with_parent: int | None
+    context: click.Context,
+    config_file: Path,
+    test_keystream: str | None,
+    dial: tuple[str, ...],
+    die_with_parent: int | None,
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
     from dpgt_node.config import check_node_in_run, load_node, load_run
@@ -37,6 +47,7 @@ def node(
     check_node_in_run(config, run)
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(config.run), warn=False)
+    elsewhere = _dialled(dial, run.graph.agents)
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index
@@ -47,7 +58,7 @@ def node(
         except ConfigError as error:
             await say_refusal(config.name, config.coordinator, security, config.tls.coordinator_id, str(error))
             raise
-        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream))
+        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, daemon.interrupt)
@@ -57,3 +68,15 @@ def node(
             logging.getLogger(__name__).info("peak resident memory %.0f MiB", process.peak_rss_mib())
 
     return common.run_async(main())
+
+
+def _dialled(given: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, str]:
+    """``--dial`` by peer."""
+    found: dict[str, str] = {}
+    for text in given:
+        peer, _, address = text.partition("=")
+        if peer not in agents or peer in found:
+            raise ConfigError.one("command line", "--dial", f"{text}: want PEER=HOST:PORT, once a peer")
+        common.check_address(address, "--dial")
+        found[peer] = address
+    return found

@@ -24,6 +24,7 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.report.summary import write_atomically
 from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
+from dpgt_node.runtime.places import Place, Places
 from dpgt_node.runtime.supervisor import Child, Ended, Supervisor
 from dpgt_node.runtime.tls import CertificateAuthority
 from dpgt_node.wire import messages as m
@@ -42,7 +43,8 @@ END_S = 60.0
 
 class Launcher:
     """Runs ``run`` under ``out``; ``on_status`` gets the coordinator's status a few times a second, ``say`` a line
-    for each process that was started again (``restart`` False: none is).
+    for each process that was started again (``restart`` False: none is).  ``places``: of processes that do not live
+    just anywhere on the loopback.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Launcher:
         restart: bool = True,
         durability: Literal["process", "power"] = "process",
         test_keystream: str | None = None,
+        places: Places | None = None,
         on_status: Callable[[m.StatusReply], None] | None = None,
         say: Callable[[str], None] = print,
         log_level: str = "info",
@@ -61,6 +64,7 @@ class Launcher:
         self._out = out
         self._insecure = run.runtime.channel == "plain"
         self._durability = durability
+        self._places = {} if places is None else places
         self._on_status = on_status
         self._tls = out.path / "tls"
         self._interrupts = 0
@@ -81,7 +85,7 @@ class Launcher:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._interrupt)
         try:
-            with _held_port() as port:
+            with held_port() as port:
                 coordinator = await self._start_coordinator(port)
                 address = await self._address(coordinator)
                 if address is None:
@@ -110,10 +114,14 @@ class Launcher:
         if not self._insecure:
             self._mint()
         self._security = Security.from_folder(None if self._insecure else self._tls / "coordinator")
-        arguments = ["coordinator", "--config", str(out / RUN_FILE), "--listen", f"{LOOPBACK}:{port}"]
+        place = self._place("coordinator")
+        arguments = ["coordinator", "--config", str(out / RUN_FILE), "--listen", place.listen or f"{LOOPBACK}:{port}"]
         arguments += ["--out", str(out)]
         arguments += ["--insecure"] if self._insecure else ["--tls", str(self._tls / "coordinator")]
-        return await self._children.start("coordinator", arguments, out / "coordinator.log")
+        return await self._children.start("coordinator", arguments, out / "coordinator.log", enter=place.enter)
+
+    def _place(self, name: str) -> Place:
+        return self._places.get(name, Place())
 
     async def _address(self, coordinator: Child) -> str | None:
         """Where the coordinator listens, once it does; None when it ended, in time or not at all."""
@@ -145,8 +153,11 @@ class Launcher:
             node = replace(node, policy=kept.policy, data_id=kept.data_id)
         with blamed(config):
             write_atomically(config, node_to_toml(node))
+        place = self._place(name)
         arguments = ["node", "--config", str(config)]
-        await self._children.start(name, arguments, folder / "node.log", folder / "node.pid")
+        for peer, there in place.dial.items():
+            arguments += ["--dial", f"{peer}={there}"]
+        await self._children.start(name, arguments, folder / "node.log", folder / "node.pid", enter=place.enter)
 
     def _mint(self) -> None:
         """A fresh authority for this start; its key is never written, so no later certificate can join this run."""
@@ -167,9 +178,9 @@ class Launcher:
         return NodeConfig(
             name=name,
             run=(self._out.path / RUN_FILE).resolve(),
-            listen=f"{LOOPBACK}:0",
+            listen=self._place(name).listen or f"{LOOPBACK}:0",
             advertise=None,
-            coordinator=address,
+            coordinator=self._place(name).coordinator or address,
             state_dir=(folder / "state").resolve(),
             tls=tls,
             shard=i + 1,
@@ -235,7 +246,7 @@ class Launcher:
 
 
 @contextlib.contextmanager
-def _held_port() -> Iterator[int]:
+def held_port() -> Iterator[int]:
     """A free port of the loopback that the kernel gives to nobody else, while it is free for whoever asks for it by
     number: bound here, never listened on.  Where the system knows no such thing it is only free right now.
     """

@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpgt_node import __version__
@@ -73,7 +74,9 @@ FAREWELL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
-    """Everything a daemon is built from, checked.  ``oracle`` was built from this host's own shard."""
+    """Everything a daemon is built from, checked.  ``oracle`` was built from this host's own shard.  ``dial``: where
+    peers are dialled that are not dialled where they say they listen.
+    """
 
     config: NodeConfig
     run: RunConfig
@@ -81,6 +84,7 @@ class NodeSetup:
     oracle: Oracle
     security: Security
     test_keystream: str | None = None
+    dial: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -468,7 +472,7 @@ class Node:
             name = self._topology.names[index]
             if name not in peers:
                 raise PeerError(f"the coordinator gave no address of {name}")
-            link.dial(peers[name])
+            link.dial(self._setup.dial.get(name, peers[name]))
         if not self._link_tasks:
             assert self._edges is not None
             jobs = [*(link.run() for link in self._links.values()), self._edges.run()]

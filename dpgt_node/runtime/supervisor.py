@@ -93,9 +93,17 @@ class Supervisor:
         self._restarts = read_restarts(out)
         self.children: dict[str, Child] = {}
 
-    async def start(self, name: str, arguments: Sequence[str], log_path: Path, pid_path: Path | None = None) -> Child:
-        """Start ``dpgt ARGUMENTS`` as ``name``; ConfigError when its files cannot be written."""
-        command = [sys.executable, "-m", "dpgt_node", "--log-level", self._log_level, *arguments]
+    async def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log_path: Path,
+        pid_path: Path | None = None,
+        *,
+        enter: Sequence[str] = (),
+    ) -> Child:
+        """Start ``ENTER dpgt ARGUMENTS`` as ``name``; ConfigError when its files cannot be written."""
+        command = [*enter, sys.executable, "-m", "dpgt_node", "--log-level", self._log_level, *arguments]
         command += ["--die-with-parent", str(os.getpid()), *self._options]
         process, exited = await self._spawn(command, log_path, pid_path)
         child = self.children[name] = Child(name, command, log_path, pid_path, process, exited)

@@ -14,7 +14,7 @@ import pytest
 from dpgt_node.config import to_toml
 from dpgt_node.errors import ExitCode
 from dpgt_node.report.summary import RESTARTS_FILE, read_restarts
-from dpgt_node.runtime.launcher import _held_port
+from dpgt_node.runtime.launcher import held_port
 from dpgt_node.runtime.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually, make_run
@@ -159,8 +159,8 @@ def test_a_count_that_cannot_be_read_is_none(tmp_path: Path) -> None:
         assert read_restarts(tmp_path) == {}
 
 
-async def test_the_held_port_is_the_coordinators_again_and_again() -> None:
-    with _held_port() as port:
+async def test_theheld_port_is_the_coordinators_again_and_again() -> None:
+    with held_port() as port:
         for _ in range(2):
             with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind(("127.0.0.1", port))

@@ -1,0 +1,43 @@
+"""Which links of a run lead through a tap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.cli.tapped import links_of, parse_links, tapped
+from dpgt_node.config import format_address, parse_address, parse_run
+from dpgt_node.errors import ConfigError
+from dpgt_node.wire.transcript import Link
+from tests.e2e.processes import quadratic
+
+RUN = parse_run(quadratic(3, 5), "run", Path())
+RING = tuple(Link(f"agent-{j}", f"agent-{i}") for j, i in ((1, 2), (2, 3), (3, 1)))
+
+
+def test_all_links_or_those_that_are_named() -> None:
+    assert links_of(RUN) == RING
+    assert parse_links(None, RUN, "--links") == RING
+    assert parse_links("agent-2>agent-3, agent-1 > agent-2,agent-2>agent-3", RUN, "--links") == (RING[1], RING[0])
+
+
+@pytest.mark.parametrize("text", ["agent-1>agent-3", "agent-1", "", "agent-1>agent-2,", "agent-1>nobody"])
+def test_a_link_that_the_run_does_not_have_is_named_with_those_it_has(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--links: .* is no link of this run; it has agent-1>agent-2,agent-2>agent-3"
+    ):
+        parse_links(text, RUN, "--links")
+
+
+async def test_only_the_senders_of_tapped_links_dial_elsewhere(tmp_path: Path) -> None:
+    async with tapped(RUN, tmp_path / "a.pcap", RING[:1]) as places:
+        assert {name: tuple(place.dial) for name, place in places.items()} == {
+            "agent-1": ("agent-2",),
+            "agent-2": (),
+            "agent-3": (),
+        }
+        listen, dialled = places["agent-2"].listen, places["agent-1"].dial["agent-2"]
+        assert listen is not None and places["agent-1"].listen is None
+        assert {parse_address(at)[0] for at in (listen, dialled)} == {"127.0.0.1"}
+        assert listen != dialled == format_address(*parse_address(dialled))

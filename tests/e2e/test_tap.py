@@ -1,0 +1,37 @@
+"""A launch behind a tap: the same bits, and a capture of the links that were asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.adversary import wiretap
+from tests.e2e import processes
+
+pytestmark = pytest.mark.e2e
+
+KEY = "00ff"
+
+
+def test_a_tapped_launch_gives_the_same_bits_and_a_capture_of_its_links(tmp_path: Path) -> None:
+    """mTLS passes through as it is; agent-3 > agent-1 is not among the links asked for."""
+    run = tmp_path / "run.toml"
+    run.write_text(processes.quadratic(3, 12), encoding="utf-8")
+    out, capture = tmp_path / "out", tmp_path / "a.pcap"
+    links = "agent-1>agent-2,agent-2>agent-3"
+    tap = ("--tap", capture, "--tap-links", links)
+    done = processes.dpgt("launch", run, "--out", out, "--test-keystream", KEY, *tap)
+    assert done.returncode == 0, done.stderr
+    simulated = processes.dpgt("simulate", run, "--out", tmp_path / "sim", "--test-keystream", KEY)
+    assert simulated.returncode == 0, simulated.stderr
+    for agent in ("agent-1", "agent-2", "agent-3"):
+        final = f"agents/{agent}/x_final.npy"
+        assert np.array_equal(np.load(out / final), np.load(tmp_path / "sim" / final))
+    recorded = wiretap.segments(capture)
+    dialled = {(s.source[0], s.target[0]) for s in recorded if s.flags == wiretap.SYN}
+    assert dialled == {("10.77.0.1", "10.77.0.2"), ("10.77.0.2", "10.77.0.3")}
+    said = wiretap.streams(recorded)
+    hello = [data for (_, target), data in said.items() if target[1] == 7100]
+    assert hello and all(data[:2] == b"\x16\x03" for data in hello)  # TLS, from its first byte on
