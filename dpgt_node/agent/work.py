@@ -72,7 +72,9 @@ class AgentWork:
     """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
+        "_K",
         "_charged",
+        "_evaluated",
         "_keystream",
         "_law",
         "_m",
@@ -83,6 +85,7 @@ class AgentWork:
         "_sampler",
         "account",
         "dimension",
+        "evaluation_numbers",
         "wire_dtype",
     )
 
@@ -107,6 +110,9 @@ class AgentWork:
         self._mechanism: Mechanism = build(self._params, self._gradient, self._perturb, self._encode)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
+        self._K, self._evaluated = run.K, run.evaluate.samples
+        self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
+        """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
 
     def initial(self) -> F64:
         """x_{i,0}, float64 (d,), may be read-only."""
@@ -147,8 +153,8 @@ class AgentWork:
 
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
-        """Metrics of x_{i,k}; what overflowed to not-a-number is None."""
-        return without_nan(self._oracle.evaluate(effect.x))
+        """Metrics of x_{i,k}, those of x_{i,K+1} over all samples; what overflowed to not-a-number is None."""
+        return without_nan(self._oracle.evaluate(effect.x, None if effect.k > self._K else self._evaluated))
 
     def _gradient(self, k: int, x: F64, batch: I64 | None) -> tuple[F64, I64]:
         self._checked(x, k, "x")

@@ -34,7 +34,7 @@ def document(run: RunConfig) -> dict[str, Any]:
         "graph": {"agents": list(run.graph.agents), "R": run.graph.R, "C": run.graph.C},
         "data": {"dataset": data.dataset, "seed": data.seed, **dict(sorted(data.params.items()))},
         "privacy": {key: getattr(run.privacy, key) for key in run.privacy.__slots__},
-        "evaluate": {"every": e.every, "metrics": e.metrics},
+        "evaluate": {"every": e.every, "metrics": e.metrics, "samples": e.samples},
         "runtime": {
             "wire_dtype": r.wire_dtype,
             "round_timeout": r.round_timeout_s,

@@ -138,10 +138,11 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics rows 0, every, 2 every, ..., K+1."""
+    """Metrics rows 0, every, 2 every, ..., K+1.  ``samples``: so many of each set a row but the last; None: all."""
 
     every: int = 10
     metrics: Literal["study", "local"] = "local"
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,7 @@ def _evaluate(section: Section) -> Evaluation:
     evaluate = Evaluation(
         every=section.integer("every", 10, at_least=1, at_most=MAX_ITERATIONS),
         metrics=section.choice("metrics", ("study", "local"), "local"),
+        samples=section.integer("samples", at_least=1) if section.has("samples") else None,
     )
     section.done()
     return evaluate

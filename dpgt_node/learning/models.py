@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.common import Metrics, shape_hash
+from dpgt_node.learning.common import Metrics, shape_hash, spaced
 from dpgt_node.learning.datasets import Dataset
 from dpgt_node.privacy.noise import F64, ByteStream
 from dpgt_node.privacy.sampler import uniform_subset
@@ -71,6 +71,11 @@ class SoftmaxOracle:
         return len(self._x)
 
     @property
+    def tested(self) -> int:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return len(self._y_test)
+
+    @property
     def shape_sha256(self) -> str:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._shape_sha256
@@ -94,13 +99,14 @@ class SoftmaxOracle:
         phi = self._x.take(batch, axis=0)
         return self._mean_gradient(x, phi, self._y.take(batch), self._norms.take(batch), self._clip)
 
-    def evaluate(self, x: F64) -> Metrics:
+    def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
-        total = len(self._x)
+        xs, ys = _part(self._x, self._y, samples)
+        total = len(ys)
         loss, hits, gradient = 0.0, 0, np.zeros(self.dimension)
         for start in range(0, total, _EVALUATION_ROWS):
             rows = slice(start, start + _EVALUATION_ROWS)
-            phi, y = self._x[rows], self._y[rows]
+            phi, y = xs[rows], ys[rows]
             logits = self._logits(x, phi)
             hits += int(np.count_nonzero(logits.argmax(axis=0) == y))
             loss += self._loss_then_errors(logits, y)
@@ -108,7 +114,7 @@ class SoftmaxOracle:
         return Metrics(
             loss_train=loss / total,
             accuracy_train=hits / total,
-            accuracy_test=self._accuracy(x, self._x_test, self._y_test),
+            accuracy_test=self._accuracy(x, *_part(self._x_test, self._y_test, samples)),
             grad_norm=float(np.linalg.norm(gradient)) / total,
         )
 
@@ -164,6 +170,14 @@ class SoftmaxOracle:
             rows = slice(start, start + _EVALUATION_ROWS)
             hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=0) == y[rows]))
         return hits / len(y)
+
+
+def _part(x: F64, y: I64, samples: int | None) -> tuple[F64, I64]:
+    """What an evaluation looks at; no copy of all."""
+    if samples is None or samples >= len(y):
+        return x, y
+    rows = spaced(len(y), samples)
+    return x[rows], y[rows]
 
 
 def stacked_gradients(oracles: Sequence[SoftmaxOracle], x: F64, batches: Sequence[I64]) -> F64 | None:

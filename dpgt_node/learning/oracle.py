@@ -56,6 +56,11 @@ class Oracle(Protocol):
         ...
 
     @property
+    def tested(self) -> int:
+        """Samples of the test set; 0 where there is none."""
+        ...
+
+    @property
     def shape_sha256(self) -> str:
         """Hex hash of the parameters' names and shapes: agents that differ in it cannot mix their vectors."""
         ...
@@ -79,8 +84,8 @@ class Oracle(Protocol):
         """
         ...
 
-    def evaluate(self, x: F64) -> Metrics:
-        """Metrics at ``x``."""
+    def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
+        """Metrics at ``x`` over the agent's samples and the test set, at most ``samples`` of each; None: all."""
         ...
 
 

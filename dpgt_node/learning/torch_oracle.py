@@ -19,7 +19,7 @@ from dpgt_node.config.model import Model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import I64, Dataset
 from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.common import Metrics, shape_hash
+from dpgt_node.learning.common import Metrics, shape_hash, spaced
 from dpgt_node.learning.torch_models import Module, Shape, build_module, guessed_shape, has_batch_norm, torch
 from dpgt_node.privacy.noise import F64, ByteStream
 from dpgt_node.privacy.sampler import uniform_subset
@@ -72,6 +72,11 @@ class TorchOracle:
         return len(self._y)
 
     @property
+    def tested(self) -> int:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return len(self._data.y_test)
+
+    @property
     def shape_sha256(self) -> str:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._network.shape_sha256
@@ -102,7 +107,7 @@ class TorchOracle:
         gradient /= len(batch)
         return gradient
 
-    def evaluate(self, x: F64) -> Metrics:
+    def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
         """Loss and accuracies; no gradient norm, which would cost a full pass of gradients."""
         # A module of its own: in a daemon an evaluation runs beside the next rounds' gradients.
         net = network(*self._made, "evaluation")
@@ -111,20 +116,18 @@ class TorchOracle:
             if net.batch_norm:
                 chosen = np.arange(len(self._y))[:_STATISTICS_ROWS]
                 net.calibrate(self._tensors(net, chosen)[0])
-            loss, hits = 0.0, 0
-            for start in range(0, len(self._y), _EVALUATION_ROWS):
-                part = np.arange(start, min(start + _EVALUATION_ROWS, len(self._y)))
-                more_loss, more_hits = net.judged(*self._tensors(net, part))
+            own, test = spaced(len(self._y), samples), spaced(self.tested, samples)
+            loss, hits, right = 0.0, 0, 0
+            for rows in _parts(own):
+                more_loss, more_hits = net.judged(*self._tensors(net, rows))
                 loss, hits = loss + more_loss, hits + more_hits
-            tested, right = len(self._data.y_test), 0
-            for start in range(0, tested, _EVALUATION_ROWS):
-                rows = slice(start, start + _EVALUATION_ROWS)
+            for rows in _parts(test):
                 inputs = net.inputs(self._data.x_test[rows], self._divisor, self._shape)
                 right += net.judged(inputs, net.labels(self._data.y_test[rows]))[1]
         return Metrics(
-            loss_train=loss / len(self._y),
-            accuracy_train=hits / len(self._y),
-            accuracy_test=right / tested if tested else None,
+            loss_train=loss / len(own),
+            accuracy_train=hits / len(own),
+            accuracy_test=right / len(test) if len(test) else None,
         )
 
     def _tensors(self, net: Network, rows: I64) -> tuple[Any, Any]:
@@ -286,6 +289,10 @@ def network(model: Model, shape: Shape, classes: int, device: str, purpose: str 
     """One for each purpose, shared by the oracles of a process: n agents of a simulator hold one module."""
     seed = 0 if model.init_seed is None else model.init_seed
     return Network(build_module(model.name, shape, classes, norm=model.norm, seed=seed), model, device)
+
+
+def _parts(rows: I64) -> list[I64]:
+    return [rows[start : start + _EVALUATION_ROWS] for start in range(0, len(rows), _EVALUATION_ROWS)]
 
 
 def _device(lib: Any, name: str) -> Any:

@@ -29,6 +29,7 @@ class _Toy:
     def __init__(self, dimension: int, start: float, clip: Clip | None) -> None:
         self.dimension = dimension
         self.samples: int | None = None
+        self.tested = 0
         self.shape_sha256 = shape_hash(("x", (dimension,)))
         self._clip = clip
         # calloc'd for a start of 0: untouched pages cost no memory at d = 11 million.
@@ -48,8 +49,8 @@ class _Toy:
         """Empty: deterministic objectives have nothing to sample."""
         return _NO_BATCH
 
-    def evaluate(self, x: F64) -> Metrics:
-        """f_i(x) and ||grad f_i(x)||_2; no accuracies."""
+    def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
+        """f_i(x) and ||grad f_i(x)||_2, exact whatever ``samples`` says; no accuracies."""
         loss, gradient = self._mean_objective(x)
         return Metrics(loss_train=loss, grad_norm=float(np.linalg.norm(gradient)))
 

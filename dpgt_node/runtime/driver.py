@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from dpgt_node.agent.work import AgentWork
@@ -47,6 +48,13 @@ T = TypeVar("T")
 
 INLINE_BYTES = 64 * 1024
 """Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
+
+EVALUATION_NUMBERS = 1 << 20
+"""d times rows up to which an evaluation is made inline: a few milliseconds."""
+
+EVALUATIONS_AHEAD = 2
+"""Rounds go on while so many evaluations wait for their turn; then they wait too, or the x of all of them would pile
+up in memory."""
 
 CHECKPOINT_ROUNDS = 10
 """The state is stored with every so-many-th round; the rounds in between are replayed."""
@@ -112,6 +120,8 @@ class AgentDriver:
         self._upward = upward
         self._inline = work.dimension * 8 <= INLINE_BYTES
         self._commit_inline = commit_inline and self._inline
+        self._evaluate_inline = self._inline and work.evaluation_numbers <= EVALUATION_NUMBERS
+        self._turns = threading.Semaphore(EVALUATIONS_AHEAD + 1)
         self._queue: deque[AgentEvent] = deque()
         self._stepping = False
         self._loop = asyncio.get_running_loop()
@@ -119,12 +129,14 @@ class AgentDriver:
         # never holds up the other.
         self._threads = {name: ThreadPoolExecutor(1, f"dpgt-{name}") for name in ("work", "store", "evaluate")}
         self._running: set[asyncio.Future[AgentEvent | None]] = set()
+        self._evaluations: list[Future[AgentEvent | None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.outcome: asyncio.Future[Finish] = self._loop.create_future()
         self.moved = asyncio.Event()
         """Set, and replaced, whenever the inbox window moved."""
         self.releases = 0
         self._head = (-1, b"")
+        self._late = False
 
     def feed(self, event: AgentEvent) -> None:
         """Step the machine and carry out what follows.  Never raises: failures end in ``outcome``."""
@@ -153,9 +165,11 @@ class AgentDriver:
         return await self._loop.run_in_executor(self._threads["store"], job)
 
     async def close(self) -> None:
-        """Wait for running threads and stop them; nothing new starts."""
+        """Wait for running threads and stop them; nothing new starts, and no evaluation that waits for its turn."""
         if self._timer:
             self._timer.cancel()
+        dropped = sum(evaluation.cancel() for evaluation in self._evaluations)
+        self._turns.release(1 + dropped)  # whoever waits for one of them
         if self._running:
             await asyncio.wait(self._running)
         for pool in self._threads.values():
@@ -175,7 +189,9 @@ class AgentDriver:
             case Persist():
                 self._do("store", self._commit_inline, lambda: self._commit(effect))
             case Evaluate():
-                self._do("evaluate", self._inline, lambda: self._evaluate(effect))
+                if not self._inline:  # in the thread that the round's other work waits for
+                    self._do("work", False, self._wait_for_a_turn)
+                self._do("evaluate", self._evaluate_inline, lambda: self._evaluate(effect))
             case Resend(peer, k, streams):
                 self._links[peer].resend(k, streams)
             case Prune(through):
@@ -200,9 +216,19 @@ class AgentDriver:
         self._store.finish_run(self._run_id, x)
         return FinalSaved()
 
+    def _wait_for_a_turn(self) -> None:
+        if not self._turns.acquire(blocking=False):
+            if not self._late:
+                log.warning("evaluations take longer than the rounds between them: [evaluate] samples, or every")
+            self._late = True
+            self._turns.acquire()
+
     def _evaluate(self, effect: Evaluate) -> None:
-        metrics = self._work.evaluate(effect)
-        if self._inline:
+        try:
+            metrics = self._work.evaluate(effect)
+        finally:
+            self._turns.release()
+        if self._evaluate_inline:
             self._upward.evaluated(effect.k, effect.x, metrics)
         else:
             self._loop.call_soon_threadsafe(self._evaluated, effect, metrics)
@@ -219,12 +245,17 @@ class AgentDriver:
             if event is not None:
                 self._queue.append(event)
             return
-        future = self._loop.run_in_executor(self._threads[thread], job)
+        submitted = self._threads[thread].submit(job)
+        if thread == "evaluate":
+            self._evaluations = [*(e for e in self._evaluations if not e.done()), submitted]
+        future = asyncio.wrap_future(submitted, loop=self._loop)
         self._running.add(future)
         future.add_done_callback(self._came_back)
 
     def _came_back(self, future: asyncio.Future[AgentEvent | None]) -> None:
         self._running.discard(future)
+        if future.cancelled():
+            return
         error = future.exception()
         if error is not None:
             self._fail(error)

@@ -38,7 +38,7 @@ WIDTH = 100
 class Canary:
     """Coordinate by coordinate: gradient 0, or +-C where the coin says so; m = D = 1, and it depends on no point."""
 
-    dimension, samples, shape_sha256 = WIDTH, 1, "0" * 64
+    dimension, samples, tested, shape_sha256 = WIDTH, 1, 0, "0" * 64
 
     def __init__(self, signs: tuple[int, ...]) -> None:
         self.signs, self.coins, self.k = signs, np.zeros(WIDTH, dtype=bool), 0
@@ -53,7 +53,7 @@ class Canary:
         self.k += 1
         return C * self.signs[self.k - 1] * self.coins
 
-    def evaluate(self, x: np.ndarray) -> Metrics:
+    def evaluate(self, x: np.ndarray, samples: int | None = None) -> Metrics:
         return Metrics()
 
 

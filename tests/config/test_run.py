@@ -32,6 +32,12 @@ def test_defaults_are_the_documented_ones():
     assert parse({"name": DELETE}).name == "run"
 
 
+def test_a_part_of_the_samples_may_be_evaluated():
+    run = parse({"evaluate.samples": 500})
+    assert run.evaluate.samples == 500 and "samples = 500" in to_toml(run)
+    assert parse_run(to_toml(run), "again", Path("/")) == run
+
+
 def test_shorthands_are_resolved():
     run = parse({"algorithm.iterations": 0})
     assert (run.n, run.K) == (3, 0)
@@ -71,7 +77,7 @@ def test_integers_are_taken_as_floats():
         {"privacy.clip_l2": 1.5},
         {"privacy.C": 1e-3, "privacy.delta": 0.5},
         {"model": {"name": "softmax", "init_seed": 0, "bias": 0}},
-        {"evaluate": {"every": 1, "metrics": "study"}},
+        {"evaluate": {"every": 1, "metrics": "study", "samples": 1}},
         {"graph": {"agents": 1, "R": [[0]], "C": [[0]]}, "noise.scale_eta": 1},
     ],
 )

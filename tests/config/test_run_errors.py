@@ -190,6 +190,7 @@ BAD = [
     # evaluate
     ({"evaluate.every": 0}, "evaluate.every", "must be >= 1"),
     ({"evaluate.metrics": "none"}, "evaluate.metrics", 'must be one of "study", "local"'),
+    ({"evaluate.samples": 0}, "evaluate.samples", "must be >= 1"),
     # runtime
     ({"runtime.wire_dtype": "float16"}, "runtime.wire_dtype", 'must be one of "auto", "float64", "float32"'),
     ({"runtime.round_timeout": 0}, "runtime.round_timeout", "must be > 0"),

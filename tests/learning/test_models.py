@@ -226,3 +226,14 @@ def test_digits_are_learnt():
     for _ in range(300):
         x = x - 0.5 * o.gradient(x, o.draw_batch(55, source))
     assert o.evaluate(x).accuracy_test > 0.93
+
+
+def test_a_partial_evaluation_is_that_of_evenly_spaced_samples():
+    data = blobs(samples=40)
+    o, rows, tests = oracle(data), np.arange(8) * 40 // 8, np.arange(8) * 10 // 8
+    part = SoftmaxOracle(
+        Dataset(data.x_train[rows], data.y_train[rows], data.x_test[tests], data.y_test[tests], 3), None
+    )
+    x = point(o)
+    assert o.evaluate(x, 8) == part.evaluate(x) != o.evaluate(x)
+    assert o.evaluate(x, 40) == o.evaluate(x) and o.tested == 10

@@ -18,7 +18,7 @@ def params(*, in_R=((1, 1.0),), in_C=((1, 1.0),), out_R=(1,), out_C=(1,), index=
 
 
 def machine(last_round: int = 3, agent: AgentParams | None = None, **options: object) -> AgentMachine:
-    m = AgentMachine(agent or params(), last_round, evaluate_every=10**6, **options)  # type: ignore[arg-type]
+    m = AgentMachine(agent or params(), last_round, **{"evaluate_every": 10**6, **options})  # type: ignore[arg-type]
     for peer in m.peers:  # every out-neighbour has said once what it lacks, and is away again
         m.step(t.PeerNeeds(peer, 0, 0), 0)
         m.step(t.PeerGone(peer), 0)

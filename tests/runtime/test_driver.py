@@ -13,7 +13,7 @@ import pytest
 from dpgt_node.errors import StoreError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import types as t
-from dpgt_node.runtime.driver import INLINE_BYTES, AgentDriver
+from dpgt_node.runtime.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
 from tests.protocol import cases
 from tests.runtime.cluster import eventually
 
@@ -26,6 +26,7 @@ class World:
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
+        self.evaluation_numbers = 0
         self.did: list[str] = []
         self.where: dict[str, str] = {}
         self.fails: dict[str, Exception] = {}
@@ -159,6 +160,57 @@ async def test_a_slow_evaluation_or_commit_does_not_hold_the_loop() -> None:
     world.gates["evaluate"].set()
     await eventually("and the metrics come", lambda: "evaluated 0" in world.did)
     await d.close()
+
+
+async def test_small_vectors_over_many_samples_are_evaluated_beside_the_rounds() -> None:
+    world = World(SMALL)
+    world.evaluation_numbers = EVALUATION_NUMBERS + 1
+    world.gates["evaluate"] = threading.Event()
+    d = driver(world)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(1))
+    vectors(d, 0)
+    vectors(d, 1)
+    assert [w for w in world.did if not w.startswith("evaluate")] == [w for w in WHOLE if not w.startswith("evaluate")]
+    assert world.where["evaluate"].startswith("dpgt-evaluate") and world.where["advance"] == MAIN
+    world.gates["evaluate"].set()
+    await eventually("both evaluations come", lambda: "evaluated 0" in world.did and "evaluated 2" in world.did)
+    await d.close()
+
+
+async def test_rounds_run_ahead_of_slow_evaluations_but_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(LARGE)
+    world.gates["evaluate"] = threading.Event()
+    d = driver(world, last_round=9, evaluate_every=1)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(9))
+    for k in range(EVALUATIONS_AHEAD + 1):
+        vectors(d, k)
+        await eventually("the round is mixed", lambda k=k: f"advance {k + 1}" in world.did)
+    await eventually("the next one waits", lambda: "take longer than the rounds" in caplog.text)
+    vectors(d, EVALUATIONS_AHEAD + 1)
+    assert f"draw {EVALUATIONS_AHEAD + 1}" not in world.did, "its turn comes with the first evaluation"
+    world.gates["evaluate"].set()
+    await eventually("then it goes on", lambda: f"done {EVALUATIONS_AHEAD + 1} {EVALUATIONS_AHEAD}" in world.did)
+    await d.close()
+
+
+async def test_an_end_does_not_wait_for_evaluations_that_did_not_begin() -> None:
+    world = World(LARGE)
+    world.gates["evaluate"] = threading.Event()
+    d = driver(world, last_round=9, evaluate_every=1)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(9))
+    for k in range(EVALUATIONS_AHEAD + 1):
+        vectors(d, k)
+        await eventually("the round is mixed", lambda k=k: f"advance {k + 1}" in world.did)
+    d.feed(t.StopRequested("enough"))
+    closing = asyncio.ensure_future(d.close())
+    await eventually("those that wait are dropped", lambda: all(e.cancelled() or e.running() for e in d._evaluations))
+    world.gates["evaluate"].set()
+    async with asyncio.timeout(30):
+        await closing
+    assert [w for w in world.did if w.startswith("evaluate ")] == ["evaluate 0"]
 
 
 async def test_commits_that_wait_for_a_disk_run_in_a_thread_even_when_small() -> None:

@@ -121,6 +121,18 @@ def test_evaluation_agrees_with_torch(mnist):
     assert oracle.evaluate(oracle.initial()).accuracy_test == right
 
 
+def test_a_partial_evaluation_is_that_of_evenly_spaced_samples(mnist):
+    oracle = build_oracle(config("lenet", precision="float64"), 2, data_root=mnist)
+    x, rows = oracle.initial(), np.arange(5) * oracle.samples // 5
+    part = oracle.evaluate(x, 5)
+    net = oracle._network
+    with torch.no_grad():
+        logits = net.module.eval()(oracle._tensors(net, rows)[0])
+    right = float((logits.argmax(1).numpy() == oracle._y[rows]).mean())
+    assert part.accuracy_train == right and oracle.tested == 10
+    assert oracle.evaluate(x, 10**6) == oracle.evaluate(x)
+
+
 def test_cifar10_through_resnet18(tmp_path):
     batches = cifar_batches()
     gradients = []
