@@ -8,7 +8,7 @@ handed out, and whoever reads must not take it for all there was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -66,6 +66,10 @@ class Capture:
         self.dropped = 0
         self._source = _Source(stream, name)
 
+    def before_reading(self, call: Callable[[], None]) -> None:
+        """``call`` whenever all packets read so far were handed out: the next read may have to wait."""
+        self._source.before_reading = call
+
     def __iter__(self) -> Iterator[Packet]:
         magic = self._source.peek(4)
         if magic in _PCAP_MAGIC:
@@ -104,7 +108,7 @@ class Capture:
         while source.more():
             at = source.at
             head = source.take(8, "a block's header")
-            if head[:4] == b"\x0a\x0d\x0d\x0a":
+            if head[:4].tobytes() == b"\x0a\x0d\x0d\x0a":
                 mark = bytes(source.peek(4))
                 if mark not in _SECTION_MAGIC:
                     raise PcapError(f"{self.name}: no byte order in the section at byte {at}")
@@ -185,6 +189,7 @@ class _Source:
         self._block = memoryview(b"")
         self._next = 0
         self._before = 0
+        self.before_reading: Callable[[], None] = lambda: None
 
     @property
     def at(self) -> int:
@@ -231,6 +236,7 @@ class _Source:
         return have >= size
 
     def _read(self) -> bytes:
+        self.before_reading()
         try:
             read1 = getattr(self._stream, "read1", self._stream.read)  # what a pipe has now, not a full block
             return bytes(read1(_BLOCK))

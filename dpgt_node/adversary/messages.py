@@ -1,0 +1,310 @@
+"""gRPC messages out of one direction of one call, with masks of what was not seen.
+
+A message is five bytes (compressed or not, length) and its body.  Bytes that the tap missed are zeros and a hole in
+the mask.  Where a prefix was missed, the reader above predicts the next message's size; where an HTTP/2 frame header
+was missed, the size of the hole is only likely: what follows it counts once the message's end was found in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+PREFIX_BYTES = 5
+MAX_BODY_BYTES = 8 << 20
+_LOOK_BYTES = 512
+_SHIFT_BYTES = 256
+_SIGN_BYTES = 16
+_LIKELY = re.compile(rb"\x00\x00[\x00-\x7f][\x00-\xff]{2}[\x0a\x12]", re.DOTALL)
+_VECTOR = b"\x0a\x10"  # a vector begins with its run id, 16 bytes
+
+Holes = list[tuple[int, int]]
+
+
+def likely_prefix(data: bytes | bytearray, at: int = 0) -> bool:
+    """Whether a message of vectors or a chunk may begin at ``at``: its two lengths agree.  Bytes of values pass for one
+    about once in 2^40.
+    """
+    if len(data) < at + PREFIX_BYTES + 4 or data[at]:
+        return False
+    size = int.from_bytes(data[at + 1 : at + 5], "big")
+    tag, declared, width = data[at + 5], 0, 0
+    while True:
+        if width == 4 or at + 6 + width >= len(data):
+            return False
+        byte = data[at + 6 + width]
+        declared |= (byte & 0x7F) << 7 * width
+        width += 1
+        if byte < 0x80:
+            break
+    held = 1 + width + declared
+    if tag == 0x12:
+        return held == size and declared > 0
+    begins = data[at + 6 + width : at + 8 + width]
+    return tag == 0x0A and held <= size <= 2 * held + 16 and size < 1 << 18 and begins == _VECTOR[: len(begins)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.  ``body`` is only valid until the next one.  ``start``: where its prefix begins among the call's
+    bytes, as far as that is known.  ``holes``: ranges of ``body`` that were not seen, ascending, disjoint.
+    ``predicted``: the prefix was not seen, the size is the reader's own prediction.
+    """
+
+    body: memoryview
+    start: int
+    holes: Holes
+    predicted: bool
+    time_ns: int
+
+
+class Reader(Protocol):
+    """Takes the messages of one direction of a call."""
+
+    def message(self, message: Message) -> None:
+        """The next one."""
+        ...
+
+    def expected(self) -> int | None:
+        """Size of the next body in bytes, if it can be known before it was seen."""
+        ...
+
+    def compressed(self) -> None:
+        """A message that says it is compressed was left out."""
+        ...
+
+    def close(self) -> None:
+        """The call has ended, or what follows cannot be told."""
+        ...
+
+
+class Messages:
+    """Bytes of DATA frames of one direction of a call, in order, to messages for ``reader``.
+
+    ``at_start``: the first byte is a message's; else something that looks like a message of vectors is looked for.
+    """
+
+    def __init__(self, reader: Reader, *, at_start: bool) -> None:
+        self._reader = reader
+        self._buffer = bytearray(1 << 16)
+        self._view = memoryview(self._buffer)
+        self._at = 0  # among the call's bytes, where this message begins
+        self._fill = 0  # bytes of it so far, prefix included
+        self._size = 0  # of it, prefix included; 0: not known yet
+        self._predicted = False
+        self._compressed = False
+        self._holes: Holes = []
+        self._unsure: Holes = []  # those of its holes whose size is only likely
+        self._look: bytearray | None = None  # what follows a message whose end is in doubt
+        self._ends: list[int] = []  # where frames ended in _look
+        self._lost = not at_start
+        self._pending = bytearray()
+        self._time = 0
+
+    def data(self, data: memoryview, time_ns: int) -> None:
+        """The next bytes."""
+        self._time = time_ns
+        at, size = 0, len(data)
+        while at < size:
+            if self._look is not None:
+                taken = min(size - at, _LOOK_BYTES - len(self._look))
+                self._look += data[at : at + taken]
+                at += taken
+                if len(self._look) >= _LOOK_BYTES:
+                    self._settle()
+            elif self._lost:
+                self._pending += data[at:]
+                self._find()
+                return
+            else:
+                goal = self._size or PREFIX_BYTES
+                taken = min(goal - self._fill, size - at)
+                self._view[self._fill : self._fill + taken] = data[at : at + taken]
+                self._fill += taken
+                at += taken
+                if self._fill == goal:
+                    self._reached()
+
+    def gap(self, size: int, *, sure: bool) -> None:
+        """``size`` bytes were not seen; not ``sure``: about so many."""
+        if self._look is not None:
+            if len(self._look) < _SIGN_BYTES and not self._ends:  # nothing to tell its end by
+                size, sure = size + len(self._look), False
+                self._drop_doubtful()
+            else:
+                self._settle()
+        while size and not self._lost:
+            if not self._size and not self._predict():
+                self._lose()
+                break
+            taken = min(size, self._size - self._fill)
+            self._hole(taken, sure)
+            size -= taken
+            if self._fill == self._size:
+                sure = sure and not self._unsure
+                self._drop_doubtful()
+        if self._lost:
+            self._at += len(self._pending) + size
+            self._pending.clear()
+        elif not sure and not self._fill:
+            self._look, self._ends = bytearray(), []  # the next message begins about here
+
+    def frame_end(self) -> None:
+        """A DATA frame ends here: senders end them where messages end, when nothing more is to be sent."""
+        if self._look is not None:
+            self._ends.append(len(self._look))
+            if self._size and not self._look:
+                self._settle()
+
+    def close(self) -> None:
+        """No byte follows."""
+        if self._look is not None:
+            self._ends.append(len(self._look))
+            self._settle()
+        if self._size:
+            self._hole(self._size - self._fill, True)
+            self._drop_doubtful()
+        self._reader.close()
+
+    # --- one message
+
+    def _reached(self) -> None:
+        """The prefix is there, or all of the message."""
+        if self._unsure:
+            self._look, self._ends = bytearray(), []
+            return
+        if self._size:
+            self._hand_on()
+            return
+        size = int.from_bytes(self._buffer[1:PREFIX_BYTES], "big")
+        if self._buffer[0] > 1 or size > MAX_BODY_BYTES:
+            self._fill = 0
+            self._lose()
+            self._pending += self._view[:PREFIX_BYTES]
+            return
+        self._compressed = self._buffer[0] == 1
+        self._make_room(PREFIX_BYTES + size)
+        if not size:
+            self._hand_on()
+
+    def _make_room(self, size: int) -> None:
+        self._size = size
+        if size > len(self._buffer):
+            buffer = bytearray(size)
+            buffer[: self._fill] = self._view[: self._fill]
+            self._buffer, self._view = buffer, memoryview(buffer)
+
+    def _predict(self) -> bool:
+        expected = self._reader.expected()
+        if expected is None:
+            return False
+        self._predicted = True
+        self._make_room(PREFIX_BYTES + expected)
+        return True
+
+    def _hole(self, size: int, sure: bool) -> None:
+        hole = self._fill, self._fill + size
+        if size:
+            self._view[hole[0] : hole[1]] = bytes(size)
+            self._holes.append(hole)
+            self._fill = hole[1]
+            if not sure:
+                self._unsure.append(hole)
+
+    def _hand_on(self) -> None:
+        body = self._view[PREFIX_BYTES : self._size]
+        holes = [(max(a - PREFIX_BYTES, 0), b - PREFIX_BYTES) for a, b in joined(self._holes) if b > PREFIX_BYTES]
+        message = Message(body, self._at, holes, self._predicted, self._time)
+        compressed = self._compressed
+        self._next(self._size)
+        if compressed:
+            self._reader.compressed()
+        else:
+            self._reader.message(message)
+
+    def _next(self, size: int) -> None:
+        self._at += size
+        self._fill = self._size = 0
+        self._holes, self._unsure = [], []
+        self._predicted = self._compressed = False
+
+    # --- in doubt
+
+    def _settle(self) -> None:
+        """Where the message in doubt ends, or where the next one begins, by what follows."""
+        look, self._look = self._look or bytearray(), None
+        shifts = range(min(_SHIFT_BYTES, len(look)) + 1)
+        shift = next((s for s in shifts if s in self._ends or likely_prefix(look, s)), None)
+        if shift is not None and self._size and not self._shift(look, shift):
+            shift = None
+        if shift is None:
+            self._drop_doubtful()
+            self._lose()
+        elif self._size:
+            self._blank(self._unsure[0][1], self._unsure[-1][0])  # between unsure holes: which of them was wrong?
+            self._hand_on()
+        else:
+            self._at += shift
+        if len(look) > (shift or 0):
+            self.data(memoryview(look)[shift or 0 :], self._time)
+
+    def _shift(self, look: bytearray, shift: int) -> bool:
+        """The last unsure hole was ``shift`` bytes smaller; False: it is not that large."""
+        start, end = self._unsure[-1]
+        if end - shift < start:
+            return False
+        if shift:
+            self._view[end - shift : self._size] = bytes(self._view[end : self._size]) + look[:shift]
+            moved = [(a - shift if a >= end else a, b - shift if b >= end else b) for a, b in self._holes]
+            self._holes = [(a, b) for a, b in moved if b > a]
+        return True
+
+    def _drop_doubtful(self) -> None:
+        """Hand the message on without what came behind an unsure hole."""
+        self._look = None
+        if self._size:
+            if self._unsure:
+                self._blank(self._unsure[0][1], self._size)
+            self._hand_on()
+
+    def _blank(self, start: int, end: int) -> None:
+        if end > start:
+            self._view[start:end] = bytes(end - start)
+            self._holes.append((start, end))
+
+    # --- lost
+
+    def _lose(self) -> None:
+        """It is not known where the next message begins."""
+        self._next(self._fill)
+        self._lost = True
+        self._pending.clear()
+
+    def _find(self) -> None:
+        """Look for the beginning of a message."""
+        pending = self._pending
+        for found in _LIKELY.finditer(pending):
+            at = found.start()
+            if len(pending) < at + _SIGN_BYTES:
+                break  # too early to tell
+            if likely_prefix(pending, at):
+                self._lost = False
+                self._at += at
+                self._pending = bytearray()
+                self.data(memoryview(pending)[at:], self._time)
+                return
+        dropped = max(0, len(pending) - _SIGN_BYTES)
+        del pending[:dropped]
+        self._at += dropped
+
+
+def joined(holes: Holes) -> Holes:
+    """The same ranges, ascending and disjoint."""
+    result: Holes = []
+    for start, end in sorted(holes):
+        if result and result[-1][1] >= start:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return result

@@ -1,0 +1,297 @@
+"""Messages of one direction of a call to released vectors, with masks of the values that were not seen.
+
+A vector's header says whose it is.  Where a header was missed, and the vector is the next one after a vector whose
+header was seen, the order of the protocol says it (rounds are consecutive on a call); its hash stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from dpgt_node.adversary.messages import PREFIX_BYTES, Message
+from dpgt_node.errors import PeerError
+from dpgt_node.protocol.types import Stream
+from dpgt_node.wire import convert
+from dpgt_node.wire import messages as m
+from dpgt_node.wire.codec import CHUNK_BYTES
+from dpgt_node.wire.overheard import (
+    CHUNK_TAG,
+    VECTOR_TAG,
+    Overheard,
+    chunk_frame_bytes,
+    predicted,
+    read_chunk,
+    read_vectors,
+)
+
+MAX_VECTOR_BYTES = (2 << 30) - (1 << 20)
+"""What fits into an entry of a transcript."""
+_SLACK_BYTES = 512
+_START_TAG = 0x1A
+Missing = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A vector as it crossed the link.  ``missing``: bytes of ``data`` that were not seen, where it has zeros."""
+
+    head: Overheard
+    data: memoryview = field(repr=False)
+    missing: Missing
+    time_ns: int
+
+    @property
+    def blank(self) -> bool:
+        """Nothing of its values was seen."""
+        return self.missing == ((0, self.head.nbytes),)
+
+
+class Host(Protocol):
+    """Who is told what a direction of a call carries."""
+
+    def vector(self, sighting: Sighting) -> None:
+        """A vector ended."""
+        ...
+
+    def resume(self, message: m.Resume) -> None:
+        """The sender of this direction is the receiver of vectors, and says who it is."""
+        ...
+
+    def peers(self, addresses: Mapping[str, str]) -> None:
+        """The coordinator said where everybody is."""
+        ...
+
+    def foreign(self, what: str) -> None:
+        """A message that is not of this protocol."""
+        ...
+
+    def orphan(self, size: int) -> None:
+        """``size`` bytes of values of a vector nobody knows: its header was before the tap's time."""
+        ...
+
+
+class _Open:
+    """A vector whose chunks are coming."""
+
+    __slots__ = ("at", "chunk", "data", "head", "missing", "next", "time_ns", "view")
+
+    def __init__(self, head: Overheard, at: int) -> None:
+        self.head = head
+        self.data = bytearray(head.nbytes)
+        self.view = memoryview(self.data)
+        self.missing: list[tuple[int, int]] = []
+        self.next = 0  # values so far, in bytes
+        self.at = at  # where the next message should begin
+        self.chunk = min(CHUNK_BYTES, head.nbytes)
+        self.time_ns = 0
+
+    def skip(self, start: int, end: int) -> None:
+        """Bytes of values that were not seen."""
+        if self.missing and self.missing[-1][1] >= start:
+            self.missing[-1] = self.missing[-1][0], end
+        elif end > start:
+            self.missing.append((start, end))
+
+
+class Vectors:
+    """Reader of one direction of a call."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._open: _Open | None = None
+        self._last: tuple[Overheard, ...] = ()  # the headers that came last: one, or X and Y of a round
+        self._guessed = False  # they were not seen but follow from those before
+        self._order: tuple[Stream | None, ...] = ()  # of vectors that come one by one, those of a round
+        self._round: list[Stream | None] = []
+        self._end = 0  # where the message after the last vector should begin
+
+    # --- the messages' reader
+
+    def expected(self) -> int | None:
+        """Size of the next frame, when the last one says what must follow."""
+        if self._open is not None:
+            return chunk_frame_bytes(min(self._open.chunk, self._open.head.nbytes - self._open.next))
+        following = self._following()
+        return predicted(*following)[0] if following else None
+
+    def message(self, message: Message) -> None:
+        """A frame, or another message of the protocol."""
+        body, holes = message.body, message.holes
+        tag = -1 if not body or (holes and holes[0][0] == 0) else body[0]
+        if self._open is not None and tag in (CHUNK_TAG, -1) and body:
+            self._chunk(self._open, message)
+        elif tag in (VECTOR_TAG, -1) and body:
+            self._heads(message)
+        elif tag == CHUNK_TAG and len(body) > 64 and not holes:
+            self._stray_chunk(body)
+        elif tag == _START_TAG and len(body) > 16 and not holes:
+            self._start(bytes(body))
+
+    def compressed(self) -> None:
+        """A compressed message: no agent sends one."""
+        self._host.foreign("a compressed message")
+
+    def close(self) -> None:
+        """The call has ended."""
+        self._abandon()
+
+    # --- headers
+
+    def _heads(self, message: Message) -> None:
+        body = message.body
+        try:
+            found = read_vectors(body, message.holes)
+        except PeerError as error:
+            self._other(message, error)
+            return
+        heads = self._repaired(message, found) if message.holes else found
+        if not heads:
+            return
+        self._abandon()
+        seen = bool(found)
+        self._learn(heads, seen)
+        end = message.start + PREFIX_BYTES + len(body)
+        self._end = end
+        if heads[0].nbytes > MAX_VECTOR_BYTES:
+            self._host.foreign(f"a vector of {heads[0].nbytes} bytes, more than a transcript takes")
+        elif heads[0].values is None:
+            self._open = _Open(heads[0], end)
+        else:
+            for head in heads:
+                self._inline(message, head)
+
+    def _inline(self, message: Message, head: Overheard) -> None:
+        start, end = head.values or (0, 0)
+        missing = tuple((max(a, start) - start, min(b, end) - start) for a, b in message.holes if a < end and b > start)
+        self._host.vector(Sighting(head, memoryview(bytes(message.body[start:end])), missing, message.time_ns))
+
+    def _repaired(self, message: Message, found: tuple[Overheard, ...]) -> tuple[Overheard, ...]:
+        """The headers of a frame with holes, from those that were seen, in it or before it."""
+        size = len(message.body)
+        if found:
+            like, k = found[0], found[0].k
+            if like.values is None:
+                return found
+            patterns: list[tuple[Sequence[Overheard], int]] = [
+                ([replace(like, stream=stream) for stream in streams], k) for streams in (("X", "Y"), ("X",), ("Y",))
+            ]
+        else:
+            following = self._following()
+            if following is None or self._guessed or abs(message.start - self._end) > _SLACK_BYTES:
+                return ()
+            patterns = [following]
+        for pattern, k in patterns:
+            expected, heads = predicted(pattern, k)
+            if expected == size:
+                seen = {head.stream: head for head in found}
+                return tuple(seen.get(head.stream, head) for head in heads)
+        return found
+
+    def _learn(self, heads: tuple[Overheard, ...], seen: bool) -> None:
+        """Which vectors make a round on this call: those of one frame, or those that come one by one."""
+        self._last, self._guessed = heads, not seen
+        if heads[0].values is not None:
+            return
+        stream = heads[0].stream
+        if self._round and stream == self._round[0]:
+            self._order = tuple(self._round)
+            self._round = []
+        if stream not in self._round:
+            self._round.append(stream)
+
+    def _following(self) -> tuple[tuple[Overheard, ...], int] | None:
+        """What must come after the last headers, and its round."""
+        last = self._last
+        if not last or last[0].stream is None:
+            return None
+        if last[0].values is not None:
+            return last, last[0].k + 1
+        if not self._order:
+            return None
+        place = self._order.index(last[0].stream) if last[0].stream in self._order else 0
+        if place + 1 < len(self._order):
+            return (replace(last[0], stream=self._order[place + 1]),), last[0].k
+        return (replace(last[0], stream=self._order[0]),), last[0].k + 1
+
+    # --- chunks
+
+    def _chunk(self, vector: _Open, message: Message) -> None:
+        body, holes = message.body, message.holes
+        try:
+            start, end = read_chunk(body) if not (holes and holes[0][0] < 5) else (len(body), len(body))
+        except PeerError as error:
+            self._host.foreign(f"in a vector's chunks: {error}")
+            return
+        if start == end:  # its own beginning was missed: the size is what was expected
+            end = len(body)
+            start = end - min(vector.chunk, vector.head.nbytes - vector.next)
+        offset = vector.next + self._jumped(vector, message) * vector.chunk
+        size = end - start
+        if start < 0 or offset + size > vector.head.nbytes:
+            self._host.foreign("more bytes in chunks than the vector's header says")
+            self._abandon()
+            return
+        vector.skip(vector.next, offset)
+        vector.view[offset : offset + size] = body[start:end]
+        for a, b in holes:
+            if b > start:
+                vector.skip(offset + max(a, start) - start, offset + b - start)
+        vector.next = offset + size
+        vector.at = message.start + PREFIX_BYTES + len(body)
+        if not (holes and holes[-1][1] == len(body)):
+            vector.time_ns = message.time_ns
+        if vector.next == vector.head.nbytes:
+            self._end = vector.at
+            self._done(vector)
+
+    def _jumped(self, vector: _Open, message: Message) -> int:
+        """How many chunks were missed in between altogether."""
+        stride = PREFIX_BYTES + chunk_frame_bytes(vector.chunk)
+        return max(0, round((message.start - vector.at) / stride))
+
+    def _stray_chunk(self, body: memoryview) -> None:
+        try:
+            start, end = read_chunk(body)
+        except PeerError:
+            return
+        self._host.orphan(end - start)
+
+    def _abandon(self) -> None:
+        """The vector that is open will not be completed."""
+        if self._open is not None:
+            self._open.skip(self._open.next, self._open.head.nbytes)
+            self._done(self._open)
+
+    def _done(self, vector: _Open) -> None:
+        self._open = None
+        self._host.vector(Sighting(vector.head, vector.view, tuple(vector.missing), vector.time_ns))
+
+    # --- other messages
+
+    def _other(self, message: Message, error: PeerError) -> None:
+        """What begins like a frame of vectors and is none."""
+        if message.holes:
+            return
+        body = bytes(message.body)
+        for decode in (convert.decode_exchange_reply, convert.decode_agent_message, convert.decode_coordinator_message):
+            try:
+                found = decode(body)
+            except PeerError:
+                continue
+            if isinstance(found, m.Resume):
+                self._host.resume(found)
+            elif isinstance(found, m.Register | m.Welcome) and found.protocol_version != m.PROTOCOL_VERSION:
+                self._host.foreign(f"protocol version {found.protocol_version} (this reads {m.PROTOCOL_VERSION})")
+            return
+        if body[2:4] == b"\x0a\x10" or body[3:5] == b"\x0a\x10" or body[4:6] == b"\x0a\x10":
+            self._host.foreign(f"not a frame of this protocol version: {error}")
+
+    def _start(self, body: bytes) -> None:
+        try:
+            found = convert.decode_coordinator_message(body)
+        except PeerError:
+            return
+        if isinstance(found, m.Start):
+            self._host.peers(found.peers)
