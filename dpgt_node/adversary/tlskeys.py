@@ -75,10 +75,12 @@ class TlsCounts:
 
 
 class Decryptor:
-    """Makes the stages of connections; connections without TLS pass as they are."""
+    """Makes the stages of connections, with the key log at ``path`` (:class:`KeyLog`); connections without TLS pass as
+    they are.
+    """
 
-    def __init__(self, keys: KeyLog) -> None:
-        self._keys = keys
+    def __init__(self, path: Path) -> None:
+        self._keys = KeyLog(path)
         self.counts = TlsCounts()
 
     def open(self, connection: Connection) -> tuple[_Direction, _Direction]:

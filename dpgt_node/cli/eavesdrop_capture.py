@@ -82,7 +82,8 @@ def _stopped(seconds: float | None) -> Iterator[_Stop]:
 
 
 async def _relayed(out: Path, proxies: tuple[str, ...], seconds: float | None) -> None:
-    from dpgt_node.adversary.proxy import ProxyTap, Relay
+    from dpgt_node.adversary.proxy import ProxyTap
+    from dpgt_node.adversary.relay import Relay
 
     relays = []
     for text in proxies:

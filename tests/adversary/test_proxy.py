@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpgt_node.adversary import relay
 from dpgt_node.adversary.conversation import Conversation, Endpoint, internet_checksum
 from dpgt_node.adversary.errors import CaptureError
-from dpgt_node.adversary.proxy import ProxyTap, Relay, link_relay
+from dpgt_node.adversary.proxy import ProxyTap, link_relay
+from dpgt_node.adversary.relay import Relay
 from dpgt_node.errors import ConfigError
 from tests.adversary import wiretap
 
@@ -60,10 +62,10 @@ def random_bytes(seed: int, size: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-async def faults(path: Path, said: Talk, tap: type[ProxyTap] = ProxyTap) -> list[str]:
+async def faults(path: Path, said: Talk) -> list[str]:
     """Everything that is wrong with one relayed connection."""
     target, address = bound()
-    async with tap(path, [link_relay("127.0.0.1:0", address, 2, 0)]) as proxy:
+    async with ProxyTap(path, [link_relay("127.0.0.1:0", address, 2, 0)]) as proxy:
         heard = await talk(proxy.addresses[0], target, said)
     ends = zip(("server", "client"), said, heard, strict=True)
     found = [f"the {who} heard other bytes" for who, a, b in ends if a != b]
@@ -105,33 +107,39 @@ class _Writer:
         return getattr(self._writer, name)
 
 
-class DropsAByte(ProxyTap):
-    def _pump(self, side: Any, conversation: Any, reader: Any, writer: Any) -> Awaitable[None]:  # type: ignore[override]
-        return super()._pump(side, conversation, reader, _Writer(writer, lambda data: data[:-1]))  # type: ignore[arg-type]
+def drops_a_byte(patch: pytest.MonkeyPatch) -> None:
+    pump = relay._pump
+    patch.setattr(relay, "_pump", lambda s, w, r, writer: pump(s, w, r, _Writer(writer, lambda data: data[:-1])))
 
 
-class RecordsLess(ProxyTap):
-    def _record(self, packets: Any) -> None:
-        super()._record(packet if len(packet) < 100 else packet[:-1] for packet in packets)
-
-
-class ForgetsAPacket(ProxyTap):
-    def _record(self, packets: Any) -> None:
-        super()._record(list(packets)[:1])
-
-
-class LeavesTheRest(ProxyTap):
+def leaves_the_rest(patch: pytest.MonkeyPatch) -> None:
     """Ends both ends at once when one has ended."""
+    pump = relay._pump
 
-    async def _pump(self, side: Any, conversation: Any, reader: Any, writer: Any) -> None:
-        await super()._pump(side, conversation, reader, writer)
+    async def hasty(side: Any, watcher: Any, reader: Any, writer: Any) -> None:
+        await pump(side, watcher, reader, writer)
         writer.transport.abort()
 
+    patch.setattr(relay, "_pump", hasty)
 
-@pytest.mark.parametrize("mutant", [DropsAByte, RecordsLess, ForgetsAPacket, LeavesTheRest])
-async def test_a_broken_tap_is_noticed(tmp_path: Path, mutant: type[ProxyTap]) -> None:
+
+def records_less(patch: pytest.MonkeyPatch) -> None:
+    write = ProxyTap.write
+    patch.setattr(ProxyTap, "write", lambda tap, ps: write(tap, (p if len(p) < 100 else p[:-1] for p in ps)))
+
+
+def forgets_a_packet(patch: pytest.MonkeyPatch) -> None:
+    write = ProxyTap.write
+    patch.setattr(ProxyTap, "write", lambda tap, packets: write(tap, list(packets)[:1]))
+
+
+@pytest.mark.parametrize("mutant", [drops_a_byte, leaves_the_rest, records_less, forgets_a_packet])
+async def test_a_broken_tap_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    mutant(monkeypatch)
     try:
-        found = await faults(tmp_path / "a.pcap", (random_bytes(1, 600_001), random_bytes(2, 200_000)), mutant)
+        found = await faults(tmp_path / "a.pcap", (random_bytes(1, 600_001), random_bytes(2, 200_000)))
     except ConnectionError as error:
         found = [str(error)]
     assert found

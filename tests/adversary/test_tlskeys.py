@@ -45,7 +45,7 @@ def opened(
     """The stages' output; of side's segments those at offsets for which ``lose`` holds are gaps, and the tap starts at
     ``start``.
     """
-    decryptor = Decryptor(KeyLog(keys))
+    decryptor = Decryptor(keys)
     stages = decryptor.open(CONNECTION if start == (0, 0) else MID)
     at = [0, 0]
     found: tuple[list[Item], list[Item]] = ([], [])
@@ -236,7 +236,7 @@ def test_keys_that_change_in_mid_connection(tmp_path: Path, lost: tuple[int, ...
     )
     hello = b"\x01\x00\x00\x22\x03\x03" + client
     answer = b"\x02\x00\x00\x28\x03\x03" + bytes(32) + b"\0\x13\x01\0\0\0"
-    stages = Decryptor(KeyLog(tmp_path / "keys")).open(CONNECTION)
+    stages = Decryptor(tmp_path / "keys").open(CONNECTION)
     made = ByHand(handshake)
     made.record(22, bytes((20, 0, 0, 4)) + b"fini")
     made.switch(application)
