@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from dpgt_node.protocol.types import (
     LedgerRow,
     Payload,
     ReleaseReady,
+    State,
     Stream,
     WireDtype,
 )
@@ -66,6 +68,15 @@ def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
     if run.runtime.wire_dtype != "auto":
         return run.runtime.wire_dtype
     return "float64" if dimension < FLOAT32_FROM else "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """``g``: g_k, float64 (d,).  ``labels`` (m,) and ``samples`` (m, ...) of its batch; (0,) where there are none."""
+
+    g: F64 = field(repr=False)
+    labels: I64 = field(repr=False)
+    samples: F64 = field(repr=False)
 
 
 class AgentWork:
@@ -155,6 +166,19 @@ class AgentWork:
     def evaluate(self, effect: Evaluate) -> Metrics:
         """Metrics of x_{i,k}, those of x_{i,K+1} over all samples; what overflowed to not-a-number is None."""
         return without_nan(self._oracle.evaluate(effect.x, None if effect.k > self._K else self._evaluated))
+
+    @np.errstate(all="ignore")
+    def private(self, state: State, samples_bytes: int) -> Private:
+        """What a study keeps of a complete ``state``: g_k without noise, labels and samples of its batch.
+
+        The samples only where they take at most ``samples_bytes``.
+        """
+        # Under noise-once the state holds the perturbed gradient alone; the oracle is a function of (x, batch).
+        noisy = self._mechanism_name == "noise-once"
+        g = self._oracle.gradient(state.x, state.batch) if noisy else state.g
+        small = 8 * self._oracle.sample_size * len(state.batch) <= samples_bytes
+        samples = self._oracle.inputs(state.batch) if small else np.empty(0)
+        return Private(g, self._oracle.labels(state.batch), samples)
 
     def _gradient(self, k: int, x: F64, batch: I64 | None) -> tuple[F64, I64]:
         self._checked(x, k, "x")

@@ -69,13 +69,14 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     if not data_is_here(run, root):
         return ()
     try:
-        dimension = build_oracle(run, 0, data_root=root).dimension
+        oracle = build_oracle(run, 0, data_root=root)
     except ConfigError:
         return ()  # m_K > D: the report says so
     schedule, D = Schedule.from_config(run), sample_counts(run, root)
     batches = [None if count is None else schedule.m_for(count) for count in D]
-    agents = [agent_need(run, name, dimension, m) for name, m in zip(run.graph.agents, batches, strict=True)]
-    return (*agents, coordinator_need(run, dimension))
+    d, size = oracle.dimension, oracle.sample_size
+    agents = [agent_need(run, name, d, m, size) for name, m in zip(run.graph.agents, batches, strict=True)]
+    return (*agents, coordinator_need(run, d))
 
 
 def disk_lines(needs: Sequence[DiskNeed]) -> list[str]:
@@ -84,11 +85,12 @@ def disk_lines(needs: Sequence[DiskNeed]) -> list[str]:
         return ["Disk: not known here, where the data are not"]
     from dpgt_node.runtime.disk import readable
 
-    rows = [
-        (need.name, *map(readable, (need.total, need.rounds, need.payloads, need.checkpoints, need.log, need.results)))
-        for need in needs
-    ]
-    head = ("process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results")
+    head = ["process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results"]
+    parts = [[n.total, n.rounds, n.payloads, n.checkpoints, n.log, n.results] for n in needs]
+    if any(need.recorded for need in needs):
+        head.append("recorded")
+        parts = [[*numbers, need.recorded] for need, numbers in zip(needs, parts, strict=True)]
+    rows = [(need.name, *map(readable, numbers)) for need, numbers in zip(needs, parts, strict=True)]
     return ["Disk, at the worst moment of the run", *_table(head, rows)]
 
 
@@ -225,7 +227,7 @@ def _complex(values: Sequence[complex]) -> str:
     return ", ".join(shown) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -3,6 +3,7 @@
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.emit import canonical_json, diff_runs, document, node_to_toml, run_sha256, to_toml
 from dpgt_node.config.model import (
+    Adversary,
     Algorithm,
     Data,
     Evaluation,
@@ -34,6 +35,7 @@ from dpgt_node.config.node import (
 from dpgt_node.config.run import demo_toml, load_run, parse_document, parse_run, with_overrides
 
 __all__ = [
+    "Adversary",
     "Algorithm",
     "Data",
     "Evaluation",

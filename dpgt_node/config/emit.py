@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from dpgt_node.config.data import resolved_dataset, resolved_test
-from dpgt_node.config.model import DATA_ID, Matrix, NodeConfig, NoiseStream, RunConfig
+from dpgt_node.config.model import DATA_ID, Adversary, Matrix, NodeConfig, NoiseStream, RunConfig
 from dpgt_node.config.vocabulary import TOYS
 
 _TORCH_KEYS = ("precision", "memory_mb")
@@ -44,6 +44,8 @@ def document(run: RunConfig) -> dict[str, Any]:
             "channel": r.channel,
         },
     }
+    if run.adversary != Adversary():  # a run without it keeps the hash that it always had
+        tables["adversary"] = {"semi_honest": list(run.adversary.semi_honest), "truth": run.adversary.truth}
     if data.dataset not in TOYS:
         tables["data"] |= {"features": data.features, "normalise": data.normalise, "partition": data.partition}
         foreign = _TORCH_KEYS if run.model.name == "softmax" else ("bias",)

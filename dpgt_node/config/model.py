@@ -158,6 +158,18 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
+class Adversary:
+    """What a study of adversaries records; nothing without it.
+
+    ``semi_honest``: agents, in the order of the graph, each of which writes the transcript of what it legitimately
+    sees.  ``truth``: every agent writes its private values as study files.
+    """
+
+    semi_honest: tuple[str, ...] = ()
+    truth: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """A whole RUN.toml, resolved: names, per-agent tuples and matrices instead of shorthands.
 
@@ -174,6 +186,7 @@ class RunConfig:
     privacy: Privacy = Privacy()
     evaluate: Evaluation = Evaluation()
     runtime: Runtime = Runtime()
+    adversary: Adversary = Adversary()
     base: Path | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -12,6 +12,7 @@ from typing import Literal
 from dpgt_node.config.data import read_data, word_or_plug_in
 from dpgt_node.config.graphs import read_graph
 from dpgt_node.config.model import (
+    Adversary,
     Algorithm,
     Data,
     Evaluation,
@@ -26,7 +27,7 @@ from dpgt_node.config.model import (
     SchemeS1,
     SchemeS2,
 )
-from dpgt_node.config.reader import Section, bad_number, parse_toml, read_text, show
+from dpgt_node.config.reader import Section, bad_number, parse_toml, read_text, show, suggestion
 from dpgt_node.config.vocabulary import (
     LAWS,
     LAWS_PLANNED,
@@ -34,7 +35,6 @@ from dpgt_node.config.vocabulary import (
     MECHANISMS,
     METHODS,
     MODELS,
-    SECTIONS_PLANNED,
     TOYS,
 )
 from dpgt_node.errors import ConfigError, Problem
@@ -86,9 +86,10 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     privacy = _privacy(top.section("privacy"))
     evaluate = _evaluate(top.section("evaluate"))
     runtime = _runtime(top.section("runtime"))
-    top.done({key: f"section [{key}] is not in this version" for key in SECTIONS_PLANNED})
+    adversary = _adversary(top.section("adversary"), graph.agents, evaluate)
+    top.done()
     run = RunConfig(
-        name, algorithm, scheme, noise, graph, data, model, privacy, evaluate, runtime, base=base.absolute()
+        name, algorithm, scheme, noise, graph, data, model, privacy, evaluate, runtime, adversary, base=base.absolute()
     )
     if algorithm_ok:
         _check_scheme_magnitudes(scheme_section, scheme, algorithm.iterations)
@@ -127,6 +128,7 @@ def with_overrides(
         run = replace(run, data=replace(run.data, seed=seed), model=model)
     if metrics is not None:
         run = replace(run, evaluate=replace(run.evaluate, metrics=metrics))
+        _check_truth(section, run.adversary, run.evaluate)
     if channel is not None:
         run = replace(run, runtime=replace(run.runtime, channel=channel))
     if problems:
@@ -284,6 +286,28 @@ def _runtime(section: Section) -> Runtime:
     )
     section.done()
     return runtime
+
+
+def _adversary(section: Section, agents: tuple[str, ...], evaluate: Evaluation) -> Adversary:
+    value = section.get("semi_honest")
+    given: list[object] = [] if value is None else list(value) if isinstance(value, list) else [value]
+    for i, name in enumerate(given):
+        key = f"semi_honest[{i}]" if isinstance(value, list) else "semi_honest"
+        if not isinstance(name, str):
+            section.problem(key, f"must be the name of an agent, not {show(name)}")
+        elif agents and name not in agents:  # none: their section is wrong, which was said
+            section.problem(key, f"{show(name)} is no agent of this run{suggestion(name, agents)}")
+        elif name in given[:i]:
+            section.problem(key, f"{show(name)} is there twice")
+    adversary = Adversary(tuple(name for name in agents if name in given), section.flag("truth", False))
+    _check_truth(section, adversary, evaluate)
+    section.done()
+    return adversary
+
+
+def _check_truth(section: Section, adversary: Adversary, evaluate: Evaluation) -> None:
+    if adversary.truth and evaluate.metrics != "study":
+        section.problem("truth", 'is refused unless evaluate.metrics = "study": its files are as private as the data')
 
 
 def _check_scheme_magnitudes(section: Section, scheme: Scheme, iterations: int) -> None:

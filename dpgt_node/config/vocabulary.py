@@ -45,7 +45,6 @@ NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none", "l1", "l2")
 PARTITIONS = Words(("iid", "contiguous", "shards", "dirichlet", "by-label"))
 MODELS = Words(("softmax", "mlp", "lenet", "cnn", "resnet18"))
 ACCOUNTANTS = Words(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
-SECTIONS_PLANNED = ("adversary",)
 
 DATASETS = Words(("digits", "mnist", "fashion-mnist", "cifar10", "quadratic", "zeros", "pl-sine", "pl-linear"))
 DATASET_PREFIXES = Words(("npz", "folder", "csv", "parquet"))

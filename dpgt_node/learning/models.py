@@ -80,6 +80,19 @@ class SoftmaxOracle:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._shape_sha256
 
+    @property
+    def sample_size(self) -> int:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return self._features
+
+    def inputs(self, batch: I64) -> F64:
+        """Rows of features, (m, p)."""
+        return self._x[batch]
+
+    def labels(self, batch: I64) -> I64:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return self._y[batch].astype(np.int64)
+
     def initial(self) -> F64:
         """Zero; with ``init_seed`` W ~ N(0, 1/features) from ``default_rng(init_seed)``; b = 0.  Equal for all."""
         x = np.zeros(self.dimension)

@@ -65,6 +65,11 @@ class Oracle(Protocol):
         """Hex hash of the parameters' names and shapes: agents that differ in it cannot mix their vectors."""
         ...
 
+    @property
+    def sample_size(self) -> int:
+        """Numbers of one sample as the model takes it; 0 without a data set."""
+        ...
+
     def initial(self) -> F64:
         """x_{i,0}, float64 (d,), independent of the data; may be read-only and shared."""
         ...
@@ -88,6 +93,14 @@ class Oracle(Protocol):
         """Metrics at ``x`` over the agent's samples and the test set, at most ``samples`` of each; None: all."""
         ...
 
+    def inputs(self, batch: I64) -> F64:
+        """The samples of ``batch`` as the model takes them, float64 (m, ...); (0,) without a data set.  PRIVATE."""
+        ...
+
+    def labels(self, batch: I64) -> I64:
+        """Their labels, int64 (m,); (0,) without a data set.  PRIVATE."""
+        ...
+
 
 def build_oracle(
     run: RunConfig,
@@ -97,12 +110,16 @@ def build_oracle(
     data_path: Path | None = None,
     device: str = "cpu",
 ) -> Oracle:
-    """The oracle of 0-based agent ``shard``.  ``device``: cpu | cuda, for torch models.
+    """The oracle of 0-based agent ``shard``.  ``device``: cpu | cuda, the latter for torch models alone.
 
     ``data_path``: the agent's own file or folder; all of its training samples are the agent's, nothing is partitioned.
     ``data_root``: the data folder (DPGT_DATA), for the picture sets that live there.  Raises ConfigError:
     data that cannot be used, m_K > D.
     """
+    if device != "cpu" and (run.data.dataset in TOYS or run.model.name == "softmax"):
+        what = run.data.dataset if run.data.dataset in TOYS else run.model.name
+        message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
+        raise ConfigError.one("command line", "--device", message)
     if run.data.dataset in TOYS:
         if data_path is not None:
             message = f"{run.data.dataset!r} is a formula and has no data file"

@@ -8,6 +8,7 @@ module reaches the next one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -80,6 +81,20 @@ class TorchOracle:
     def shape_sha256(self) -> str:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._network.shape_sha256
+
+    @property
+    def sample_size(self) -> int:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return math.prod(self._shape)
+
+    def inputs(self, batch: I64) -> F64:
+        """(m, *shape): (m, channels, height, width) of pictures."""
+        rows: F64 = np.asarray(self._x[batch], dtype=np.float64) / self._divisor
+        return rows.reshape(len(batch), *self._shape)
+
+    def labels(self, batch: I64) -> I64:
+        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
+        return self._y[batch].astype(np.int64)
 
     def initial(self) -> F64:
         """The module's own initial values under ``init_seed`` (0 unless given), read-only; equal for all agents."""

@@ -30,6 +30,7 @@ class _Toy:
         self.dimension = dimension
         self.samples: int | None = None
         self.tested = 0
+        self.sample_size = 0
         self.shape_sha256 = shape_hash(("x", (dimension,)))
         self._clip = clip
         # calloc'd for a start of 0: untouched pages cost no memory at d = 11 million.
@@ -47,6 +48,14 @@ class _Toy:
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
         """Empty: deterministic objectives have nothing to sample."""
+        return _NO_BATCH
+
+    def inputs(self, batch: I64) -> F64:
+        """None: there are no samples."""
+        return np.empty(0)
+
+    def labels(self, batch: I64) -> I64:
+        """None."""
         return _NO_BATCH
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:

@@ -156,6 +156,11 @@ class AgentMachine:
         return self._state.k if self._state else 0
 
     @property
+    def state(self) -> State | None:
+        """At the start of round ``k``; complete once that round's release is drawn.  None before round 0."""
+        return self._state
+
+    @property
     def peers(self) -> tuple[int, ...]:
         """Out-neighbours other than the agent itself, in the union of both graphs, sorted."""
         return self._peers

@@ -17,11 +17,17 @@ import numpy as np
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import F64, I64
 
+SAMPLES_BYTES = 1 << 20
+"""The samples of a batch are kept where they take at most this much."""
+_RUN = "run"
+
 
 @dataclass(frozen=True, slots=True)
 class TruthRound:
-    """Round ``k`` of one agent, private: x_k, y_k, g_k, float64 (d,); the indices of its batch, int64 (m,); their
-    labels, int64 (m,), and their samples, float64 (m, ...) (both empty where there are none or they were not kept).
+    """Round ``k`` of one agent, private: x_k, y_k, g_k (without noise), float64 (d,); the indices of its batch, int64
+    (m,) (of stochastic toys: their xi, as the oracle draws them); their labels, int64 (m,), and their samples as the
+    model takes them, float64 (m, ...).  Labels and samples are empty where there are none; samples also where they
+    would take more than SAMPLES_BYTES.
     """
 
     k: int
@@ -52,6 +58,13 @@ class AgentTruth:
         except (OSError, KeyError, ValueError) as error:
             raise ConfigError.one(str(path), "", f"no ground truth of round {k}: {error}") from error
 
+    def run_id(self) -> bytes:
+        """Of the run that they are of, 16 bytes; empty where that is not known."""
+        try:
+            return bytes.fromhex((self.folder / _RUN).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return b""
+
     def __iter__(self) -> Iterator[TruthRound]:
         return (self.round(k) for k in self.rounds())
 
@@ -60,8 +73,19 @@ Truth = dict[str, AgentTruth]
 """By agent name."""
 
 
-def write_round(folder: Path, truth: TruthRound) -> None:
-    """Write one round; atomic."""
+def begin(folder: Path, run_id: bytes) -> None:
+    """Make ``folder`` that of this run (16 bytes): what another run left there goes."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mark = folder / _RUN
+    if mark.is_file() and mark.read_text(encoding="ascii").strip() == run_id.hex():
+        return
+    for path in folder.iterdir():
+        path.unlink()
+    mark.write_text(run_id.hex() + "\n", encoding="ascii")
+
+
+def write_round(folder: Path, truth: TruthRound, *, sync: bool = False) -> None:
+    """Write one round; atomic.  ``sync``: durable on return, also against a power cut."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = _path(folder, truth.k)
     part = path.with_suffix(".part")
@@ -75,17 +99,28 @@ def write_round(folder: Path, truth: TruthRound) -> None:
             labels=truth.labels,
             samples=truth.samples,
         )
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(part, path)
 
 
-def find_truth(out: Path, names: Sequence[str]) -> Truth:
-    """The study files under a run's output folder, ``OUT/agents/NAME/state/truth``; ConfigError when there are none."""
+def find_truth(out: Path, names: Sequence[str], run_id: bytes = b"") -> Truth:
+    """The study files under a run's output folder, ``OUT/agents/NAME/state/truth``.
+
+    ConfigError: there are none, or they are of another run than ``run_id`` (where that is known).
+    """
     found = {name: AgentTruth(out / "agents" / name / "state" / "truth") for name in names}
     found = {name: truth for name, truth in found.items() if truth.rounds()}
     if not found:
         raise ConfigError.one(
             str(out), "", 'no ground truth: none of its agents ran with [adversary] truth = true and metrics = "study"'
         )
+    for truth in found.values():
+        if run_id and truth.run_id() not in (run_id, b""):
+            raise ConfigError.one(
+                str(truth.folder), "", f"ground truth of run {truth.run_id().hex()}, not of run {run_id.hex()}"
+            )
     return found
 
 

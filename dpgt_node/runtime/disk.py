@@ -15,6 +15,7 @@ from dpgt_node.agent.mechanisms import CHARGED
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.report.truth import SAMPLES_BYTES
 from dpgt_node.runtime.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES, CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store import FILE_BYTES, LOG_BYTES
 
@@ -25,13 +26,16 @@ _METRICS_ROW = 250
 _EVENTS_ROW = 1000  # TensorBoard: a dozen scalars
 _REPORT = 8 << 20  # report.html, summary.json, logs
 _LOGS = 1 << 20
+_TRANSCRIPT_ENTRY = 320  # two names of up to 63 bytes, two hashes, a run id, numbers
+_TRUTH_FILE = 2500  # six arrays in a zip file
 
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
     """Bytes of one process's folder at the worst moment of a run, by what they are for.
 
-    ``rounds``: rows that stay for ever, of the whole run; the other parts are there at once whatever the round.
+    ``rounds``: rows that stay for ever, ``recorded``: transcript and ground truth, both of the whole run; the other
+    parts are there at once whatever the round.
     """
 
     name: str
@@ -40,16 +44,22 @@ class DiskNeed:
     checkpoints: int
     log: int
     results: int
+    recorded: int = 0
+
+    @property
+    def growing(self) -> int:
+        """What grows with every round."""
+        return self.rounds + self.recorded
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.rounds + self.payloads + self.checkpoints + self.log + self.results
+        return self.growing + self.payloads + self.checkpoints + self.log + self.results
 
 
-def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None) -> DiskNeed:
+def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, sample_size: int = 0) -> DiskNeed:
     """The state directory of agent ``name``; ``dimension`` d, ``samples``: indices of one batch (None: the run's m_K
-    is not known yet, or there is no data set).
+    is not known yet, or there is no data set), ``sample_size``: numbers of one sample.
     """
     itemsize = 8 if wire_dtype_of(run, dimension) == "float64" else 4
     rounds = run.K + 1
@@ -69,7 +79,22 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None) -
         checkpoints=2 * state,  # the new one is whole before the old one goes
         log=min(LOG_BYTES, rounds * a_round) + a_round,
         results=2 * 8 * dimension + metrics + _LOGS,  # x_final.npy, one of an earlier run beside it for a moment
+        recorded=rounds * _recorded(run, name, itemsize * dimension, dimension, samples or 0, sample_size),
     )
+
+
+def _recorded(run: RunConfig, name: str, nbytes: int, dimension: int, samples: int, sample_size: int) -> int:
+    """What [adversary] makes of one round."""
+    recorded = 0
+    if name in run.adversary.semi_honest:
+        i = run.graph.agents.index(name)
+        edges = sum(j != i and weight > 0 for row in (run.graph.R[i], run.graph.C[i]) for j, weight in enumerate(row))
+        recorded += (edges + 2) * (nbytes + _TRANSCRIPT_ENTRY)  # its own two releases
+    if run.adversary.truth:
+        kept = 8 * samples * sample_size
+        vectors = 3 * 8 * dimension + 2 * 8 * samples + (kept if kept <= SAMPLES_BYTES else 0)
+        recorded += -(-(vectors + _TRUTH_FILE) // _PAGE) * _PAGE
+    return recorded
 
 
 def coordinator_need(run: RunConfig, dimension: int) -> DiskNeed:
@@ -107,8 +132,8 @@ def still_needed(need: DiskNeed, last_round: int, released_through: int, held: i
     """What a run that released rounds <= ``released_through`` (-1: none) of 0..``last_round`` needs on top of
     ``held`` bytes of large files that are there already.
     """
-    left = need.rounds * (last_round - released_through) // (last_round + 1)
-    return max(0, need.total - need.rounds + left - held)
+    left = need.growing * (last_round - released_through) // (last_round + 1)
+    return max(0, need.total - need.growing + left - held)
 
 
 def require_room(path: Path, needed: int, *, source: str, key: str, hint: str) -> None:

@@ -245,7 +245,8 @@ def _state(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Iterato
     need = None
     if oracle is not None:
         m = Schedule.from_config(run).m
-        need = agent_need(run, config.name, oracle.dimension, oracle.samples if m is None else m).total
+        batch = oracle.samples if m is None else m
+        need = agent_need(run, config.name, oracle.dimension, batch, oracle.sample_size).total
     yield _row("free space", hostcheck.free_space(config.state_dir, need))
     if config.name in run.graph.agents:
         topology = Topology.from_config(run.graph)

@@ -22,6 +22,7 @@ from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import (
     F64,
     Advance,
+    Advanced,
     AdvanceFinal,
     AgentEffect,
     AgentEvent,
@@ -40,10 +41,14 @@ from dpgt_node.protocol.types import (
     Send,
     Stream,
     Tick,
+    VectorReceived,
 )
+from dpgt_node.report.recording import Recording
+from dpgt_node.runtime.faults import blamed
 from dpgt_node.runtime.store import Store
 
 log = logging.getLogger(__name__)
+NOT_RECORDED = "what [adversary] asks for cannot be recorded"
 T = TypeVar("T")
 
 INLINE_BYTES = 64 * 1024
@@ -111,6 +116,7 @@ class AgentDriver:
         upward: Upward,
         *,
         commit_inline: bool,
+        recording: Recording | None = None,
     ) -> None:
         self.machine = machine
         self._work = work
@@ -118,6 +124,7 @@ class AgentDriver:
         self._run_id = run_id
         self._links = links
         self._upward = upward
+        self._recording = recording
         self._inline = work.dimension * 8 <= INLINE_BYTES
         self._commit_inline = commit_inline and self._inline
         self._evaluate_inline = self._inline and work.evaluation_numbers <= EVALUATION_NUMBERS
@@ -147,7 +154,10 @@ class AgentDriver:
         low = self.machine.window()[0]
         try:
             while self._queue:
-                for effect in self.machine.step(self._queue.popleft(), time.monotonic_ns()):
+                event = self._queue.popleft()
+                if self._recording is not None and isinstance(event, VectorReceived):
+                    self._record(event)
+                for effect in self.machine.step(event, time.monotonic_ns()):
                     self._interpret(effect)
         except BaseException as error:
             self._fail(error)
@@ -172,6 +182,12 @@ class AgentDriver:
         self._turns.release(1 + dropped)  # whoever waits for one of them
         if self._running:
             await asyncio.wait(self._running)
+        if (recording := self._recording) is not None:
+            ended = self.outcome.done() and not self.outcome.cancelled() and self.outcome.exception() is None
+            try:
+                await self.in_store_thread(lambda: recording.close(ended=ended))
+            except OSError as error:
+                log.error("%s: the transcript has no end: %s", recording.state_dir, error)
         for pool in self._threads.values():
             pool.shutdown(wait=True)
 
@@ -183,7 +199,7 @@ class AgentDriver:
                 committed, head = self._head
                 self._upward.done(k, durable_through, head if k == committed else b"")
             case Advance():
-                self._do("work", self._inline, lambda: self._work.advance(effect))
+                self._do("work", self._inline, lambda: self._advance(effect))
             case DrawRelease():
                 self._do("work", self._inline, lambda: self._work.release(effect))
             case Persist():
@@ -206,13 +222,43 @@ class AgentDriver:
                 if not self.outcome.done():
                     self.outcome.set_result(effect)
 
+    def _advance(self, effect: Advance) -> Advanced:
+        advanced = self._work.advance(effect)
+        if self._recording is not None and effect.record is not None:
+            with blamed(self._recording.state_dir, NOT_RECORDED):
+                self._recording.replayed(advanced.state)
+        return advanced
+
+    def _record(self, event: VectorReceived) -> None:
+        recording = self._recording
+        assert recording is not None
+
+        def write() -> None:
+            with blamed(recording.state_dir, NOT_RECORDED):
+                recording.received(event.sender, event.payload)
+
+        # Where commits run, so that it is done before any commit that this vector leads to.
+        self._do("store", self._commit_inline, write)
+
     def _commit(self, effect: Persist) -> Persisted:
+        recording = self._recording
+        if recording is not None and effect.record.checkpoint is not None:
+            with blamed(recording.state_dir, NOT_RECORDED):
+                recording.flush()
         self._store.commit_round(self._run_id, effect.record)
+        if recording is not None:
+            state = self.machine.state  # stands still until this commit is reported
+            assert state is not None
+            with blamed(recording.state_dir, NOT_RECORDED):
+                recording.released(effect.record, state)
         self._head = (effect.record.k, self._store.head)
         self.releases += 2
         return Persisted(effect.record.k)
 
     def _save_final(self, x: F64) -> FinalSaved:
+        if self._recording is not None:
+            with blamed(self._recording.state_dir, NOT_RECORDED):
+                self._recording.finish()
         self._store.finish_run(self._run_id, x)
         return FinalSaved()
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,16 +48,19 @@ from dpgt_node.protocol.types import (
     Finish,
     Go,
     Payload,
+    Recovered,
     Started,
     StopRequested,
 )
 from dpgt_node.report.metrics import MetricsStore
+from dpgt_node.report.recording import Recording, wanted
 from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
 from dpgt_node.runtime.clock import heartbeat_s
 from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
-from dpgt_node.runtime.driver import CHECKPOINT_ROUNDS, AgentDriver
+from dpgt_node.runtime.driver import CHECKPOINT_ROUNDS, NOT_RECORDED, AgentDriver
 from dpgt_node.runtime.edges import EdgeWatch
+from dpgt_node.runtime.faults import blamed
 from dpgt_node.runtime.inbound import Inbound, Session
 from dpgt_node.runtime.ledger import Charge
 from dpgt_node.runtime.links import Link
@@ -160,7 +164,7 @@ class Node:
         setup, K = self._setup, self._run.K
         oracle = setup.oracle
         batch = None if oracle.samples is None else self._schedule.m_for(oracle.samples)
-        need = agent_need(self._run, setup.name, oracle.dimension, batch)
+        need = agent_need(self._run, setup.name, oracle.dimension, batch, oracle.sample_size)
         released = next((run.last_durable_round for run in self._store.runs() if run.run_id == self._run_id), -1)
         held = used_bytes(setup.config.state_dir / "blobs")
         require_room(
@@ -400,6 +404,7 @@ class Node:
                 verdict = obey(setup.config, run, self._work.account, setup.oracle.samples, self._charges, run_id)
                 budget_through, self._shortfall = verdict.budget_through, verdict.shortfall
             self._store.begin_run(run_id, self._sha256, setup.name, terms_of(setup.config.data_id, run))
+            recording = self._recording(run_id, recovered) if finished is None else None
         except (StoreError, RefusedError) as error:
             kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"
             self._refusal = m.Refusal(kind, str(error)[:1000])
@@ -463,8 +468,29 @@ class Node:
             self._links,
             self._reporter,
             commit_inline=setup.config.durability == "process",
+            recording=recording,
         )
         self._inbound.begin(Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K))
+
+    def _recording(self, run_id: bytes, recovered: Recovered | None) -> Recording | None:
+        setup, state_dir = self._setup, self._setup.config.state_dir
+        if not wanted(setup.run, setup.name):
+            return None
+        recording = Recording(
+            state_dir,
+            setup.run,
+            self._topology,
+            setup.index,
+            run_id,
+            self._work,
+            source=f"{setup.name}, dpgt node",
+            sync=setup.config.durability == "power",
+            now_ns=time.time_ns,
+        )
+        with blamed(state_dir, NOT_RECORDED):
+            recording.begin(recovered)
+        log.info("recording in %s", state_dir)
+        return recording
 
     def _start(self, peers: dict[str, str], go_through: int) -> None:
         driver = self._need_driver()

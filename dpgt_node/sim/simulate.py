@@ -19,18 +19,19 @@ from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.noise import Keystream, Sampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.coordinator import Conclude
-from dpgt_node.protocol.types import F64
+from dpgt_node.protocol.types import F64, Payload, RoundRecord
 from dpgt_node.report.files import save_npy
 from dpgt_node.report.recorder import AgentResult, RunRecorder
+from dpgt_node.report.recording import Recording, wanted
 from dpgt_node.report.summary import Summary
 from dpgt_node.sim.world import Observer, SimAgent, World
 
 STALL_NEVER_NS = 1 << 62
 
 
-def build_oracles(run: RunConfig, data_root: Path | None) -> tuple[Oracle, ...]:
-    """One oracle an agent, each with its own shard, as the daemons build them."""
-    return tuple(build_oracle(run, i, data_root=data_root) for i in range(run.n))
+def build_oracles(run: RunConfig, data_root: Path | None, device: str = "cpu") -> tuple[Oracle, ...]:
+    """One oracle an agent, each with its own shard, as the daemons build them (on the CPU)."""
+    return tuple(build_oracle(run, i, data_root=data_root, device=device) for i in range(run.n))
 
 
 def keystream_for(test_keystream: str | None, index: int) -> Keystream:
@@ -61,6 +62,19 @@ def build_agents(
         stream = keystream_for(test_keystream, i)
         agents.append(SimAgent(machine, AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run))))
     return tuple(agents)
+
+
+def build_recordings(
+    run: RunConfig, out: Path, topology: Topology, run_id: bytes, agents: Sequence[SimAgent]
+) -> dict[int, Recording]:
+    """What ``[adversary]`` asks for, by agent, where an agent of a launch writes it."""
+    recordings = {}
+    for i, name in enumerate(topology.names):
+        if wanted(run, name):
+            folder = out / "agents" / name / "state"
+            recordings[i] = Recording(folder, run, topology, i, run_id, agents[i].work, source=f"{name}, dpgt simulate")
+            recordings[i].begin(None)
+    return recordings
 
 
 def ready_recorder(
@@ -121,7 +135,18 @@ def simulate(
         if on_round is not None:
             on_round(k, recorder, time.monotonic() - begin)
 
-    observer = Observer(evaluated=evaluated, round_done=round_done)
+    recordings = build_recordings(run, out, topology, run_id, agents)
+
+    def received(i: int, sender: int, payload: Payload) -> None:
+        if i in recordings:
+            recordings[i].received(sender, payload)
+
+    def persisted(i: int, record: RoundRecord) -> None:
+        if i in recordings:
+            assert record.checkpoint is not None, "these machines store the state of every round"
+            recordings[i].released(record, record.checkpoint)
+
+    observer = Observer(evaluated, round_done, persisted, received) if recordings else Observer(evaluated, round_done)
     world = World(
         names,
         agents,
@@ -132,6 +157,10 @@ def simulate(
         order_seed=order_seed,
     )
     conclude = world.run()
+    for recording in recordings.values():
+        if conclude.exit_code is ExitCode.DONE:
+            recording.finish()
+        recording.close(ended=True)
     results = [AgentResult(agent.releases, agent.bytes_sent) for agent in agents]
     summary = write_results(
         run, out, recorder, run_id, conclude, done, time.monotonic() - begin, results, [a.x_final for a in agents]

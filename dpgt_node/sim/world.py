@@ -30,6 +30,7 @@ from dpgt_node.protocol.types import (
     FinalSaved,
     Finish,
     Go,
+    Payload,
     PeerNeeds,
     Persist,
     Persisted,
@@ -69,6 +70,7 @@ class Observer:
     evaluated: Callable[[int, int, F64, Metrics], None] | None = None
     round_done: Callable[[int], None] | None = None
     persisted: Callable[[int, RoundRecord], None] | None = None
+    received: Callable[[int, int, Payload], None] | None = None
 
 
 class World:
@@ -146,6 +148,8 @@ class World:
 
     def _feed_agent(self, i: int, event: AgentEvent) -> None:
         agent = self._agents[i]
+        if self._observer.received and isinstance(event, VectorReceived):
+            self._observer.received(i, event.sender, event.payload)
         pending: deque[AgentEvent] = deque([event])
         while pending:
             for effect in agent.machine.step(pending.popleft(), 0):

@@ -10,8 +10,9 @@ holds an entry out of place, is a TranscriptError: no attack ever runs on a sile
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -171,12 +172,21 @@ class TranscriptWriter:
     """Appends to a new file at ``path`` (replaced if it is there); ``close`` writes the end, and only then is it whole.
 
     As a context manager it closes when the block succeeds and leaves a file without an end when it fails.
+
+    ``known``: go on with a file that is there and has this header; ``known`` gets each of its entries, up to the first
+    one that is not whole.  What a crash tore off is cut off, and an end too.
     """
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, *, known: Callable[[Seen], None] | None = None) -> None:
         self.path = path
         self._counts = Counts()
-        self._file: BinaryIO = path.open("wb")
+        self._run_id = header.run_id
+        if known is not None and (size := self._known(header, known)):
+            self._file: BinaryIO = path.open("r+b")
+            self._file.truncate(size)
+            self._file.seek(size)
+            return
+        self._file = path.open("wb")
         self._file.write(MAGIC)
         message = transcript_pb2.TranscriptEntry()
         message.header.vantage = _VANTAGE[header.vantage]  # type: ignore[assignment]
@@ -186,7 +196,6 @@ class TranscriptWriter:
         message.header.channel = header.channel
         message.header.run_id = header.run_id
         message.header.source = header.source
-        self._run_id = header.run_id
         self._append(message)
 
     def write(self, entry: Seen) -> None:
@@ -205,6 +214,35 @@ class TranscriptWriter:
         for start, end in entry.missing:
             to.missing.add(start=start, end=end)
         self._append(message)
+        self._count(entry)
+
+    def flush(self, *, sync: bool = False) -> None:
+        """What was written survives this process; ``sync``: this machine."""
+        self._file.flush()
+        if sync:
+            os.fsync(self._file.fileno())
+
+    def abandon(self) -> None:
+        """Leave the file without an end: whoever reads it is told that it was cut short."""
+        self._file.close()
+
+    def _known(self, header: Header, known: Callable[[Seen], None]) -> int:
+        """Bytes of the file that are whole; 0: it is not there, or another one."""
+        try:
+            before = Transcript(self.path)
+        except TranscriptError:
+            return 0
+        if before.header != header:
+            return 0
+        size = 0
+        for at, entry in before.whole():
+            size = at
+            if entry is not None:
+                self._count(entry)
+                known(entry)
+        return size
+
+    def _count(self, entry: Seen) -> None:
         counts = self._counts
         self._counts = replace(
             counts,
@@ -213,14 +251,15 @@ class TranscriptWriter:
             with_holes=counts.with_holes + bool(entry.missing),
         )
 
-    def close(self, *, segments_lost: int = 0, foreign: int = 0, conflicting: int = 0) -> Counts:
-        """Write the end; what was counted.  Again: nothing happens."""
+    def close(self, *, segments_lost: int = 0, foreign: int = 0, conflicting: int = 0, sync: bool = False) -> Counts:
+        """Write the end; what was counted.  ``sync``: as for ``flush``.  Again: nothing happens."""
         if not self._file.closed:
             self._counts = replace(self._counts, segments_lost=segments_lost, foreign=foreign, conflicting=conflicting)
             message = transcript_pb2.TranscriptEntry()
             for name in Counts.__slots__:
                 setattr(message.end, name, getattr(self._counts, name))
             self._append(message)
+            self.flush(sync=sync)
             self._file.close()
         return self._counts
 
@@ -240,7 +279,7 @@ class TranscriptWriter:
         if kind is None:
             self.close()
         else:
-            self._file.close()
+            self.abandon()
 
 
 class Transcript:
@@ -269,6 +308,27 @@ class Transcript:
                 if kind != "seen":
                     raise TranscriptError(f"{self.path}: an entry of kind {kind} at byte {at}")
                 yield self._checked(at, message.seen)
+
+    def whole(self) -> Iterator[tuple[int, Seen | None]]:
+        """Of a file that may be torn: the byte where the header ends (and None), then where each entry ends that is
+        whole, its hash included.
+        """
+        with self._open() as file:
+            self._read(file)
+            yield file.tell(), None
+            while True:
+                at = file.tell()
+                try:
+                    message = self._read(file)
+                    if message.WhichOneof("kind") != "seen":
+                        return
+                    entry = self._checked(at, message.seen)
+                except TranscriptError:
+                    return
+                kept = entry.data is not None and not entry.missing
+                if kept and hashlib.sha256(entry.data or b"").digest() != entry.sha256_seen:
+                    return
+                yield file.tell(), entry
 
     def counts(self) -> Counts:
         """What the observer counted; reads the whole file."""

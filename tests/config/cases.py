@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dpgt_node.config import (
+    Adversary,
     Algorithm,
     Data,
     Evaluation,
@@ -151,6 +152,8 @@ def runs(draw: st.DrawFn) -> RunConfig:
         barrier_every=st.integers(1, 1000),
         channel=st.sampled_from(["mtls", "plain"]),
     )
+    evaluate = Evaluation(draw(st.integers(1, 1000)), draw(st.sampled_from(["study", "local"])))
+    watching = draw(st.sets(st.sampled_from(agents)))
     return RunConfig(
         name=draw(printable),
         algorithm=Algorithm(iterations),
@@ -160,7 +163,10 @@ def runs(draw: st.DrawFn) -> RunConfig:
         data=data,
         model=Model() if toy else draw(model),
         privacy=draw(privacy),
-        evaluate=Evaluation(draw(st.integers(1, 1000)), draw(st.sampled_from(["study", "local"]))),
+        evaluate=evaluate,
         runtime=draw(runtime),
+        adversary=Adversary(
+            tuple(name for name in agents if name in watching), evaluate.metrics == "study" and draw(st.booleans())
+        ),
         base=Path("/somewhere"),
     )

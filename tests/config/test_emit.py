@@ -166,3 +166,15 @@ def test_their_text_may_be_anything(theirs):
 def test_terminal_escapes_of_a_peer_are_shown_not_obeyed():
     (line,) = diff_runs("{}", json.dumps({"\x1b[2J": "\x1b[2J\n"}))
     assert line == r'\u001b[2J: absent here, "\u001b[2J\n" there'
+
+
+def test_a_run_without_an_adversary_keeps_its_hash_and_one_with_it_has_another():
+    plain, empty = parse({}), parse({"adversary": {"semi_honest": [], "truth": False}})
+    assert "adversary" not in canonical_json(plain)
+    assert run_sha256(plain) == run_sha256(empty)
+    one, two = parse({"adversary.semi_honest": "agent-2"}), parse({"adversary.semi_honest": ["agent-2"]})
+    assert run_sha256(one) == run_sha256(two) != run_sha256(plain)
+    both = [parse({"adversary.semi_honest": names}) for names in (["agent-3", "agent-1"], ["agent-1", "agent-3"])]
+    assert run_sha256(both[0]) == run_sha256(both[1])
+    study = {"evaluate.metrics": "study"}
+    assert run_sha256(parse(study)) != run_sha256(parse({**study, "adversary.truth": True}))

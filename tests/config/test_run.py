@@ -109,6 +109,12 @@ def test_bad_overrides_name_the_command_line(override, key):
     assert [(p.source, p.key) for p in caught.value.problems] == [("command line", key)]
 
 
+def test_metrics_are_not_overridden_under_the_ground_truth():
+    run = parse({"evaluate.metrics": "study", "adversary.truth": True})
+    with pytest.raises(ConfigError, match=r"command line: truth: is refused unless evaluate.metrics"):
+        with_overrides(run, metrics="local")
+
+
 def test_overridden_iterations_are_checked_against_the_schedule():
     with pytest.raises(ConfigError, match="m_K larger than"):
         with_overrides(parse({"scheme.p_m": 1.1}), iterations=100_000)
