@@ -12,6 +12,7 @@ PARTS = {
     "attack": "dpgt_node.cli.eavesdrop_attack:attack",
     "audit": "dpgt_node.cli.eavesdrop_audit:audit",
     "lab": "dpgt_node.cli.eavesdrop_lab:lab",
+    "sidecar": "dpgt_node.cli.eavesdrop_sidecar:sidecar",
 }
 
 
