@@ -1,0 +1,116 @@
+"""What an audit says, as JSON and as text: vantage, claim, what was realised, bound, confidence; never "private"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpgt_node.adversary.audit.bounds import Bound
+from dpgt_node.adversary.audit.witness import Claim
+
+LIMITS = "Not refuted is not proved: an audit bounds epsilon from below, for the pair of data sets that it looked at."
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One agent's audit.  ``llr``: T of the transcript, or the largest |T| of all runs.
+
+    ``bounds``: by accountant, of repeated runs.  ``runs``: in each world, 1 for a witness.  ``notes``: what a reader
+    must know to read the claims.
+    """
+
+    agent: str
+    vantage: str
+    claims: tuple[Claim, ...]
+    llr: float
+    runs: int
+    confidence: float | None = None
+    bounds: dict[str, Bound] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any claim is."""
+        return any(claim.refuted for claim in self.claims)
+
+
+def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
+    """{ realised_llr (the largest |T|), claims: [ { mechanism, accountant, claimed, realised, refuted, ... } ], ... }."""
+    return {
+        "realised_llr": _number(max(abs(audit.llr) for audit in audits)),
+        "refuted": any(audit.refuted for audit in audits),
+        "claims": [
+            {
+                "mechanism": claim.mechanism,
+                "accountant": claim.accountant,
+                "claimed": _number(claim.claimed),
+                "realised": _number(claim.realised),
+                "refuted": claim.refuted,
+                "verdict": claim.verdict,
+                "agent": audit.agent,
+                "vantage": audit.vantage,
+                "reach": _number(claim.reach),
+                "runs": audit.runs,
+                "confidence": audit.confidence,
+                "bound": _bound(audit.bounds.get(claim.accountant)),
+                "note": claim.note,
+            }
+            for audit in audits
+            for claim in audit.claims
+        ],
+        "notes": list(dict.fromkeys(note for audit in audits for note in audit.notes)),
+    }
+
+
+def to_text(audits: Sequence[Audit]) -> str:
+    """The same for people."""
+    lines = []
+    for audit in audits:
+        runs = "one transcript" if audit.confidence is None else f"{audit.runs} runs in each world"
+        sure = "certain" if audit.confidence is None else f"each with {100 * audit.confidence:g} % confidence"
+        lines += [f"{audit.agent}, seen by {audit.vantage}: {runs}, {sure}"]
+        rows = [("mechanism", "accountant", "claimed", "realised", "verdict", "")]
+        for claim in audit.claims:
+            realised = "-" if claim.realised is None else f"{claim.realised:.4g}"
+            note = claim.note or _evidence(audit.bounds.get(claim.accountant))
+            verdict = claim.verdict.upper() if claim.refuted else claim.verdict
+            rows.append((claim.mechanism, claim.accountant, f"{claim.claimed:.4g}", realised, verdict, note))
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        lines += ["  " + "  ".join([*map(str.ljust, row[:5], widths), row[5]]).rstrip() for row in rows]
+        of = "the transcript" if audit.confidence is None else "the clearest run"
+        lines.append(f"  log-likelihood ratio of {of}: {audit.llr:.4g}")
+    notes = dict.fromkeys(note for audit in audits for note in audit.notes)
+    return "\n".join([*lines, *notes, LIMITS])
+
+
+def _evidence(bound: Bound | None) -> str:
+    if bound is None:
+        return ""
+    if bound.in_absent == 0:
+        return f"{bound.hits} of {bound.in_present} guesses right"
+    return f"{bound.hits} of {bound.in_present} hits, {bound.alarms} of {bound.in_absent} false alarms"
+
+
+def _bound(bound: Bound | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    return {
+        "measure": bound.measure,
+        "value": _number(bound.value),
+        "direction": bound.direction,
+        "threshold": _number(bound.threshold),
+        "hits": bound.hits,
+        "in_present": bound.in_present,
+        "alarms": bound.alarms,
+        "in_absent": bound.in_absent,
+        "rate_low": bound.rate_low,
+        "rate_high": bound.rate_high,
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isnan(value):
+        return None
+    return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")

@@ -1,0 +1,153 @@
+"""``dpgt eavesdrop audit``: is what an accountant claims true?  Exit 1 when a claim is refuted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.adversary.audit.report import Audit
+
+RUNS = 10_000
+
+
+@click.command()
+@click.argument("files", metavar="[TRANSCRIPT... | RUN.toml]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--preset", type=click.Choice(["counterexample"]), help="Audit a built-in run instead of files.")
+@click.option(
+    "--run",
+    "run_file",
+    metavar="RUN.toml|DIR",
+    type=click.Path(path_type=Path),
+    help="Of the transcripts: the run file, or the run's output folder.",
+)
+@click.option(
+    "--truth",
+    type=common.FOLDER,
+    help="Of the transcripts: the output folder with the agents' study files; needed where m < D.",
+)
+@click.option("--agent", "agents", metavar="NAME", multiple=True, help="Audit only this one.  [default: see below]")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=4),
+    default=RUNS,
+    show_default=True,
+    help="Canary runs in each world; half pick the test, half prove the bound.",
+)
+@click.option("--resume", type=common.FOLDER, help="Keep the runs here, and do only what is missing.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
+@click.option(
+    "--test",
+    type=click.Choice(["threshold", "guess"]),
+    default="threshold",
+    show_default=True,
+    help="Hit and false-alarm rates of a threshold, or the share of right guesses.",
+)
+@click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
+@common.test_keystream_option
+@common.format_option
+def audit(
+    files: tuple[Path, ...],
+    preset: str | None,
+    run_file: Path | None,
+    truth: Path | None,
+    agents: tuple[str, ...],
+    runs: int,
+    resume: Path | None,
+    jobs: int,
+    canaries: int | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+    test_keystream: str | None,
+    format_: str,
+) -> ExitCode:
+    r"""Audit what accountants claim; exits 1 when a claim is refuted.
+
+    \b
+    RUN.toml                    canaries through the release path of the run's own
+                                mechanism, noise and accountants (of its first agent)
+    TRANSCRIPT... --run ...     the exact log-likelihood ratio of what was captured
+                                (of every agent that was seen well enough)
+    --preset counterexample     a run in which the paper's Lemma 5 is false
+    """
+    if preset is not None:
+        if files or run_file or truth:
+            raise ConfigError.one("command line", "--preset", "takes no files")
+        from dpgt_node.experiments.witnesses import counterexample_audits
+
+        return _say(counterexample_audits(test_keystream), format_)
+    if not files:
+        raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
+    if run_file is not None:
+        return _say(_transcripts(files, run_file, truth, agents), format_)
+    if len(files) > 1 or truth is not None:
+        raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
+    return _say(
+        _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
+        format_,
+    )
+
+
+def _say(audits: Sequence[Audit], format_: str) -> ExitCode:
+    from dpgt_node.adversary.audit.report import to_json, to_text
+
+    click.echo(json.dumps(to_json(audits), allow_nan=False, indent=2) if format_ == "json" else to_text(audits))
+    return ExitCode.CHECK_FAILED if any(one.refuted for one in audits) else ExitCode.DONE
+
+
+def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agents: Sequence[str]) -> list[Audit]:
+    from dpgt_node.adversary.observation import Observation
+    from dpgt_node.experiments.witnesses import transcript_audits
+    from dpgt_node.report.truth import find_truth
+
+    out = run_file if run_file.is_dir() else None
+    run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
+    observation = Observation.load(files, run)
+    known = None if truth is None else find_truth(truth, run.graph.agents)
+    return transcript_audits(
+        observation, known, agents=agents, out=truth if out is None else out, data_root=common.data_root()
+    )
+
+
+def _canaries(
+    file: Path,
+    agents: Sequence[str],
+    runs: int,
+    resume: Path | None,
+    jobs: int,
+    count: int | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+    test_keystream: str | None,
+) -> list[Audit]:
+    from dpgt_node.experiments.canary_runs import Campaign, Trials, conduct, judge
+    from dpgt_node.learning.oracle import build_oracle
+
+    run = common.load_local_run(file)
+    unknown = sorted(set(agents) - set(run.graph.agents))
+    if unknown:
+        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
+    audits = []
+    for name in agents or run.graph.agents[:1]:
+        index = run.graph.agents.index(name)
+        oracle = build_oracle(run, index, data_root=common.data_root())
+        campaign = Campaign.of(
+            run,
+            index,
+            dimension=oracle.dimension,
+            samples=oracle.samples,
+            count=count,
+            test_keystream=test_keystream,
+        )
+        trials = Trials(campaign, None if resume is None else resume / name)
+        conduct(campaign, trials, runs, jobs=jobs)
+        audits.append(judge(campaign, *trials.worlds(runs), test=test, confidence=confidence, foreign=trials.foreign))
+    return audits

@@ -1,0 +1,97 @@
+"""Exact probabilities of what samplers draw, and draws found again in what was sent."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpgt_node.adversary.audit.likelihood import Draw, doubt, log_probability, recover
+from dpgt_node.privacy import laws
+from dpgt_node.privacy.gaussian_sampler import cell_probability
+from dpgt_node.privacy.grid import grid_laplace_pmf
+from dpgt_node.privacy.keystream import TestKeystream
+from dpgt_node.privacy.sampler import LaplaceSampler
+
+LAWS: tuple[laws.Law, laws.Law] = ("laplace", "gaussian")
+SCALE = 0.37
+
+
+def drawn(law: laws.Law, private: np.ndarray, scale: float = SCALE) -> np.ndarray:
+    return laws.sampler_for(law).perturb(private, scale, TestKeystream("5eed", 0).stream(0, "Y"))
+
+
+def exact(law: laws.Law, values: np.ndarray) -> Draw:
+    draw = recover(values, np.zeros(values.size), SCALE, law, "float64")
+    assert draw.kind == "exact"
+    return draw
+
+
+def test_laplace_probabilities_are_those_of_the_table() -> None:
+    rng = np.random.default_rng(0)
+    private = rng.normal(size=200) * rng.choice([1e-9, 1.0, 30.0], size=200)
+    out = drawn("laplace", private)
+    for shifted in (private, private + 0.01, private - 5.0, private + 100.0):
+        got = log_probability(exact("laplace", out), shifted)
+        for value, v, p in zip(out.tolist(), shifted.tolist(), got.tolist(), strict=True):
+            pmf = grid_laplace_pmf(v, SCALE)
+            exactly = pmf.probability(pmf.index(value))
+            assert p == pytest.approx(math.log(exactly.numerator) - math.log(exactly.denominator), abs=1e-12)
+
+
+def test_gaussian_probabilities_are_those_of_the_cells() -> None:
+    rng = np.random.default_rng(1)
+    private = rng.normal(size=20)
+    out = drawn("gaussian", private)
+    for shifted in (private, private + 0.01, private - 2.0):
+        got = log_probability(exact("gaussian", out), shifted)
+        for value, v, p in zip(out.tolist(), shifted.tolist(), got.tolist(), strict=True):
+            exactly = cell_probability(v, SCALE, math.floor(value * 256 / SCALE))
+            assert p == pytest.approx(math.log(exactly.numerator) - math.log(exactly.denominator), abs=1e-11)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: laws.Law) -> None:
+    reach = laws.sampler_for(law).range(SCALE)
+    draw = exact(law, drawn(law, np.full(5, reach)))
+    assert (log_probability(draw, np.full(5, 3 * reach)) == log_probability(draw, np.full(5, 2 * reach))).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("dtype", "size"), [("float64", 1e9), ("float32", 3e3)])
+def test_a_draw_is_found_again_under_a_transcript_part(law: laws.Law, dtype: str, size: float) -> None:
+    rng = np.random.default_rng(2)
+    transcript = rng.normal(size=1000) * size * (0.1 if law == "gaussian" else 1.0)
+    out = drawn(law, rng.normal(size=1000))
+    sent = (out + transcript).astype(dtype).astype(np.float64)
+    found = recover(sent, transcript, SCALE, law, dtype)  # type: ignore[arg-type]
+    assert found.kind == "exact"
+    assert (found.values == out).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_rounding_hides_is_bounded_and_not_invented(law: laws.Law) -> None:
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=500), rng.normal(size=500)
+    transcript = rng.normal(size=500) * 1e6
+    out = drawn(law, first)
+    sent = (out + transcript).astype(np.float32).astype(np.float64)
+    found = recover(sent, transcript, SCALE, law, "float32")
+    assert found.kind == "rounded"
+    known = recover(out, np.zeros(500), SCALE, law, "float64")
+
+    def ratio(draw: Draw) -> np.ndarray:
+        t, u = (draw.values - first) / SCALE, (draw.values - second) / SCALE
+        return np.abs(t) - np.abs(u) if law == "laplace" else 0.5 * (t * t - u * u)
+
+    assert (np.abs(log_probability(found, second) - log_probability(found, first) - ratio(found)) < 1e-9).all()
+    assert (np.abs(ratio(found) - ratio(known)) <= doubt(found, first, second) * (1 + 1e-12) + 1e-9).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_another_sampler_or_scale_is_foreign(law: laws.Law) -> None:
+    private, nothing = np.linspace(-1, 1, 50), np.zeros(50)
+    assert recover(drawn(law, private, SCALE / 2), nothing, SCALE, law, "float64").kind == "foreign"
+    plain = LaplaceSampler().perturb(private, SCALE, TestKeystream("5eed", 0).stream(0, "Y"))
+    assert recover(plain, nothing, SCALE, law, "float64").kind == "foreign"
