@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     help="All agents at once as matrices: same noise and batches, other bits; values agree to 1e-9 relative "
     "(1e-5 on a float32 wire) on runs that converge.",
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where torch models compute; cuda means --fast.",
+)
 @common.test_keystream_option
 def simulate(
     run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], test_keystream: str | None
@@ -39,17 +46,14 @@ def simulate(
     from dpgt_node.sim.fast import simulate_fast
     from dpgt_node.sim.simulate import simulate as simulate_all
 
-    run = common.load_local_run(run_file)
-    if device == "cuda":
-        raise ConfigError.one(
-            "command line", "--device", "cuda needs the torch oracle, which this version does not have"
-        )
+    run, fast = common.load_local_run(run_file), fast or device == "cuda"
     if fast and run.adversary != Adversary():
         raise ConfigError.one(
             "command line", "--fast", f"{run_file} has [adversary], and --fast records nothing: simulate it without"
         )
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), sample_counts(run, common.data_root()))
+    simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console()
     interrupted = False
 
@@ -78,7 +82,7 @@ def simulate(
             previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
                 with outdir.blamed(out):
-                    conclude, summary = (simulate_fast if fast else simulate_all)(
+                    conclude, summary = simulation(
                         run,
                         out,
                         claimed.run_id,

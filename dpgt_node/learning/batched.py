@@ -12,8 +12,10 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.learning import torch_stacked
 from dpgt_node.learning.models import SoftmaxOracle, stacked_gradients
 from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.torch_oracle import TorchOracle
 from dpgt_node.learning.toys import PlLinear, PlSine, Quadratic, Zeros
 from dpgt_node.privacy.noise import F64
 
@@ -29,7 +31,11 @@ def batched(oracles: Sequence[Oracle]) -> Gradients:
     if one_class and isinstance(first, Quadratic | Zeros | PlSine | PlLinear) and not first.clipped:
         return _toys(cast("Sequence[Quadratic | Zeros | PlSine | PlLinear]", oracles))
     if one_class and isinstance(first, SoftmaxOracle):
-        return _softmax(cast("Sequence[SoftmaxOracle]", oracles))
+        softmax = cast("Sequence[SoftmaxOracle]", oracles)
+        return _stacked(oracles, lambda x, batches: stacked_gradients(softmax, x, batches))
+    if one_class and isinstance(first, TorchOracle) and torch_stacked.pays(first, len(oracles)):
+        torches = cast("Sequence[TorchOracle]", oracles)
+        return _stacked(oracles, lambda x, batches: torch_stacked.stacked_gradients(torches, x, batches))
     return _one_by_one(oracles)
 
 
@@ -54,11 +60,12 @@ def _toys(oracles: Sequence[Quadratic | Zeros | PlSine | PlLinear]) -> Gradients
     return lambda x, batches: rows(x, np.stack(batches).view(np.float64).mean(axis=1, keepdims=True))
 
 
-def _softmax(oracles: Sequence[SoftmaxOracle]) -> Gradients:
+def _stacked(oracles: Sequence[Oracle], stacked: Callable[[F64, Sequence[I64]], F64 | None]) -> Gradients:
+    """``stacked``: all at once, or None where that does not pay."""
     alone = _one_by_one(oracles)
 
     def gradients(x: F64, batches: Sequence[I64]) -> F64:
-        found = stacked_gradients(oracles, x, batches)
+        found = stacked(x, batches)
         return alone(x, batches) if found is None else found
 
     return gradients
