@@ -120,10 +120,6 @@ def build_oracle(
         what = run.data.dataset if run.data.dataset in TOYS else run.model.name
         message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
         raise ConfigError.one("command line", "--device", message)
-    if device != "cpu" and (run.data.dataset in TOYS or run.model.name == "softmax"):
-        what = run.data.dataset if run.data.dataset in TOYS else run.model.name
-        message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
-        raise ConfigError.one("command line", "--device", message)
     if run.data.dataset in TOYS:
         if data_path is not None:
             message = f"{run.data.dataset!r} is a formula and has no data file"
