@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from dpgt_node.adversary.http2 import Calls, Frames
 from dpgt_node.adversary.packets import Capture, Packet
 from dpgt_node.adversary.tally import Edge, Statistics, Tally
 from dpgt_node.adversary.tcp import Connection, Endpoint, Piped, Reassembly, Sink, Stages, TcpCounts
 from dpgt_node.adversary.vectors import Sighting, Vectors
+from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import Stream
 from dpgt_node.wire.messages import Resume
-from dpgt_node.wire.transcript import Channel, Header, Seen, TranscriptWriter
+from dpgt_node.wire.transcript import Channel, Header, Link, Seen, TranscriptWriter
 
 _MAX_REASONS = 64
 
@@ -38,6 +41,7 @@ class Decoded:
     ``with_holes`` lack bytes.  ``foreign``: connections and messages that are something else, ``named``: what they are.
     ``capture_dropped``: packets that the tap itself says it lost.  ``orphan_bytes``: of values of vectors whose header
     was sent before the tap began.  ``study``: private x_{i,k} that a study run uploaded past the tap; not kept.
+    ``elsewhere``: vectors on links that are not tapped.
     """
 
     run_id: bytes
@@ -57,6 +61,7 @@ class Decoded:
     foreign: int
     named: Mapping[str, int]
     study: int
+    elsewhere: int
     orphan_bytes: int
     capture_dropped: int
     tls_connections: int
@@ -68,8 +73,9 @@ class Decoded:
 class Decoder:
     """Packets in, a transcript at ``out``.  ``run_id``: of the run that is meant; None: the first one seen.
 
-    ``senders``: agents of the run, where known; others are foreign.  ``stages``: a decryptor.  ``close`` writes the
-    transcript's end; ``abandon`` leaves it without one, so that nobody takes it for all there was.
+    ``senders``: agents of the run, where known; others are foreign.  ``links``: those that are tapped; the rest is left
+    out.  ``stages``: a decryptor.  ``close`` writes the transcript's end; ``abandon`` leaves it without one, so that
+    nobody takes it for all there was.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Decoder:
         keep: Keep | None = None,
         run_id: bytes | None = None,
         senders: frozenset[str] = frozenset(),
+        links: tuple[Link, ...] = (),
         stages: Stages | None = None,
         ports: frozenset[int] = frozenset(),
         source: str = "",
@@ -86,6 +93,8 @@ class Decoder:
         self._out = out
         self._keep = keep or Keep()
         self._senders = senders
+        self._links = links
+        self._elsewhere = 0
         self._stages = stages
         self._source = source
         self._writer: TranscriptWriter | None = None
@@ -133,6 +142,7 @@ class Decoder:
             foreign=self._named.total(),
             named=dict(self._named),
             study=self._study,
+            elsewhere=self._elsewhere,
             orphan_bytes=self._orphan_bytes,
             capture_dropped=capture_dropped,
             tls_connections=self._tls,
@@ -186,19 +196,41 @@ class Decoder:
             return
         if sighting.blank:
             return
+        if self._links and (Link(head.sender, receiver) not in self._links):
+            self._elsewhere += 1
+            return
         digest = b"" if sighting.missing else hashlib.sha256(sighting.data).digest()
         declared = self._tally.declared(head)
-        if self._tally.add(head, receiver or where, digest, sighting.data):
-            seen = Seen(
-                head.sender, receiver, head.k, head.stream, head.dtype, head.dimension,
-                data=sighting.data if self._keep.kind == "all" else None,
-                sha256=declared or bytes(32), sha256_seen=digest, time_ns=sighting.time_ns, missing=sighting.missing,
-            )  # fmt: skip
-            self._open(self._channel).write(seen)
+        copy, news = self._tally.add(head, receiver or where, digest, sighting.data)
+        writer = self._open(self._channel)
+        if not news:
+            if copy.at is not None:
+                writer.recount(copy.at, copy.copies)
+            return
+        seen = Seen(
+            head.sender, receiver, head.k, head.stream, head.dtype, head.dimension, data=self._kept(sighting),
+            sha256=declared or bytes(32), sha256_seen=digest, time_ns=sighting.time_ns, missing=sighting.missing,
+            coordinates=self._keep.coordinates,
+        )  # fmt: skip
+        at = writer.write(seen)
+        copy.at = at if copy.at is None else copy.at
+
+    def _kept(self, sighting: Sighting) -> memoryview | None:
+        if self._keep.kind == "digests":
+            return None
+        if self._keep.kind == "all":
+            return sighting.data
+        values = np.frombuffer(sighting.data, dtype=f"<f{sighting.head.nbytes // sighting.head.dimension}")
+        if self._keep.coordinates[-1] >= len(values):
+            raise ConfigError.one("command line", "--keep", f"coordinate {self._keep.coordinates[-1]} of {len(values)}")
+        return memoryview(values[np.array(self._keep.coordinates)].tobytes())
 
     def _open(self, channel: Channel) -> TranscriptWriter:
         if self._writer is None:
-            header = Header("eavesdropper", channel=channel, run_id=self.run_id or b"", source=self._source[:1000])
+            header = Header(
+                "eavesdropper", links=self._links, channel=channel, run_id=self.run_id or b"",
+                source=self._source[:1000], coordinates=self._keep.coordinates,
+            )  # fmt: skip
             self._writer = TranscriptWriter(self._out, header)
         return self._writer
 

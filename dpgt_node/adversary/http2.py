@@ -117,7 +117,7 @@ class Frames:
         if _is_tls(known):
             self._die("TLS")
         elif known != PREFACE and len(known) >= _HEADER_BYTES and known[3:9] != b"\x04\x00\x00\x00\x00\x00":
-            self._die(f"not HTTP/2: it begins with {known[:16]!r}")
+            self._die(f"not HTTP/2: it begins with {known[:8]!r}")
         return data[:0] if self._dead else rest
 
     def _frames(self, data: memoryview) -> None:

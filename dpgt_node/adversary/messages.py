@@ -242,7 +242,8 @@ class Messages:
             self._drop_doubtful()
             self._lose()
         elif self._size:
-            self._blank(self._unsure[0][1], self._unsure[-1][0])  # between unsure holes: which of them was wrong?
+            if shift:  # no hole is larger than was taken: at shift 0 all are right, else which one was wrong?
+                self._blank(self._unsure[0][1], self._unsure[-1][0])
             self._hand_on()
         else:
             self._at += shift

@@ -16,7 +16,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig
-from dpgt_node.protocol.types import F64, Stream, WireDtype
+from dpgt_node.protocol.types import F64, I64, Stream, WireDtype
 from dpgt_node.wire.transcript import Counts, Header, Link, Transcript, TranscriptError
 
 
@@ -46,10 +46,25 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """A copy of a release (agent index, stream, round) with other bytes than the first one that was seen.
+
+    ``difference``: copy less first, where both were seen; empty where their declared hashes alone differ.
+    """
+
+    sender: int
+    stream: Stream
+    k: int
+    difference: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Released vectors by agent index, stream and round, merged over edges and over transcripts.
 
     ``headers``: vantage points, one a transcript.  ``counts``: their sums.  ``links``: on which edge what was seen.
+    ``copies``: how often each release was seen.  ``conflicts``: copies that differ.  ``time_ns``: of the first that was
+    seen, nanoseconds since 1970; 0: not known.  ``coordinates``: which ones the vectors hold, (width,); None: all.
     """
 
     facts: Facts
@@ -59,10 +74,15 @@ class Observation:
     dtype: WireDtype
     vectors: dict[tuple[int, Stream, int], F64] = field(repr=False)
     links: frozenset[tuple[Link, Stream]] = field(repr=False)
+    copies: dict[tuple[int, Stream, int], int] = field(default_factory=dict, repr=False)
+    conflicts: tuple[Conflict, ...] = ()
+    time_ns: int = 0
+    coordinates: I64 | None = field(default=None, repr=False)
 
     @classmethod
     def load(cls, paths: Sequence[Path], run: RunConfig, *, coordinates: Sequence[int] | None = None) -> Observation:
-        """Merge the transcripts at ``paths`` of ONE run of ``run``; ``coordinates`` keeps only those.
+        """Merge the transcripts at ``paths`` of ONE run of ``run``; ``coordinates`` keeps only those (None: all that
+        the transcripts kept).
 
         TranscriptError: of different runs, of other agents than the run's, mixed vantage points (an eavesdropper's
         with an agent's), an edge or a dimension that the run does not have, or values that were not kept.
@@ -73,9 +93,18 @@ class Observation:
             raise TranscriptError("no transcript was given")
         _check_together(transcripts, facts)
         index = {name: i for i, name in enumerate(facts.names)}
+        kept = {transcript.header.coordinates for transcript in transcripts}
+        if coordinates is None and kept != {()}:
+            if len(kept) > 1:
+                raise TranscriptError("the transcripts keep different coordinates: say which ones to attack")
+            coordinates = kept.pop()
         chosen = None if coordinates is None else np.asarray(coordinates, dtype=np.int64)
         vectors: dict[tuple[int, Stream, int], F64] = {}
         links: set[tuple[Link, Stream]] = set()
+        copies: dict[tuple[int, Stream, int], int] = {}
+        declared: dict[tuple[int, Stream, int], bytes] = {}
+        conflicts: list[Conflict] = []
+        first = 0
         shape: tuple[int, WireDtype] | None = None
         for transcript in transcripts:
             for entry in transcript:
@@ -92,7 +121,15 @@ class Observation:
                 if not entry.own:
                     links.add((Link(entry.sender, entry.receiver), entry.stream))
                 values = entry.array() if chosen is None else entry.array()[chosen]
-                _merge(vectors, (index[entry.sender], entry.stream, entry.k), values)
+                key = (index[entry.sender], entry.stream, entry.k)
+                copies[key] = copies.get(key, 0) + entry.copies
+                first = min(first or entry.time_ns, entry.time_ns or first)
+                differs = declared.setdefault(key, entry.sha256 or entry.sha256_seen) != (
+                    entry.sha256 or entry.sha256_seen
+                )
+                gap = _merge(vectors, key, values)
+                if differs or gap.any():
+                    conflicts.append(Conflict(*key, gap if gap.any() else np.empty(0)))
         if shape is None:
             raise TranscriptError(
                 f"{', '.join(map(str, paths))}: no vector was seen (under TLS, sizes and times are all)"
@@ -105,6 +142,10 @@ class Observation:
             shape[1],
             vectors,
             frozenset(links),
+            copies,
+            tuple(conflicts),
+            first,
+            chosen,
         )
 
     @property
@@ -166,15 +207,17 @@ def _check_together(transcripts: Sequence[Transcript], facts: Facts) -> None:
             raise TranscriptError(f"{t.path}: {', '.join(strangers)} is not in the run file: is it the right one?")
 
 
-def _merge(vectors: dict[tuple[int, Stream, int], F64], key: tuple[int, Stream, int], values: F64) -> None:
-    """Copies of one release are equal (the retry check is an attack of its own): a later one fills holes only."""
+def _merge(vectors: dict[tuple[int, Stream, int], F64], key: tuple[int, Stream, int], values: F64) -> F64:
+    """Copies of one release should be equal: a later one fills holes only.  Returns how much it differs, where seen."""
     before = vectors.get(key)
     if before is None:
         vectors[key] = values
-        return
+        return np.zeros(1)
+    gap = values - before
     holes = np.isnan(before)
     if holes.any():
         before[holes] = values[holes]
+    return np.nan_to_num(gap, nan=0.0)
 
 
 def _total(counts: Iterable[Counts]) -> Counts:

@@ -6,14 +6,16 @@ import math
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from dpgt_node.protocol.types import Stream
 from dpgt_node.wire.overheard import Overheard
 
+T = TypeVar("T")
 _WINDOW = 4096
-_BLOCK_BYTES = 1 << 20
+_BLOCK = 1 << 14
 
 
 class Rounds:
@@ -63,11 +65,10 @@ class Statistics:
 
     def add(self, values: memoryview, width: int) -> None:
         """One more vector, of floats of ``width`` bytes."""
+        numbers = np.frombuffer(values, dtype=f"<f{width}")
         total = square = 0.0
-        for start in range(0, len(values), _BLOCK_BYTES):
-            block = np.frombuffer(values[start : start + _BLOCK_BYTES], dtype=f"<f{width}").astype(
-                np.float64, copy=False
-            )
+        for start in range(0, len(numbers), _BLOCK):  # in the vector's own precision: within a block it is enough
+            block = numbers[start : start + _BLOCK]
             total += float(block.sum())
             square += float(block @ block)
         if not math.isfinite(square):
@@ -75,22 +76,31 @@ class Statistics:
             return
         self.count += 1
         norm = math.sqrt(square)
-        self.mean += (total / (len(values) // width) - self.mean) / self.count
+        self.mean += (total / len(numbers) - self.mean) / self.count
         self.norm_mean += (norm - self.norm_mean) / self.count
         self.norm_min, self.norm_max, self.norm_last = min(self.norm_min, norm), max(self.norm_max, norm), norm
 
 
 @dataclass(slots=True)
-class _Series:
-    """Rounds of one sender and stream (on one edge, or altogether): all that came, and the last ones' digests."""
+class _Series(Generic[T]):
+    """Rounds of one sender and stream (on one edge, or altogether): all that came, and what is known of the last."""
 
     rounds: Rounds = field(default_factory=Rounds)
-    recent: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    recent: OrderedDict[int, T] = field(default_factory=OrderedDict)
 
-    def remember(self, k: int, digest: bytes) -> None:
-        self.recent[k] = digest
+    def remember(self, k: int, what: T) -> None:
+        self.recent[k] = what
         if len(self.recent) > _WINDOW:
             self.recent.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Copy:
+    """The first copy of one (agent, round, stream) on one edge: where it is in the transcript, how often it came."""
+
+    digest: bytes
+    at: int | None = None
+    copies: int = 1
 
 
 @dataclass(slots=True)
@@ -117,8 +127,8 @@ class Tally:
         self.rounds = Rounds()
         self.edges: dict[tuple[str, str], Edge] = {}
         self.statistics: dict[tuple[str, Stream], Statistics] = {}
-        self._released: dict[tuple[str, Stream], _Series] = {}
-        self._crossed: dict[tuple[str, str, Stream], _Series] = {}
+        self._released: dict[tuple[str, Stream], _Series[bytes]] = {}
+        self._crossed: dict[tuple[str, str, Stream], _Series[Copy]] = {}
 
     @property
     def agents(self) -> list[str]:
@@ -130,39 +140,44 @@ class Tally:
         series = self._released.get((head.sender, head.stream or "X"))
         return head.sha256 or (series.recent.get(head.k, b"") if series else b"")
 
-    def add(self, head: Overheard, receiver: str, digest: bytes, values: memoryview) -> bool:
+    def add(self, head: Overheard, receiver: str, digest: bytes, values: memoryview) -> tuple[Copy, bool]:
         """One vector, on the edge to ``receiver``.  ``digest``: of all its bytes; empty: some are missing.
 
-        Returns whether it tells anything that was not known: the first one on its edge, the first whole one, or one
-        with other bytes.
+        Returns the first copy on its edge, and whether this one tells anything new: it is the first, the first whole
+        one, or has other bytes.
         """
         stream: Stream = head.stream or "X"
         released = self._released.setdefault((head.sender, stream), _Series())
         crossed = self._crossed.setdefault((head.sender, receiver, stream), _Series())
-        edge = self.edges.setdefault((head.sender, receiver), Edge(head.sender, receiver))
         declared = self.declared(head)
         whole = bool(digest) and digest == declared
+        said = digest or head.sha256
         known = released.recent.get(head.k)
-        conflict = known is not None and bool(digest or head.sha256) and known != (digest or head.sha256)
+        conflict = known is not None and said not in (b"", known)
         self.conflicting += conflict
-        if crossed.rounds.add(head.k):
-            self.messages += 1
-            self.complete += whole
-            self.wrong_hash += bool(digest) and bool(declared) and not whole
-            self.unverified += bool(digest) and not declared
-            setattr(edge, stream, getattr(edge, stream) + 1)
-            self.rounds.add(head.k)
-            news = True
-        else:
-            self.resent += 1
-            before = crossed.recent.get(head.k, digest)
-            news = conflict or (whole and before != digest)
-            self.complete += whole and not before
-        crossed.remember(head.k, digest or crossed.recent.get(head.k, b""))
+        self.bytes += head.nbytes
         if whole and known is None:
             released.remember(head.k, digest)
             if released.rounds.add(head.k):
                 width = 8 if head.dtype == "float64" else 4
                 self.statistics.setdefault((head.sender, stream), Statistics()).add(values, width)
-        self.bytes += head.nbytes
-        return news
+        if crossed.rounds.add(head.k):
+            self.rounds.add(head.k)
+            edge = self.edges.setdefault((head.sender, receiver), Edge(head.sender, receiver))
+            setattr(edge, stream, getattr(edge, stream) + 1)
+            self.messages += 1
+            self.complete += whole
+            self.wrong_hash += bool(digest) and bool(declared) and not whole
+            self.unverified += bool(digest) and not declared
+            crossed.remember(head.k, first := Copy(digest if whole else b""))
+            return first, True
+        self.resent += 1
+        before = crossed.recent.get(head.k)
+        if before is None:
+            return Copy(b""), conflict  # long ago: it counts as a copy of what was seen then
+        before.copies += 1
+        better = whole and not before.digest
+        if better:
+            self.complete += 1
+            before.digest = digest
+        return before, conflict or better

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import F64, Payload, Stream, WireDtype
-from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown
+from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
 INLINE_BYTES = 64 << 10
@@ -85,12 +85,7 @@ def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload
 
 
 def _chunk_prefix(nbytes: int) -> bytes:
-    prefix = bytearray((_CHUNK_TAG,))
-    while nbytes > 0x7F:
-        prefix.append(nbytes & 0x7F | 0x80)
-        nbytes >>= 7
-    prefix.append(nbytes)
-    return bytes(prefix)
+    return bytes((_CHUNK_TAG,)) + varint(nbytes)
 
 
 def _chunk_body(frame: memoryview) -> memoryview:

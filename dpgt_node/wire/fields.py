@@ -122,6 +122,16 @@ def real_field(message: Any, name: str, least: float = -math.inf, most: float = 
     return value
 
 
+def varint(value: int) -> bytes:
+    """``value``, at least 0, as protobuf writes a number."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 def no_nan(value: float | None) -> float | None:
     """NaN becomes None: "not applicable"."""
     return None if value is None or math.isnan(value) else value

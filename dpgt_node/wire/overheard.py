@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import Stream, WireDtype
 from dpgt_node.wire.codec import CHUNK_BYTES, INLINE_BYTES, MAX_VECTOR_BYTES
-from dpgt_node.wire.fields import RUN_ID_BYTES, bytes_field, malformed, name_field, parse, require, shown
+from dpgt_node.wire.fields import RUN_ID_BYTES, bytes_field, malformed, name_field, parse, require, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
 VECTOR_TAG, CHUNK_TAG = 0x0A, 0x12
@@ -146,16 +146,6 @@ def read_chunk(frame: memoryview) -> tuple[int, int]:
     require(frame[0] == CHUNK_TAG and start + size == len(frame), "a chunk frame that holds something else")
     require(0 < size <= CHUNK_BYTES, f"a chunk of {size} bytes")
     return start, len(frame)
-
-
-def varint(value: int) -> bytes:
-    """``value`` as protobuf writes it."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def read_varint(data: memoryview, at: int) -> tuple[int, int]:

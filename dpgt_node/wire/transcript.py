@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
@@ -22,13 +23,14 @@ import numpy as np
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol.types import F64, Stream, WireDtype
-from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field
+from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, transcript_pb2
 
 Vantage = Literal["eavesdropper", "semi-honest", "coalition"]
 Channel = Literal["plain", "tls", "tls+keys", "agent"]
 MAGIC = b"DPGTTR1\n"
 MAX_ENTRY_BYTES = (2 << 30) - 1
+_ENTRY_SEEN, _SEEN_VECTOR, _VECTOR_DATA = b"\x12", b"\x0a", b"\x4a"  # fields 2, 1 and 9, length-delimited
 _LENGTH = struct.Struct(">I")
 _VANTAGE: dict[Vantage, int] = {"eavesdropper": 1, "semi-honest": 2, "coalition": 3}
 _CHANNELS: tuple[Channel, ...] = ("plain", "tls", "tls+keys", "agent")
@@ -58,7 +60,8 @@ class Header:
     """Who looked, where from.
 
     ``observers``: names of the agents that looked, sorted (none: an eavesdropper).  ``links``: those an eavesdropper
-    tapped, empty for all.  ``run_id``: 16 bytes, or empty when nothing of a run was decoded.
+    tapped, empty for all.  ``run_id``: 16 bytes, or empty when nothing of a run was decoded.  ``coordinates``: the only
+    ones whose values were kept, ascending; empty: all.
     """
 
     vantage: Vantage
@@ -67,6 +70,7 @@ class Header:
     channel: Channel = "plain"
     run_id: bytes = b""
     source: str = ""
+    coordinates: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,9 @@ class Seen:
     """One released vector on one edge.
 
     ``data``: little-endian values, zeros where ``missing`` (byte ranges [start, end), ascending) says that they were
-    not seen; None when only the digest was kept.  ``sha256``: what the sender declared; ``sha256_seen``: of what was
-    seen, empty where bytes are missing.  ``receiver`` is empty when it is not known.
+    not seen; None when only the digest was kept; of ``coordinates`` alone unless that is empty.  ``sha256``: what the
+    sender declared, zeros where that was not seen; ``sha256_seen``: of what was seen, empty where bytes are missing.
+    ``receiver`` is empty when it is not known.
     """
 
     sender: str
@@ -91,6 +96,7 @@ class Seen:
     missing: tuple[tuple[int, int], ...] = ()
     own: bool = False
     copies: int = 1
+    coordinates: tuple[int, ...] = field(default=(), repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -103,7 +109,7 @@ class Seen:
         return not self.missing and self.sha256 == self.sha256_seen
 
     def array(self) -> F64:
-        """The values, float64, shape (dimension,); NaN for every coordinate that misses a byte.
+        """The values, float64, shape (dimension,); NaN for every coordinate that misses a byte or was not kept.
 
         Raises TranscriptError when only the digest was kept.
         """
@@ -111,6 +117,9 @@ class Seen:
             raise TranscriptError(f"{self.stream} of round {self.k} of {self.sender}: only its digest was kept")
         size = _DTYPES[self.dtype][1]
         values = np.frombuffer(self.data, dtype=f"<f{size}").astype(np.float64)
+        if self.coordinates:
+            kept, values = values, np.full(self.dimension, np.nan)
+            values[np.array(self.coordinates)] = kept
         for start, end in self.missing:
             values[start // size : -(-end // size)] = np.nan
         return values
@@ -196,25 +205,43 @@ class TranscriptWriter:
         message.header.channel = header.channel
         message.header.run_id = header.run_id
         message.header.source = header.source
-        self._append(message)
+        message.header.coordinates.extend(header.coordinates)
+        self._append(message.SerializeToString())
 
-    def write(self, entry: Seen) -> None:
-        """Append one vector."""
-        message = transcript_pb2.TranscriptEntry()
-        to = message.seen
-        vector = to.vector
-        vector.run_id, vector.sender, vector.round = self._run_id, entry.sender, entry.k
-        vector.stream = _STREAMS[entry.stream]  # type: ignore[assignment]
-        vector.dtype = _DTYPES[entry.dtype][0]  # type: ignore[assignment]
-        vector.dimension, vector.nbytes, vector.sha256 = entry.dimension, entry.nbytes, entry.sha256
-        if entry.data is not None:
-            vector.data = bytes(entry.data)
-        to.receiver, to.time_ns, to.own, to.copies = entry.receiver, entry.time_ns, entry.own, entry.copies
-        to.digest_only, to.sha256_seen = entry.data is None, entry.sha256_seen
+    def write(self, entry: Seen) -> int:
+        """Append one vector; where in the file its number of copies is, for ``recount``.
+
+        The values go from where they are into the file: protobuf would copy them three times.
+        """
+        vector = agent_pb2.Vector(
+            run_id=self._run_id,
+            sender=entry.sender,
+            round=entry.k,
+            stream=_STREAMS[entry.stream],  # type: ignore[arg-type]
+            dtype=_DTYPES[entry.dtype][0],  # type: ignore[arg-type]
+            dimension=entry.dimension,
+            nbytes=entry.nbytes,
+            sha256=entry.sha256,
+        ).SerializeToString()
+        data = memoryview(b"" if entry.data is None else entry.data).cast("B")
+        if data.nbytes:
+            vector += _VECTOR_DATA + varint(data.nbytes)
+        to = transcript_pb2.Seen(receiver=entry.receiver, time_ns=entry.time_ns, own=entry.own, copies=entry.copies)
         for start, end in entry.missing:
             to.missing.add(start=start, end=end)
-        self._append(message)
+        last = transcript_pb2.Seen(digest_only=entry.data is None, sha256_seen=entry.sha256_seen).SerializeToString()
+        tail = to.SerializeToString() + last
+        inner = _SEEN_VECTOR + varint(len(vector) + data.nbytes) + vector
+        outer = _ENTRY_SEEN + varint(len(inner) + data.nbytes + len(tail)) + inner
+        self._append(outer, data, tail)
         self._count(entry)
+        return self._file.tell() - len(last) - 1
+
+    def recount(self, at: int, copies: int) -> None:
+        """The vector written at ``at`` was seen ``copies`` times (127: or more); it was written with less than 128."""
+        self._file.seek(at)
+        self._file.write(bytes((min(copies, 127),)))
+        self._file.seek(0, os.SEEK_END)
 
     def flush(self, *, sync: bool = False) -> None:
         """What was written survives this process; ``sync``: this machine."""
@@ -258,19 +285,20 @@ class TranscriptWriter:
             message = transcript_pb2.TranscriptEntry()
             for name in Counts.__slots__:
                 setattr(message.end, name, getattr(self._counts, name))
-            self._append(message)
+            self._append(message.SerializeToString())
             self.flush(sync=sync)
             self._file.close()
         return self._counts
 
-    def _append(self, message: transcript_pb2.TranscriptEntry) -> None:
-        data = message.SerializeToString()
-        if len(data) > MAX_ENTRY_BYTES:
+    def _append(self, *parts: bytes | memoryview) -> None:
+        size = sum(map(len, parts))
+        if size > MAX_ENTRY_BYTES:
             raise TranscriptError(
                 f"{self.path}: a vector above 2 GiB does not fit into a transcript; keep digests only"
             )
-        self._file.write(_LENGTH.pack(len(data)))
-        self._file.write(data)
+        self._file.write(_LENGTH.pack(size))
+        for part in parts:
+            self._file.write(part)
 
     def __enter__(self) -> Self:
         return self
@@ -325,7 +353,7 @@ class Transcript:
                     entry = self._checked(at, message.seen)
                 except TranscriptError:
                     return
-                kept = entry.data is not None and not entry.missing
+                kept = entry.data is not None and not entry.missing and not entry.coordinates
                 if kept and hashlib.sha256(entry.data or b"").digest() != entry.sha256_seen:
                     return
                 yield file.tell(), entry
@@ -378,6 +406,7 @@ class Transcript:
                 channel,
                 bytes_field(head.run_id, "run id", 0, 16),
                 text_field(head.source, "source"),
+                _ascending(head.coordinates),
             )
         except PeerError as error:
             raise TranscriptError(f"{self.path}: {error}") from error
@@ -393,9 +422,10 @@ class Transcript:
             dtype, size = kind
             require(1 <= vector.dimension <= MAX_DIMENSION, f"dimension {vector.dimension}")
             require(vector.nbytes == vector.dimension * size, f"nbytes {vector.nbytes} of {vector.dimension} {dtype}")
-            require(
-                len(vector.data) == (0 if entry.digest_only else vector.nbytes), f"{len(vector.data)} bytes of data"
-            )
+            chosen = self.header.coordinates
+            require(not chosen or chosen[-1] < vector.dimension, f"no coordinate {chosen[-1:]} in {vector.dimension}")
+            kept = 0 if entry.digest_only else len(chosen) * size or vector.nbytes
+            require(len(vector.data) == kept, f"{len(vector.data)} bytes of data")
             missing = tuple((hole.start, hole.end) for hole in entry.missing)
             last = 0
             for start, end in missing:
@@ -416,6 +446,13 @@ class Transcript:
                 missing=missing,
                 own=entry.own,
                 copies=entry.copies,
+                coordinates=() if entry.digest_only else chosen,
             )
         except PeerError as error:
             raise TranscriptError(f"{self.path}: entry at byte {at}: {error}") from error
+
+
+def _ascending(coordinates: Iterable[int]) -> tuple[int, ...]:
+    found = tuple(coordinates)
+    require(all(a < b for a, b in pairwise(found)), "coordinates that do not ascend")
+    return found

@@ -25,25 +25,25 @@ _sym_db = _symbol_database.Default()
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2 as dpgt_dot_v1_dot_agent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64pgt/v1/transcript.proto\x12\x07\x64pgt.v1\x1a\x13\x64pgt/v1/agent.proto\"\x8c\x01\n\x0fTranscriptEntry\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.dpgt.v1.TranscriptHeaderH\x00\x12\x1d\n\x04seen\x18\x02 \x01(\x0b\x32\r.dpgt.v1.SeenH\x00\x12%\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x16.dpgt.v1.TranscriptEndH\x00\x42\x06\n\x04kind\"\x9d\x01\n\x10TranscriptHeader\x12!\n\x07vantage\x18\x01 \x01(\x0e\x32\x10.dpgt.v1.Vantage\x12\x11\n\tobservers\x18\x02 \x03(\t\x12\"\n\x05links\x18\x03 \x03(\x0b\x32\x13.dpgt.v1.TappedLink\x12\x0f\n\x07\x63hannel\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\x0c\x12\x0e\n\x06source\x18\x06 \x01(\t\".\n\nTappedLink\x12\x0e\n\x06sender\x18\x01 \x01(\t\x12\x10\n\x08receiver\x18\x02 \x01(\t\"\xb4\x01\n\x04Seen\x12\x1f\n\x06vector\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.Vector\x12\x10\n\x08receiver\x18\x02 \x01(\t\x12\x0f\n\x07time_ns\x18\x03 \x01(\x04\x12!\n\x07missing\x18\x04 \x03(\x0b\x32\x10.dpgt.v1.Missing\x12\x0b\n\x03own\x18\x05 \x01(\x08\x12\x0e\n\x06\x63opies\x18\x06 \x01(\r\x12\x13\n\x0b\x64igest_only\x18\x07 \x01(\x08\x12\x13\n\x0bsha256_seen\x18\x08 \x01(\x0c\"%\n\x07Missing\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\x84\x01\n\rTranscriptEnd\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x04\x12\x12\n\nwith_holes\x18\x03 \x01(\x04\x12\x15\n\rsegments_lost\x18\x04 \x01(\x04\x12\x0f\n\x07\x66oreign\x18\x05 \x01(\x04\x12\x13\n\x0b\x63onflicting\x18\x06 \x01(\x04*T\n\x07Vantage\x12\x17\n\x13VANTAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45\x41VESDROPPER\x10\x01\x12\x0f\n\x0bSEMI_HONEST\x10\x02\x12\r\n\tCOALITION\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64pgt/v1/transcript.proto\x12\x07\x64pgt.v1\x1a\x13\x64pgt/v1/agent.proto\"\x8c\x01\n\x0fTranscriptEntry\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.dpgt.v1.TranscriptHeaderH\x00\x12\x1d\n\x04seen\x18\x02 \x01(\x0b\x32\r.dpgt.v1.SeenH\x00\x12%\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x16.dpgt.v1.TranscriptEndH\x00\x42\x06\n\x04kind\"\xb2\x01\n\x10TranscriptHeader\x12!\n\x07vantage\x18\x01 \x01(\x0e\x32\x10.dpgt.v1.Vantage\x12\x11\n\tobservers\x18\x02 \x03(\t\x12\"\n\x05links\x18\x03 \x03(\x0b\x32\x13.dpgt.v1.TappedLink\x12\x0f\n\x07\x63hannel\x18\x04 \x01(\t\x12\x0e\n\x06run_id\x18\x05 \x01(\x0c\x12\x0e\n\x06source\x18\x06 \x01(\t\x12\x13\n\x0b\x63oordinates\x18\x07 \x03(\x04\".\n\nTappedLink\x12\x0e\n\x06sender\x18\x01 \x01(\t\x12\x10\n\x08receiver\x18\x02 \x01(\t\"\xb4\x01\n\x04Seen\x12\x1f\n\x06vector\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.Vector\x12\x10\n\x08receiver\x18\x02 \x01(\t\x12\x0f\n\x07time_ns\x18\x03 \x01(\x04\x12!\n\x07missing\x18\x04 \x03(\x0b\x32\x10.dpgt.v1.Missing\x12\x0b\n\x03own\x18\x05 \x01(\x08\x12\x0e\n\x06\x63opies\x18\x06 \x01(\r\x12\x13\n\x0b\x64igest_only\x18\x07 \x01(\x08\x12\x13\n\x0bsha256_seen\x18\x08 \x01(\x0c\"%\n\x07Missing\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\x84\x01\n\rTranscriptEnd\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x04\x12\x12\n\nwith_holes\x18\x03 \x01(\x04\x12\x15\n\rsegments_lost\x18\x04 \x01(\x04\x12\x0f\n\x07\x66oreign\x18\x05 \x01(\x04\x12\x13\n\x0b\x63onflicting\x18\x06 \x01(\x04*T\n\x07Vantage\x12\x17\n\x13VANTAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45\x41VESDROPPER\x10\x01\x12\x0f\n\x0bSEMI_HONEST\x10\x02\x12\r\n\tCOALITION\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dpgt.v1.transcript_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VANTAGE']._serialized_start=766
-  _globals['_VANTAGE']._serialized_end=850
+  _globals['_VANTAGE']._serialized_start=787
+  _globals['_VANTAGE']._serialized_end=871
   _globals['_TRANSCRIPTENTRY']._serialized_start=59
   _globals['_TRANSCRIPTENTRY']._serialized_end=199
   _globals['_TRANSCRIPTHEADER']._serialized_start=202
-  _globals['_TRANSCRIPTHEADER']._serialized_end=359
-  _globals['_TAPPEDLINK']._serialized_start=361
-  _globals['_TAPPEDLINK']._serialized_end=407
-  _globals['_SEEN']._serialized_start=410
-  _globals['_SEEN']._serialized_end=590
-  _globals['_MISSING']._serialized_start=592
-  _globals['_MISSING']._serialized_end=629
-  _globals['_TRANSCRIPTEND']._serialized_start=632
-  _globals['_TRANSCRIPTEND']._serialized_end=764
+  _globals['_TRANSCRIPTHEADER']._serialized_end=380
+  _globals['_TAPPEDLINK']._serialized_start=382
+  _globals['_TAPPEDLINK']._serialized_end=428
+  _globals['_SEEN']._serialized_start=431
+  _globals['_SEEN']._serialized_end=611
+  _globals['_MISSING']._serialized_start=613
+  _globals['_MISSING']._serialized_end=650
+  _globals['_TRANSCRIPTEND']._serialized_start=653
+  _globals['_TRANSCRIPTEND']._serialized_end=785
 # @@protoc_insertion_point(module_scope)

@@ -30,20 +30,22 @@ class TranscriptEntry(_message.Message):
     def __init__(self, header: _Optional[_Union[TranscriptHeader, _Mapping]] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., end: _Optional[_Union[TranscriptEnd, _Mapping]] = ...) -> None: ...
 
 class TranscriptHeader(_message.Message):
-    __slots__ = ("vantage", "observers", "links", "channel", "run_id", "source")
+    __slots__ = ("vantage", "observers", "links", "channel", "run_id", "source", "coordinates")
     VANTAGE_FIELD_NUMBER: _ClassVar[int]
     OBSERVERS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COORDINATES_FIELD_NUMBER: _ClassVar[int]
     vantage: Vantage
     observers: _containers.RepeatedScalarFieldContainer[str]
     links: _containers.RepeatedCompositeFieldContainer[TappedLink]
     channel: str
     run_id: bytes
     source: str
-    def __init__(self, vantage: _Optional[_Union[Vantage, str]] = ..., observers: _Optional[_Iterable[str]] = ..., links: _Optional[_Iterable[_Union[TappedLink, _Mapping]]] = ..., channel: _Optional[str] = ..., run_id: _Optional[bytes] = ..., source: _Optional[str] = ...) -> None: ...
+    coordinates: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, vantage: _Optional[_Union[Vantage, str]] = ..., observers: _Optional[_Iterable[str]] = ..., links: _Optional[_Iterable[_Union[TappedLink, _Mapping]]] = ..., channel: _Optional[str] = ..., run_id: _Optional[bytes] = ..., source: _Optional[str] = ..., coordinates: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TappedLink(_message.Message):
     __slots__ = ("sender", "receiver")

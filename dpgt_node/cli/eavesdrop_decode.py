@@ -1,0 +1,267 @@
+"""``dpgt eavesdrop decode``: captures to a transcript."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.adversary.decode import Decoded, Keep
+    from dpgt_node.config import RunConfig
+    from dpgt_node.wire.transcript import Link
+
+_SHOWN_REASONS = 8
+
+
+@click.command()
+@click.argument("pcap", metavar="PCAP...", nargs=-1, required=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The transcript to write.")
+@click.option(
+    "--run", type=click.Path(path_type=Path), help="The run's file, or its folder: agents that are not in it are named."
+)
+@click.option("--run-id", metavar="HEX", help="The run that is meant.  [default: --run's, else the first one seen]")
+@click.option("--keys", type=click.Path(path_type=Path, dir_okay=False), help="TLS secrets (NSS key log format).")
+@click.option(
+    "--keep", default="all", show_default=True, metavar="all|digests|coordinates=0,7,20-29", help="Values to keep."
+)
+@click.option(
+    "--link", "links", metavar="SENDER>RECEIVER", multiple=True, help="Only this link; repeatable.  [default: all]"
+)
+@click.option("--port", "ports", type=click.IntRange(1, 65535), multiple=True, help="Only this port; repeatable.")
+@common.format_option
+def decode(
+    pcap: tuple[str, ...],
+    out: Path,
+    run: Path | None,
+    run_id: str | None,
+    keys: Path | None,
+    keep: str,
+    links: tuple[str, ...],
+    ports: tuple[int, ...],
+    format_: str,
+) -> ExitCode:
+    """Decode captures (pcap, pcapng; - is standard input) to a transcript: which vectors crossed the links, what of
+    them was not seen.
+
+    Several captures (parts of one, several taps) are merged by time.  Live: tcpdump -i lo -s 0 -B 262144 -U -w - tcp |
+    dpgt eavesdrop decode - --out FILE.  A capture that was cut short is an error (exit 2), and FILE stays without an
+    end: nothing takes it for all there was.
+    """
+    from dpgt_node.adversary.decode import Decoder
+    from dpgt_node.adversary.decode import decode as run_decoder
+    from dpgt_node.adversary.packets import Capture, open_capture
+
+    config, known_id = _run(run)
+    if not out.parent.is_dir():
+        raise ConfigError.one("command line", "--out", f"there is no folder {out.parent}")
+    with contextlib.ExitStack() as stack:
+        captures = []
+        for name in pcap:
+            stream = stack.enter_context(_standard_input() if name == "-" else open_capture(Path(name)))
+            captures.append(Capture(stream, "standard input" if name == "-" else name))
+        decoder = Decoder(
+            out,
+            keep=_keep(keep),
+            run_id=_run_id(run_id) or known_id,
+            senders=frozenset(config.graph.agents) if config else frozenset(),
+            links=tuple(map(_link, links)),
+            stages=_decryptor(keys),
+            ports=frozenset(ports),
+            source=", ".join(pcap),
+        )
+        found = run_decoder(captures, decoder)
+    click.echo(json.dumps(_json(found), indent=2, allow_nan=False) if format_ == "json" else _text(found, out))
+    for line in _warnings(found):
+        click.echo(f"dpgt eavesdrop: {line}", err=True)
+    return ExitCode.CHECK_FAILED if found.capture_dropped else ExitCode.DONE
+
+
+# --- what was asked for
+
+
+def _run(path: Path | None) -> tuple[RunConfig | None, bytes | None]:
+    """The run file at ``path`` or in that folder, and the run's id where the folder tells."""
+    from dpgt_node.config import load_run
+
+    if path is None:
+        return None, None
+    if not path.is_dir():
+        return load_run(path), None
+    try:
+        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        found: bytes | None = bytes.fromhex(summary["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        found = None  # the run goes on, or it was simulated
+    return load_run(path / "run.toml"), found
+
+
+def _run_id(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{32}", text):
+        raise ConfigError.one("command line", "--run-id", f"{text!r} is not 32 hex digits")
+    return bytes.fromhex(text)
+
+
+def _keep(text: str) -> Keep:
+    from dpgt_node.adversary.decode import Keep
+
+    if text == "all":
+        return Keep("all")
+    if text == "digests":
+        return Keep("digests")
+    wanted: set[int] = set()
+    kind, _, ranges = text.partition("=")
+    for part in ranges.split(",") if kind == "coordinates" else ("",):
+        matched = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
+        first, last = (int(matched[1]), int(matched[2] or matched[1])) if matched else (1, 0)
+        if not first <= last < first + (1 << 20):
+            raise ConfigError.one("command line", "--keep", f"{text!r} is not all, digests or coordinates=0,7,20-29")
+        wanted.update(range(first, last + 1))
+    return Keep("coordinates", tuple(sorted(wanted)))
+
+
+def _link(text: str) -> Link:
+    from dpgt_node.wire.fields import is_name
+    from dpgt_node.wire.transcript import Link
+
+    sender, _, receiver = text.partition(">")
+    if not (is_name(sender) and is_name(receiver)):
+        raise ConfigError.one("command line", "--link", f"{text!r} is not SENDER>RECEIVER")
+    return Link(sender, receiver)
+
+
+def _decryptor(keys: Path | None) -> Any:
+    if keys is None:
+        return None
+    from dpgt_node.adversary.tlskeys import Decryptor
+
+    return Decryptor(keys)
+
+
+@contextlib.contextmanager
+def _standard_input() -> Iterator[BinaryIO]:
+    """Standard input to its end: Ctrl-C ends the tap that writes it, and what is on the way is still decoded.
+
+    A second Ctrl-C ends this too.
+    """
+
+    def interrupted(_: int, __: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield sys.stdin.buffer
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- what was found
+
+
+def _json(found: Decoded) -> dict[str, Any]:
+    tcp = found.tcp
+    return {
+        "messages": found.messages,
+        "complete": found.complete,
+        "with_holes": found.with_holes,
+        "agents": len(found.agents),
+        "rounds": found.rounds,
+        "segments_lost": found.segments_lost,
+        "run_id": found.run_id.hex() or None,
+        "channel": found.channel,
+        "names": list(found.agents),
+        "edges": [{"sender": e.sender, "receiver": e.receiver, "X": e.X, "Y": e.Y} for e in found.edges],
+        "bytes": found.bytes,
+        "bytes_lost": found.bytes_lost,
+        "resent": found.resent,
+        "conflicting": found.conflicting,
+        "wrong_hash": found.wrong_hash,
+        "unverified": found.unverified,
+        "foreign": found.foreign,
+        "named": dict(found.named),
+        "orphan_bytes": found.orphan_bytes,
+        "study": found.study,
+        "elsewhere": found.elsewhere,
+        "tls_connections": found.tls_connections,
+        "capture": {
+            "packets": tcp.packets,
+            "connections": tcp.connections,
+            "repeated_segments": tcp.repeated,
+            "cut_packets": tcp.cut,
+            "fragments": tcp.fragments,
+            "dropped": found.capture_dropped,
+        },
+        "statistics": _statistics(found),
+    }
+
+
+def _statistics(found: Decoded) -> dict[str, Any]:
+    agents: dict[str, Any] = {}
+    for (name, stream), one in sorted(found.statistics.items()):
+        norms = {"mean": one.norm_mean, "min": one.norm_min, "max": one.norm_max, "last": one.norm_last}
+        agents.setdefault(name, {})[stream] = {
+            "count": one.count,
+            "mean": one.mean,
+            "norm": {key: value if math.isfinite(value) else None for key, value in norms.items()},
+            "not_finite": one.not_finite,
+        }
+    return agents
+
+
+def _text(found: Decoded, out: Path) -> str:
+    lines = [
+        f"{found.messages} messages of {len(found.agents)} agents in {found.rounds} rounds "
+        f"(run {found.run_id.hex() or 'unknown'}, {found.channel}): {found.complete} complete, "
+        f"{found.with_holes} with holes; {found.segments_lost} segments were not seen"
+    ]
+    rows = [(e.sender, e.receiver, str(e.X), str(e.Y)) for e in found.edges]
+    if rows:
+        rows.insert(0, ("sender", "receiver", "X", "Y"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+    lines.append(f"Transcript: {out}")
+    return "\n".join(lines)
+
+
+def _warnings(found: Decoded) -> Iterator[str]:
+    """What nobody should overlook."""
+    if found.capture_dropped:
+        yield f"the tap lost {found.capture_dropped} packets before it wrote them: give it a larger buffer (tcpdump -B)"
+    if found.tcp.cut:
+        yield f"{found.tcp.cut} packets are cut: capture with a larger snap length (tcpdump -s 0)"
+    if found.tcp.fragments:
+        yield f"{found.tcp.fragments} fragments of IP packets were left out"
+    if found.wrong_hash:
+        yield f"{found.wrong_hash} messages do not have the sha256 they declare"
+    if found.unverified:
+        yield f"{found.unverified} messages are whole, but the header with their sha256 was not seen"
+    if found.conflicting:
+        yield f"{found.conflicting} copies of a release have other bytes than the first"
+    if found.orphan_bytes:
+        yield f"{found.orphan_bytes} bytes of values belong to vectors whose header was not seen"
+    if found.study:
+        yield f"{found.study} private vectors went to the coordinator in plain sight (a study run); they were left out"
+    if found.tls_connections and not found.messages:
+        yield f"{found.tls_connections} connections are TLS: without keys only sizes and times can be seen"
+    elif not found.messages:
+        yield "no vector of a run was found: is it the right capture, and the right port?"
+    reasons = sorted(found.named.items(), key=lambda item: (-item[1], item[0]))
+    for what, count in reasons[:_SHOWN_REASONS]:
+        yield f"not of this run, left out: {what}" + (f" ({count} times)" if count > 1 else "")
+    if len(reasons) > _SHOWN_REASONS:
+        yield f"and {len(reasons) - _SHOWN_REASONS} more kinds of it (--format json names all)"
