@@ -26,7 +26,7 @@ IMPURE_BUILTINS = ("__import__", "breakpoint", "compile", "eval", "exec", "input
 ONLY_IN = {
     "click": ("cli",),
     "rich": ("cli",),
-    "torch": ("learning",),
+    "torch": ("learning", "adversary"),
     "torchvision": ("learning",),
     "sklearn": ("learning",),
     "numba": ("privacy",),
@@ -81,7 +81,7 @@ UNPICKLE_UNLESS = {
     "pandas.read_pickle": ("", None),
 }
 
-SEEDED_GENERATORS = ("default_rng", "Generator", "SeedSequence")
+SEEDED_GENERATORS = ("default_rng", "Generator", "SeedSequence", "RandomState")
 ESCAPES = ("skip", "skipif", "xfail", "importorskip", "exit")
 
 

@@ -77,7 +77,7 @@ MUTANTS = [
     ("protocol.agent", "import threading", "protocol is pure, yet imports threading"),
     ("protocol.agent", "print(1)", "protocol is pure, yet uses print()"),
     ("runtime.node", "import click", "click is imported outside cli"),
-    ("runtime.node", "import torch", "torch is imported outside learning"),
+    ("runtime.node", "import torch", "torch is imported outside learning and adversary"),
     ("runtime.node", "from google.protobuf import message", "google is imported outside wire"),
     ("runtime.node", "from ..wire.gen.dpgt.v1 import agent_pb2", "dpgt_node.wire.gen is imported outside wire"),
     ("runtime.node", "from dpgt_node.wire import gen", "dpgt_node.wire.gen is imported outside wire"),

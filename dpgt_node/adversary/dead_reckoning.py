@@ -19,15 +19,26 @@ from dpgt_node.protocol.types import F64
 
 def dead_reckoned(v: View) -> F64:
     """x̂, (rounds, d); where a hole ends the reckoning it starts anew from the next x̆ that was seen.  NaN: no x̆."""
+    return reckoned(v)[0]
+
+
+def reckoned(v: View) -> tuple[F64, F64]:
+    """x̂ and the variance of its error: both (rounds, d), or the variance (rounds, 1) where nothing is missing."""
     v = completed(v)
     if v.exact_x:
-        return v.x.copy()
+        return v.x.copy(), np.zeros((v.rounds, 1))
     out = np.empty_like(v.x)
     out[0] = np.where(np.isnan(v.x0), v.x[0], v.x0)
+    whole = not (np.isnan(v.u[:-1]).any() or np.isnan(v.y[:-1]).any() or np.isnan(v.x0).any())
+    variance = np.zeros((v.rounds, 1 if whole else v.x.shape[1]))
+    variance[0] = np.where(np.isnan(v.x0), v.var_x[0], 0.0) if not whole else 0.0
     for k in range(v.rounds - 1):
         ahead = v.rho * out[k] + v.u[k] - v.params.gamma * v.y[k]
-        out[k + 1] = np.where(np.isnan(ahead), v.x[k + 1], ahead)
-    return out
+        lost = np.isnan(ahead)
+        out[k + 1] = np.where(lost, v.x[k + 1], ahead)
+        spread = v.rho**2 * variance[k] + v.params.gamma**2 * v.var_y[k]
+        variance[k + 1] = spread if whole else np.where(lost, v.var_x[k + 1], spread)
+    return out, variance
 
 
 def gradient_points(v: View) -> F64:

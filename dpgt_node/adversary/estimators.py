@@ -99,7 +99,9 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     x, y = observation.series(i, "X", through), observation.series(i, "Y", through)
     exact = facts.run.algorithm.mechanism in EXACT
     x0 = start(facts.run, observation.dimension)
-    if x0 is None or len(x0) != shape[1]:
+    if x0 is not None and observation.coordinates is not None:
+        x0 = x0[observation.coordinates]
+    if x0 is None:
         x0 = x[0].copy() if exact else np.full(shape[1], np.nan)
     law = facts.run.noise.law
     scale_x = _scales(facts, "X", i, through) * (not exact)

@@ -1,0 +1,134 @@
+"""What the attacks share: whom they attack, settings, ground truth beside estimates, numbers that may be missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from dpgt_node.adversary.attack import Finding, Options, Result
+from dpgt_node.adversary.knowledge import Samples, public_samples
+from dpgt_node.adversary.observation import Observation
+from dpgt_node.errors import ConfigError
+from dpgt_node.protocol.types import F64
+from dpgt_node.report.truth import Truth, TruthRound
+
+T = TypeVar("T")
+Curves = dict[str, tuple[F64, F64]]
+NO_TRUTH = "no ground truth of this agent was given"
+
+
+def targets(observation: Observation, options: Options) -> list[int]:
+    """Indices of the agents attacked.  ConfigError for a name that the run does not have."""
+    names = observation.facts.names
+    unknown = [name for name in options.agents if name not in names]
+    if unknown:
+        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: the run has {', '.join(names)}")
+    return [i for i, name in enumerate(names) if not options.agents or name in options.agents]
+
+
+def setting(options: Options, key: str, default: T, read: Callable[[str], T]) -> T:
+    """KEY of ``--set``; ConfigError when ``read`` refuses its text."""
+    if key not in options.extra:
+        return default
+    try:
+        return read(options.extra[key])
+    except ValueError as error:
+        raise ConfigError.one("command line", f"--set {key}", str(error)) from error
+
+
+def positive(text: str) -> int:
+    """An integer >= 1."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(f"{text} is not a number >= 1")
+    return value
+
+
+def flag(text: str) -> bool:
+    """``yes`` or ``no``."""
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
+def auxiliary(observation: Observation, options: Options, *, count: int) -> Samples | None:
+    """Public samples like the agents': the test part of the run's data set, with ``--set aux=yes``."""
+    if not setting(options, "aux", False, flag):
+        return None
+    root = options.extra.get("data")
+    return public_samples(observation.facts.run, None if root is None else Path(root), count)
+
+
+def whole(observation: Observation, attack: str) -> None:
+    """ConfigError unless every coordinate was kept: ``attack`` reads them by their place in the model."""
+    if observation.coordinates is not None:
+        message = f"{attack} needs every coordinate; these transcripts keep {observation.coordinates.size}"
+        raise ConfigError.one("command line", "TRANSCRIPT", message)
+
+
+def known_rounds(
+    truth: Truth | None, name: str, rounds: Sequence[int], observation: Observation
+) -> dict[int, TruthRound]:
+    """The rounds of agent ``name`` whose truth was kept, x, y and g in the coordinates of the observation.
+
+    ConfigError when it is of another model.
+    """
+    if truth is None or name not in truth:
+        return {}
+    kept = set(truth[name].rounds())
+    found = {k: truth[name].round(k) for k in rounds if k in kept}
+    for k, one in found.items():
+        if one.g.shape != (observation.dimension,):
+            message = f"ground truth of round {k} has d = {one.g.size}, the transcript {observation.dimension}"
+            raise ConfigError.one(str(truth[name].folder), "", message)
+        at = observation.coordinates
+        if at is not None:
+            found[k] = replace(one, x=one.x[at], y=one.y[at], g=one.g[at])
+    return found
+
+
+def stacked(found: Mapping[int, TruthRound], what: str, rounds: int, dimension: int) -> F64:
+    """x, y or g as (rounds, d), NaN in rounds of which there is no truth."""
+    out = np.full((rounds, dimension), np.nan)
+    for k, one in found.items():
+        out[k] = getattr(one, what)
+    return out
+
+
+def rms(values: F64) -> float | None:
+    """Root mean square of what is not NaN; None where there is nothing."""
+    total, count = float(np.nansum(np.square(values))), int(np.count_nonzero(~np.isnan(values)))
+    return math.sqrt(total / count) if count else None
+
+
+def mean(values: Sequence[float] | F64) -> float | None:
+    """Of what is not NaN; None where there is nothing."""
+    array = np.asarray(values, dtype=np.float64)
+    array = array[~np.isnan(array)]
+    return float(array.mean()) if array.size else None
+
+
+def result(
+    attack: str,
+    summary: str,
+    findings: Sequence[Finding],
+    observation: Observation,
+    *,
+    curves: Curves | None = None,
+    pictures: Mapping[str, F64] | None = None,
+) -> Result:
+    """With vantage point and missing data, as every result must have them."""
+    return Result(
+        attack,
+        summary,
+        tuple(findings),
+        observation.vantage,
+        observation.missing(),
+        pictures or {},
+        curves or {},
+    )

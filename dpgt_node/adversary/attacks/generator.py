@@ -1,0 +1,294 @@
+"""Is the noise a weak generator's?  x_0 is public, so x̆_0 shows the first noise vector exactly: try to recover it.
+
+Candidates: numpy's Mersenne Twister and PCG64, Python's ``random``, torch; seeds 0 .. 2^bits - 1, seconds around the
+first message, the run file's own seeds and what people type; also the test keystream of short secrets.  Noise made of
+them as libraries do, by inverse CDF of 64-bit words, or by our own grid sampler from their bytes: there the cell index
+gives six bits of every word away.  A match means that every noise value of the run is known, and with it every
+private vector.
+
+Only ``paper`` and ``published-point`` release a noisy x̆_0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from dpgt_node.adversary import estimators as es
+from dpgt_node.adversary.attack import Finding, Options, Result
+from dpgt_node.adversary.attacks.common import positive, result, setting, targets, whole
+from dpgt_node.adversary.observation import Observation
+from dpgt_node.config import RunConfig
+from dpgt_node.privacy import grid
+from dpgt_node.protocol.types import F64
+from dpgt_node.report.truth import Truth
+
+_HEAD = 8  # values compared before all of them are
+_TYPED = (
+    *(0, 1, 2, 7, 12, 13, 42, 69, 99, 100, 111, 123, 256, 314, 420, 512, 666, 777, 999, 1000, 1024, 1111, 1234, 1337),
+    *(2023, 2024, 2025, 2026, 4321, 9999, 12345, 31337, 65535, 123456, 314159, 1234567, 12345678, 123456789, 987654321),
+    *(0xC0FFEE, 0xDEADBEEF, 0xBADC0DE, 2**31 - 1, 2**32 - 1),
+)
+_SECRETS = ("00", "01", "ff", "00ff", "0000", "1234", "5eed", "abcd", "c0ffee", "cafe", "beef", "deadbeef", "00112233")
+
+
+class _Generator:
+    name: ClassVar[str] = "generator"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    settings: ClassVar[Mapping[str, str]] = {
+        "bits": "seeds 0 .. 2^BITS - 1 (default 14)",
+        "around": "seconds since 1970 around which clock seeds are tried (default: the first message)",
+        "window": "how many seconds before and after (default 900)",
+        "secret": "one more secret of a test keystream to try, in hex",
+    }
+
+    def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
+        """One finding an agent: which generator and seed, or how many were tried."""
+        whole(observation, self.name)
+        run = observation.facts.run
+        wanted = targets(observation, options)
+        shown = {i: noise for i in wanted if (noise := _first_noise(es.view(observation, i, 0))) is not None}
+        seeds = candidate_seeds(
+            run,
+            bits=setting(options, "bits", 14, positive),
+            around=setting(options, "around", observation.time_ns // 10**9, positive),
+            window=setting(options, "window", 900, positive),
+        )
+        secrets = [*_SECRETS, *filter(None, [options.extra.get("secret")])]
+        tried, found = _search(shown, seeds, secrets, _offsets(observation)) if shown else (0, {})
+        findings = [_finding(observation.facts.names[i], shown.get(i), found.get(i), tried) for i in wanted]
+        if found:
+            text = f"the generator of {len(found)} agents was recovered: all of their noise is known"
+        elif shown:
+            text = f"no weak generator among {tried:,} candidates"
+        else:
+            text = "no release shows a noise vector: nothing to recover a generator from"
+        return result(self.name, text, findings, observation)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """zeta_0 of one agent in units of its scale, (d,); its cells where it lies on the sampler's grid."""
+
+    unit: F64 = field(repr=False)
+    cells: np.ndarray[tuple[int], np.dtype[np.int64]] | None = field(repr=False)
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """``share`` of all coordinates that the generator gives."""
+
+    generator: str
+    seed: str
+    share: float
+
+
+def _first_noise(v: es.View) -> Noise | None:
+    if v.exact_x or v.scale_x[0] == 0.0 or np.isnan(v.x0).any() or np.isnan(v.x[0]).any():
+        return None
+    zeta = v.x[0] - v.x0
+    cells = None
+    if v.law == "laplace":
+        cell = grid.cell(float(v.scale_x[0]))
+        index = np.floor(zeta / cell)
+        if np.abs(zeta / cell - index - 0.5).max() < 1e-3:
+            cells = index.astype(np.int64)
+    return Noise(zeta / v.scale_x[0], cells, 1e-9 if v.rounding <= 2.0**-53 else 1e-5)
+
+
+def candidate_seeds(run: RunConfig, *, bits: int, around: int, window: int) -> list[int]:
+    """Each seed once: the run file's own and near ones, typed ones, the clock, then 0 .. 2^bits - 1."""
+    own = {run.data.seed, *(() if run.model.init_seed is None else (run.model.init_seed,))}
+    near = {seed + shift for seed in own for shift in range(run.n + 2)}
+    named = {
+        int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") for name in (run.name, *run.graph.agents)
+    }
+    clock = range(max(0, around - window), around + window + 1) if around else range(0)
+    return list(dict.fromkeys([*sorted(near | named), *_TYPED, *clock, *range(1 << min(bits, 32))]))
+
+
+def _offsets(observation: Observation) -> tuple[int, ...]:
+    """Bytes that a generator shared with the batches may have given before the noise: none, or one drawn batch."""
+    m = observation.facts.schedule.m
+    return (0,) if m is None else (0, 8 * (m + m // 4 + 4))
+
+
+Make = Callable[[int], Callable[[int], bytes]]
+
+
+def byte_sources() -> dict[str, Make]:
+    """Seed to a function that gives the next bytes."""
+    return {
+        "numpy.random.default_rng(seed).bytes": lambda seed: np.random.default_rng(seed).bytes,
+        "numpy.random.RandomState(seed).bytes": lambda seed: np.random.RandomState(seed % 2**32).bytes,
+        "random.Random(seed).randbytes": lambda seed: random.Random(seed).randbytes,
+    }
+
+
+def float_sources() -> dict[str, Callable[[int, int], F64]]:
+    """(seed, count) to noise of scale 1 as a library makes it."""
+    return {
+        "numpy.random.default_rng(seed).laplace": lambda seed, n: np.random.default_rng(seed).laplace(size=n),
+        "numpy.random.RandomState(seed).laplace": lambda seed, n: np.random.RandomState(seed % 2**32).laplace(size=n),
+        "random.Random(seed), inverse CDF": _python_laplace,
+        **_torch_source(),
+    }
+
+
+def _python_laplace(seed: int, count: int) -> F64:
+    draw = random.Random(seed).random
+    u = np.array([draw() for _ in range(count)]) - 0.5
+    return np.asarray(-np.sign(u) * np.log1p(-2.0 * np.abs(u)))
+
+
+def _torch_source() -> dict[str, Callable[[int, int], F64]]:
+    try:
+        import torch
+    except ImportError:
+        return {}
+
+    def draw(seed: int, count: int) -> F64:
+        made = torch.Generator().manual_seed(seed)
+        u = torch.empty(count).uniform_(torch.finfo(torch.float32).eps - 1.0, 1.0, generator=made)
+        return np.asarray((-u.sign() * torch.log1p(-u.abs())).double().numpy())
+
+    return {"torch.manual_seed(seed), Laplace": draw}
+
+
+def inverse_cdf(data: bytes) -> F64:
+    """64-bit words to noise of scale 1: the top 53 bits its size, the lowest its sign."""
+    w = np.frombuffer(data, dtype="<u8")
+    size = -np.log(((w >> np.uint64(11)).astype(np.float64) + 1.0) * 2.0**-53)
+    return np.where(w & np.uint64(1), size, -size)
+
+
+def low_cells(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """What our sampler makes of 64-bit words: the place of each |noise| in its block of 64 cells."""
+    w = np.frombuffer(data, dtype="<u8")
+    return np.asarray(np.searchsorted(grid.TABLES.edges, (w >> np.uint64(40)).astype(np.int64), side="right") - 1)
+
+
+def _search(
+    shown: Mapping[int, Noise], seeds: list[int], secrets: list[str], offsets: tuple[int, ...]
+) -> tuple[int, dict[int, Match]]:
+    """How many candidates were tried, and the first match of every agent."""
+    found: dict[int, Match] = {}
+    tried = 0
+    heads = {i: noise.unit[:_HEAD] for i, noise in shown.items()}
+    lows = {i: _places(noise.cells[:_HEAD]) for i, noise in shown.items() if noise.cells is not None}
+    count = min(_HEAD, min(len(noise.unit) for noise in shown.values()))
+    for label, seed, floats, words in _candidates(seeds, secrets, offsets, count, tuple(shown)):
+        tried += 1
+        for i, noise in shown.items():
+            if i in found:
+                continue
+            values = floats(count)
+            close = values is not None and _near(
+                values, heads[i][:count], max(noise.tolerance, 1e-5 if "torch" in label else 0)
+            )
+            if close and values is not None:
+                whole = floats(len(noise.unit))
+                share = (
+                    float(np.mean(np.abs(whole - noise.unit) <= 1e-4 * (1 + np.abs(noise.unit))))
+                    if whole is not None
+                    else 0.0
+                )
+                found[i] = Match(label, seed, share)
+            elif i in lows and words is not None:
+                data = words(8 * count)
+                if np.array_equal(low_cells(data), lows[i][:count]):
+                    part = min(len(noise.unit), 1 << 15)
+                    assert noise.cells is not None
+                    share = float(np.mean(low_cells(words(8 * part)) == _places(noise.cells[:part])))
+                    found[i] = Match(f"{label}, grid sampler", seed, share)
+        if len(found) == len(shown):
+            break
+    return tried, found
+
+
+def _places(cells: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """N = G or -1 - G: the place of G in its block."""
+    return np.where(cells >= 0, cells, -1 - cells) % grid.BLOCK
+
+
+Floats = Callable[[int], "F64 | None"]
+Words = Callable[[int], bytes]
+
+
+def _candidates(
+    seeds: list[int], secrets: list[str], offsets: tuple[int, ...], count: int, agents: tuple[int, ...]
+) -> Iterator[tuple[str, str, Floats, Words | None]]:
+    """(generator, seed, noise of scale 1 for a count, its first bytes or None)."""
+    for secret in secrets:
+        for agent in agents:
+            words = _keystream(secret, agent)
+            yield f"test keystream of agent {agent + 1}", secret, _from_words(words), words
+    library = float_sources()
+    for seed in seeds:
+        for label, draw in library.items():
+            yield label, str(seed), _bound(draw, seed), None
+        for label, make in byte_sources().items():
+            for offset in offsets:
+                words = _skipping(make, seed, offset)
+                name = label if not offset else f"{label} after a batch"
+                yield name, str(seed), _from_words(words), words
+
+
+def _bound(draw: Callable[[int, int], F64], seed: int) -> Floats:
+    return lambda count: draw(seed, count)
+
+
+def _from_words(words: Words) -> Floats:
+    return lambda count: inverse_cdf(words(8 * count))
+
+
+def _skipping(make: Make, seed: int, offset: int) -> Words:
+    def take(nbytes: int) -> bytes:
+        draw = make(seed)
+        if offset:
+            draw(offset)
+        return draw(nbytes)
+
+    return take
+
+
+def _keystream(secret: str, agent: int) -> Words:
+    """Bytes of a test keystream's first noise on x: AES-128-CTR under a hash of the secret (docs/configuration.md)."""
+    try:
+        key = hashlib.sha256(bytes.fromhex(secret) + f"|{agent}|0|X".encode()).digest()[:16]
+    except ValueError:
+        return lambda nbytes: bytes(nbytes)
+
+    def take(nbytes: int) -> bytes:
+        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(nbytes))
+
+    return take
+
+
+def _near(values: F64, head: F64, tolerance: float) -> bool:
+    if not math.isclose(float(values[0]), float(head[0]), rel_tol=tolerance, abs_tol=tolerance):
+        return False
+    return bool((np.abs(values - head) <= tolerance * (1.0 + np.abs(head))).all())
+
+
+def _finding(name: str, noise: Noise | None, match: Match | None, tried: int) -> Finding:
+    if noise is None:
+        note = "no noise vector is known: x̆_0 carries none, or was not seen, or x_0 is not known"
+        return Finding(name, "no power", {"recovered": None}, {"recovered": 0.0}, note)
+    measured = {"recovered": 1.0 if match else 0.0, "candidates": float(tried)}
+    if match is None:
+        return Finding(name, "clean", measured, {"recovered": 0.0})
+    measured["noise_reproduced"] = match.share
+    note = f"{match.generator}, seed {match.seed}: reproduces {match.share:.0%} of zeta_0"
+    return Finding(name, "succeeds", measured, {"recovered": 0.0}, note)
+
+
+attack = _Generator()
