@@ -17,6 +17,8 @@ _LOOK_BYTES = 512
 _SHIFT_BYTES = 256
 _SIGN_BYTES = 16
 _LIKELY = re.compile(rb"\x00\x00[\x00-\x7f][\x00-\xff]{2}[\x0a\x12]", re.DOTALL)
+_LIKELY_VECTORS = re.compile(rb"\x00\x00[\x00-\x03][\x00-\xff]{2}\x0a", re.DOTALL)
+_REGION_BYTES = 128 << 20
 _VECTOR = b"\x0a\x10"  # a vector begins with its run id, 16 bytes
 
 Holes = list[tuple[int, int]]
@@ -59,6 +61,21 @@ class Message:
     time_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What came between two points where messages were found, the second one the beginning of a frame of vectors.
+
+    ``raw``: prefixes and bodies, as far as they were seen; ``holes``: ranges of it that were not.  ``whole``: it begins
+    where a message begins.  ``sure``: from here on no hole's size was guessed.
+    """
+
+    raw: bytearray
+    holes: Holes
+    whole: bool
+    sure: int
+    time_ns: int
+
+
 class Reader(Protocol):
     """Takes the messages of one direction of a call."""
 
@@ -72,6 +89,15 @@ class Reader(Protocol):
 
     def compressed(self) -> None:
         """A message that says it is compressed was left out."""
+        ...
+
+    @property
+    def keeps_regions(self) -> bool:
+        """Whether a chunk says nothing now, because nobody knows whose it is: only a header will."""
+        ...
+
+    def region(self, region: Region) -> None:
+        """What could not be told apart, in front of a frame of vectors that comes next."""
         ...
 
     def close(self) -> None:
@@ -99,7 +125,11 @@ class Messages:
         self._look: bytearray | None = None  # what follows a message whose end is in doubt
         self._ends: list[int] = []  # where frames ended in _look
         self._lost = not at_start
-        self._pending = bytearray()
+        self._pending = bytearray()  # what came since
+        self._missing: Holes = []  # its holes
+        self._whole = False  # it begins where a message begins
+        self._sure = 0  # in it, behind the last hole whose size is only likely
+        self._looked = 0  # so far no message begins in it
         self._time = 0
 
     def data(self, data: memoryview, time_ns: int) -> None:
@@ -145,8 +175,7 @@ class Messages:
                 sure = sure and not self._unsure
                 self._drop_doubtful()
         if self._lost:
-            self._at += len(self._pending) + size
-            self._pending.clear()
+            self._pass_over(size, sure)
         elif not sure and not self._fill:
             self._look, self._ends = bytearray(), []  # the next message begins about here
 
@@ -179,9 +208,7 @@ class Messages:
             return
         size = int.from_bytes(self._buffer[1:PREFIX_BYTES], "big")
         if self._buffer[0] > 1 or size > MAX_BODY_BYTES:
-            self._fill = 0
             self._lose()
-            self._pending += self._view[:PREFIX_BYTES]
             return
         self._compressed = self._buffer[0] == 1
         self._make_room(PREFIX_BYTES + size)
@@ -277,27 +304,53 @@ class Messages:
     # --- lost
 
     def _lose(self) -> None:
-        """It is not known where the next message begins."""
-        self._next(self._fill)
+        """It is not known where the next message begins; what there is of a prefix begins the search."""
+        self._restart(bytearray(self._view[: self._fill]))
+        self._whole = not self._unsure
+        self._next(0)
         self._lost = True
-        self._pending.clear()
+
+    def _restart(self, pending: bytearray) -> None:
+        self._pending, self._missing = pending, []
+        self._whole, self._sure, self._looked = False, 0, 0
+
+    def _pass_over(self, size: int, sure: bool) -> None:
+        """A hole while it is not known where messages begin."""
+        start = len(self._pending)
+        if not self._reader.keeps_regions or start + size > _REGION_BYTES:
+            self._at += start + size
+            self._restart(bytearray())
+            return
+        self._pending += bytes(size)
+        if size:
+            self._missing.append((start, start + size))
+        self._looked = len(self._pending)
+        if not sure:
+            self._sure = len(self._pending)
 
     def _find(self) -> None:
-        """Look for the beginning of a message."""
-        pending = self._pending
-        for found in _LIKELY.finditer(pending):
+        """Look for the beginning of a message; where regions are kept, for that of vectors."""
+        pending, regions = self._pending, self._reader.keeps_regions
+        for found in (_LIKELY_VECTORS if regions else _LIKELY).finditer(pending, self._looked):
             at = found.start()
             if len(pending) < at + _SIGN_BYTES:
                 break  # too early to tell
             if likely_prefix(pending, at):
-                self._lost = False
-                self._at += at
-                self._pending = bytearray()
-                self.data(memoryview(pending)[at:], self._time)
+                self._found(at, regions)
                 return
-        dropped = max(0, len(pending) - _SIGN_BYTES)
-        del pending[:dropped]
-        self._at += dropped
+        self._looked = max(self._looked, len(pending) - _SIGN_BYTES)
+        if not regions or len(pending) > _REGION_BYTES:
+            self._at += self._looked
+            self._restart(pending[self._looked :])
+
+    def _found(self, at: int, regions: bool) -> None:
+        pending = self._pending
+        if regions and at:
+            self._reader.region(Region(pending[:at], self._missing, self._whole, self._sure, self._time))
+        self._lost = False
+        self._at += at
+        self._restart(bytearray())
+        self.data(memoryview(pending)[at:], self._time)
 
 
 def joined(holes: Holes) -> Holes:

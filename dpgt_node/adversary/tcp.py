@@ -278,6 +278,9 @@ class Reassembly:
             while each.waiting:
                 self._give_up(each)
             self._deliver(each)
+            last = each.acknowledged if each.end is None else each.end
+            if last > each.offset + (each.end is None) and not each.closed:  # without its end: FIN is acknowledged too
+                self._skip(each, last - each.offset)
             each.close()
             self._directions.pop(each.key, None)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from dpgt_node.adversary.messages import PREFIX_BYTES, Message
+from dpgt_node.adversary.messages import PREFIX_BYTES, Message, Region, joined
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import Stream
 from dpgt_node.wire import convert
@@ -104,7 +104,8 @@ class Vectors:
         self._last: tuple[Overheard, ...] = ()  # the headers that came last: one, or X and Y of a round
         self._guessed = False  # they were not seen but follow from those before
         self._order: tuple[Stream | None, ...] = ()  # of vectors that come one by one, those of a round
-        self._round: list[Stream | None] = []
+        self._region: Region | None = None  # of a vector whose header was not seen
+        self._after: tuple[Overheard, ...] = ()  # the headers that followed it
         self._end = 0  # where the message after the last vector should begin
 
     # --- the messages' reader
@@ -133,9 +134,20 @@ class Vectors:
         """A compressed message: no agent sends one."""
         self._host.foreign("a compressed message")
 
+    @property
+    def keeps_regions(self) -> bool:
+        """Whether what comes belongs to a vector whose header was not seen."""
+        return self._open is None
+
+    def region(self, region: Region) -> None:
+        """A vector without its header; those that follow will tell whose it was."""
+        self._forget_region()
+        self._region, self._after = region, ()
+
     def close(self) -> None:
         """The call has ended."""
         self._abandon()
+        self._forget_region()
 
     # --- headers
 
@@ -152,6 +164,7 @@ class Vectors:
         self._abandon()
         seen = bool(found)
         self._learn(heads, seen)
+        self._resolve()
         end = message.start + PREFIX_BYTES + len(body)
         self._end = end
         if heads[0].nbytes > MAX_VECTOR_BYTES:
@@ -175,7 +188,7 @@ class Vectors:
             if like.values is None:
                 return found
             patterns: list[tuple[Sequence[Overheard], int]] = [
-                ([replace(like, stream=stream) for stream in streams], k) for streams in (("X", "Y"), ("X",), ("Y",))
+                ([replace(like, stream=stream) for stream in streams], k) for streams in (("X", "Y"), (like.stream,))
             ]
         else:
             following = self._following()
@@ -191,29 +204,55 @@ class Vectors:
 
     def _learn(self, heads: tuple[Overheard, ...], seen: bool) -> None:
         """Which vectors make a round on this call: those of one frame, or those that come one by one."""
-        self._last, self._guessed = heads, not seen
-        if heads[0].values is not None:
+        before, self._last, self._guessed = self._last, heads, not seen
+        if self._region is not None and not self._after:
+            self._after = heads
             return
-        stream = heads[0].stream
-        if self._round and stream == self._round[0]:
-            self._order = tuple(self._round)
-            self._round = []
-        if stream not in self._round:
-            self._round.append(stream)
+        head = heads[0]
+        if head.values is None and before and head.stream is not None and before[0].stream is not None:
+            if head.stream != before[0].stream:
+                self._order = "X", "Y"
+            elif head.k == before[0].k + 1:
+                self._order = (head.stream,)
 
     def _following(self) -> tuple[tuple[Overheard, ...], int] | None:
         """What must come after the last headers, and its round."""
         last = self._last
-        if not last or last[0].stream is None:
+        if not last or last[0].stream is None or (last[0].values is None and not self._order):
             return None
-        if last[0].values is not None:
+        if last[0].values is not None or len(self._order) == 1:
             return last, last[0].k + 1
-        if not self._order:
-            return None
-        place = self._order.index(last[0].stream) if last[0].stream in self._order else 0
-        if place + 1 < len(self._order):
-            return (replace(last[0], stream=self._order[place + 1]),), last[0].k
-        return (replace(last[0], stream=self._order[0]),), last[0].k + 1
+        return (replace(last[0], stream=other(last[0].stream)),), last[0].k + (last[0].stream == "Y")
+
+    # --- a vector without its header
+
+    def _forget_region(self) -> None:
+        if self._region is not None:
+            missing = sum(end - start for start, end in self._region.holes)
+            self._host.orphan(len(self._region.raw) - missing)
+            self._region = None
+
+    def _resolve(self) -> None:
+        """Whose the region was, when the order of the vectors is known: it ends where the next header begins."""
+        region, after = self._region, self._after
+        if region is None or not after:
+            return
+        head = after[0]
+        if head.values is None and not self._order:
+            return
+        if head.values is not None or len(self._order) == 1:
+            pattern, k = after, head.k - 1
+        else:
+            pattern, k = (replace(head, stream=other(head.stream)),), head.k - (head.stream == "X")
+        if k < 0 or head.stream is None:
+            self._forget_region()
+            return
+        self._region = None
+        for whose, pieces, size in layout(pattern, k):
+            shift = len(region.raw) - size
+            trusted = 0 if region.whole and not shift else region.sure
+            data, missing = cut(region, pieces, shift, trusted, whose.nbytes)
+            self._host.vector(Sighting(whose, memoryview(data), missing, region.time_ns))
 
     # --- chunks
 
@@ -295,3 +334,47 @@ class Vectors:
             return
         if isinstance(found, m.Start):
             self._host.peers(found.peers)
+
+
+def other(stream: Stream | None) -> Stream:
+    """The other stream of a round."""
+    return "X" if stream == "Y" else "Y"
+
+
+Pieces = list[tuple[int, int, int]]
+
+
+def layout(pattern: Sequence[Overheard], k: int) -> list[tuple[Overheard, Pieces, int]]:
+    """The vectors of round ``k`` like ``pattern``, as on the wire: each with pieces of values (offset, position on the
+    wire, size), and the size of it all.
+    """
+    size, heads = predicted(pattern, k)
+    at = PREFIX_BYTES + size
+    if heads[0].values is not None:
+        return [(head, [(0, PREFIX_BYTES + (head.values or (0, 0))[0], head.nbytes)], at) for head in heads]
+    pieces = []
+    for offset in range(0, heads[0].nbytes, CHUNK_BYTES):
+        size = min(CHUNK_BYTES, heads[0].nbytes - offset)
+        at += PREFIX_BYTES + chunk_frame_bytes(size)
+        pieces.append((offset, at - size, size))
+    return [(heads[0], pieces, at)]
+
+
+def cut(region: Region, pieces: Pieces, shift: int, trusted: int, nbytes: int) -> tuple[bytearray, Missing]:
+    """The values of a vector whose place in ``region`` is ``shift`` after that in ``pieces``, and what is missing of
+    them; nothing before ``trusted`` is used.
+    """
+    data = bytearray(nbytes)
+    missing: list[tuple[int, int]] = []
+    for offset, position, size in pieces:
+        start = position + shift
+        first = min(max(start, trusted, 0), start + size)
+        if first > start:
+            missing.append((offset, offset + first - start))
+        data[offset + first - start : offset + size] = region.raw[first : start + size]
+        missing += [
+            (offset + max(a, first) - start, offset + min(b, start + size) - start)
+            for a, b in region.holes
+            if a < start + size and b > first
+        ]
+    return data, tuple(joined(missing))
