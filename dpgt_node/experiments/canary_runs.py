@@ -21,15 +21,14 @@ from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
 from dpgt_node.adversary.observation import Facts
 from dpgt_node.agent.noise import account_for, sampler_for
-from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.accountants.concentrated import zcdp_epsilon
 from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
 from dpgt_node.privacy.noise import Sampler
-from dpgt_node.protocol.types import F64
-from dpgt_node.sim.scripted import ScriptedOracle, alone
+from dpgt_node.protocol.types import F64, I64
+from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import keystream_for
 
 Test = Literal["threshold", "guess"]
@@ -113,24 +112,20 @@ class Campaign:
 
     def trials(self, runs: Iterable[int]) -> Iterator[Trial]:
         """Make these runs."""
-        facts, account = Facts.of(self.run), self.account()
-        dtype = wire_dtype_of(self.run, self.canaries.dimension)
-        for r in runs:
-            vectors = alone(
-                self.run,
-                self.index,
-                self._oracle(r),
-                keystream_for(None if self.test_keystream is None else f"{self.test_keystream}{r:08x}", self.index),
-                self.sampler(self.run),
-                account=account,
-            )
-            replay = Replay(facts, self.index, np.zeros(self.canaries.dimension), vectors, dtype)
-            T, foreign = self.canaries.ratios(replay)
-            yield Trial(r, T.tolist(), foreign)
+        c, facts, start = self.canaries, Facts.of(self.run), np.zeros(self.canaries.dimension)
+        signs = np.empty(c.count)
 
-    def _oracle(self, r: int) -> ScriptedOracle:
-        c, signs = self.canaries, np.where(self.present(r), 1.0, -1.0)
-        return ScriptedOracle(c.dimension, c.samples, lambda k, x, batch: c.gradient(k, c.drawn(batch, signs)))
+        def script(k: int, x: F64, batch: I64) -> F64:
+            return c.gradient(k, c.drawn(batch, signs))
+
+        oracle = ScriptedOracle(c.dimension, c.samples, script)
+        agent = Alone(self.run, self.index, oracle, self.sampler(self.run))
+        for r in runs:
+            signs[:] = np.where(self.present(r), 1.0, -1.0)
+            key = None if self.test_keystream is None else f"{self.test_keystream}{r:08x}"
+            vectors = agent.play(keystream_for(key, self.index))
+            T, foreign = c.ratios(Replay(facts, self.index, start, vectors, agent.wire_dtype))
+            yield Trial(r, T.tolist(), foreign)
 
     def settings(self) -> dict[str, Any]:
         """What trials of one file have in common."""
@@ -178,7 +173,7 @@ class Trials:
             *lines, rest = path.read_bytes().split(b"\n")
             kept = [json.loads(line) for line in lines]
         except (OSError, ValueError) as error:
-            raise ConfigError.one("command line", "--resume", f"{path}: {error}") from error
+            raise ConfigError.one("command line", "--resume", f"{path} cannot be read: {error}") from error
         if not kept or kept[0] != json.loads(json.dumps(settings)):
             raise ConfigError.one(
                 "command line", "--resume", f"{path} holds trials of another run, agent or canary: take another folder"

@@ -12,10 +12,9 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.common import Metrics, shape_hash
-from dpgt_node.privacy.accountant import AgentAccount
-from dpgt_node.privacy.noise import ByteStream, Keystream, Sampler
+from dpgt_node.privacy.noise import ByteStream, Keystream, Purpose, Sampler
 from dpgt_node.privacy.sampler import uniform_subset
-from dpgt_node.protocol.types import F64, I64, Advance, DrawRelease, Payload, RoundRecord, Stream
+from dpgt_node.protocol.types import F64, I64, Advance, DrawRelease, Payload, RoundRecord, Stream, WireDtype
 from dpgt_node.sim.simulate import build_agents
 from dpgt_node.sim.world import Observer, World
 
@@ -27,7 +26,7 @@ Script = Callable[[int, F64, I64], F64]
 
 @dataclass(slots=True)
 class ScriptedOracle:
-    """An oracle of ``samples`` samples whose gradient is ``script``; rounds are counted, so one serves one run."""
+    """An oracle of ``samples`` samples whose gradient is ``script``; it counts rounds, ``k`` is the next one."""
 
     dimension: int
     samples: int | None
@@ -67,37 +66,50 @@ class ScriptedOracle:
         return np.empty(0, dtype=np.int64)
 
 
-def alone(
-    run: RunConfig,
-    index: int,
-    oracle: ScriptedOracle,
-    keystream: Keystream,
-    sampler: Sampler,
-    *,
-    account: AgentAccount | None = None,
-) -> Vectors:
-    """What agent ``index`` releases in rounds 0..K when all others send zeros (a guarantee holds whatever they send).
+class _Switch:
+    """The keystream of whatever run is being played."""
 
-    The zeros are among the vectors.  ``account``: the same agent's, computed already.  Raises Diverged.
+    def __init__(self) -> None:
+        self.now: Keystream | None = None
+
+    def stream(self, k: int, purpose: Purpose) -> ByteStream:
+        assert self.now is not None
+        return self.now.stream(k, purpose)
+
+
+class Alone:
+    """Agent ``index`` of ``run`` while all others send zeros (a guarantee holds whatever they send); any number of
+    runs, one after the other, each with the noise of its own keystream.
     """
-    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    work = AgentWork(run, topology, schedule, index, oracle, keystream, sampler)
-    if account is not None:
-        work.account.share(account)
-    in_R, in_C = (tuple(j for j, _ in edges) for edges in (topology.in_R(index), topology.in_C(index)))
-    nothing = np.zeros(oracle.dimension)
-    vectors: Vectors = {}
-    state = work.advance(Advance(None, {}, {})).state
-    for k in range(run.K + 1):
-        release = work.release(DrawRelease(state))
-        _keep(vectors, index, release.x, release.y)
-        vectors.update({(j, "X", k): nothing for j in in_R if j != index})
-        vectors.update({(j, "Y", k): nothing for j in in_C if j != index})
-        if k < run.K:
-            x_in = {j: vectors[j, "X", k] for j in in_R}
-            y_in = {j: vectors[j, "Y", k] for j in in_C}
-            state = work.advance(Advance(release.state, x_in, y_in, (release.x, release.y))).state
-    return vectors
+
+    def __init__(self, run: RunConfig, index: int, oracle: ScriptedOracle, sampler: Sampler) -> None:
+        topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+        self._K, self._index, self._oracle, self._keystream = run.K, index, oracle, _Switch()
+        self._work = AgentWork(run, topology, schedule, index, oracle, self._keystream, sampler)
+        self._in_R, self._in_C = (tuple(j for j, _ in edges) for edges in (topology.in_R(index), topology.in_C(index)))
+        self._nothing = np.zeros(oracle.dimension)
+
+    @property
+    def wire_dtype(self) -> WireDtype:
+        """Of what it sends."""
+        return self._work.wire_dtype
+
+    def play(self, keystream: Keystream) -> Vectors:
+        """What all released in rounds 0..K, the zeros included.  Raises Diverged."""
+        self._keystream.now, self._oracle.k = keystream, 0
+        others: dict[tuple[int, Stream], F64] = {(j, "X"): self._nothing for j in self._in_R}
+        others |= {(j, "Y"): self._nothing for j in self._in_C}
+        vectors: Vectors = {}
+        state = self._work.advance(Advance(None, {}, {})).state
+        for k in range(self._K + 1):
+            release = self._work.release(DrawRelease(state))
+            vectors.update({(j, stream, k): zeros for (j, stream), zeros in others.items()})
+            _keep(vectors, self._index, release.x, release.y)
+            if k < self._K:
+                x_in = {j: vectors[j, "X", k] for j in self._in_R}
+                y_in = {j: vectors[j, "Y", k] for j in self._in_C}
+                state = self._work.advance(Advance(release.state, x_in, y_in, (release.x, release.y))).state
+        return vectors
 
 
 def together(run: RunConfig, oracles: Sequence[ScriptedOracle], test_keystream: str | None) -> Vectors:

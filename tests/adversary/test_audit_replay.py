@@ -17,7 +17,7 @@ from dpgt_node.config import model
 from dpgt_node.privacy.grid import grid_laplace_pmf
 from dpgt_node.privacy.keystream import TestKeystream
 from dpgt_node.privacy.sampler import LaplaceSampler
-from dpgt_node.sim.scripted import ScriptedOracle, alone
+from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.world import Observer
 from dpgt_node.sim.world import World as Sim
 from tests.oracles import transcripts
@@ -136,7 +136,7 @@ def tiny(mechanism: str, sampler, seed: int):
     rng = np.random.default_rng(seed)
     g, other = rng.normal(size=(2, 3, 2))
     oracle = ScriptedOracle(2, None, lambda k, x, batch: g[k])
-    vectors = alone(run, 0, oracle, TestKeystream(f"{seed:04x}", 0), sampler)
+    vectors = Alone(run, 0, oracle, sampler).play(TestKeystream(f"{seed:04x}", 0))
     replay = Replay(Facts.of(run), 0, np.zeros(2), vectors, "float64")
     worlds: tuple[World, World] = (lambda k, x: g[k], lambda k, x: other[k])
     return log_ratio(replay, *worlds), g, other, vectors

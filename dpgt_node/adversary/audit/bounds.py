@@ -24,6 +24,8 @@ Measure = Literal["epsilon", "mu", "rho"]
 Direction = Literal["D'", "D"]
 _DIRECTIONS: tuple[Direction, Direction] = ("D'", "D")
 _QUANTILES = 400
+_CAUTION = 20.0
+"""The best of many thresholds was lucky, the more so where counts are small: they are picked by wider intervals."""
 _ORDERS: tuple[float, ...] = tuple(1.0 + 10.0 ** (e / 20) for e in range(-60, 61))
 
 
@@ -61,13 +63,13 @@ def threshold_bound(
     absent: F64, present: F64, *, measure: Measure = "epsilon", delta: float = 0.0, confidence: float = 0.95
 ) -> Bound:
     """``absent``, ``present``: T of independent runs in D and in D', in the order they were made, at least two each."""
-    (picked_absent, absent), (picked_present, present) = _halves(absent), _halves(present)
+    picked_absent, picked_present, absent, present = _halves(absent, present)
     miss = (1.0 - confidence) / 2.0
     both = np.concatenate((picked_absent, picked_present))
     best: tuple[float, Direction, float] = (-math.inf, "D'", math.inf)
     for candidate in _candidates(both).tolist():
         for direction in _DIRECTIONS:
-            rates = _rates(picked_absent, picked_present, direction, candidate, miss)
+            rates = _rates(picked_absent, picked_present, direction, candidate, miss / _CAUTION)
             value = _value(measure, rates.low, rates.high, delta)
             if value > best[0]:
                 best = (value, direction, candidate)
@@ -103,11 +105,11 @@ def guess_bound(
     absent: F64, present: F64, *, measure: Literal["epsilon", "mu"] = "epsilon", confidence: float = 0.95
 ) -> Bound:
     """As :func:`threshold_bound`, by guesses: ``epsilon`` guesses where |T| is large, ``mu`` always."""
-    (picked_absent, absent), (picked_present, present) = _halves(absent), _halves(present)
+    picked_absent, picked_present, absent, present = _halves(absent, present)
     miss, threshold = 1.0 - confidence, 0.0
     if measure == "epsilon":
         sizes = _candidates(np.abs(np.concatenate((picked_absent, picked_present)))).tolist()
-        threshold = max(sizes, key=lambda size: _share(*_guesses(picked_absent, picked_present, size), miss))
+        threshold = max(sizes, key=lambda size: _share(*_guesses(picked_absent, picked_present, size), miss / _CAUTION))
     right, guesses = _guesses(absent, present, threshold)
     share = _share(right, guesses, miss)
     if measure == "epsilon":
@@ -128,11 +130,18 @@ def _guesses(absent: F64, present: F64, size: float) -> tuple[int, int]:
     return int(right), int(np.count_nonzero(sure_absent) + np.count_nonzero(sure_present))
 
 
-def _halves(T: F64) -> tuple[F64, F64]:
-    if len(T) < 2:
+def _halves(absent: F64, present: F64) -> tuple[F64, F64, F64, F64]:
+    """First halves of both, then second halves; all to 1/1000 of the largest |T| of the first ones.
+
+    T has atoms (beyond both means it is the whole shift), which rounding blurs: a threshold must not cut one in two.
+    """
+    if min(len(absent), len(present)) < 2:
         raise ValueError("a bound needs at least two runs in each world")
-    half = len(T) // 2
-    return T[:half], T[half:]
+    i, j = len(absent) // 2, len(present) // 2
+    largest = max(float(np.abs(absent[:i]).max()), float(np.abs(present[:j]).max()))
+    unit = largest / 1000 if largest > 0.0 else 1.0
+    a, b, c, d = (np.rint(T / unit) * unit for T in (absent[:i], present[:j], absent[i:], present[j:]))
+    return a, b, c, d
 
 
 def _candidates(T: F64) -> F64:

@@ -37,7 +37,10 @@ class Audit:
 
 
 def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
-    """{ realised_llr (the largest |T|), claims: [ { mechanism, accountant, claimed, realised, refuted, ... } ], ... }."""
+    """{ realised_llr, claims: [ { mechanism, accountant, claimed, realised, refuted, ... } ], ... }.
+
+    ``realised_llr``: the largest |T|.
+    """
     return {
         "realised_llr": _number(max(abs(audit.llr) for audit in audits)),
         "refuted": any(audit.refuted for audit in audits),

@@ -1,0 +1,252 @@
+"""Empirical audit of the release path: how well can the best test tell two adjacent data sets apart, measured?
+
+The daemon's own AgentWork and sampler, full batches, many canaries a run, each in its own world.  A bound above the
+claim would refute the CODE; one far below it would say that the audit sees nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node.adversary.audit.canaries import Canaries
+from dpgt_node.agent.noise import sampler_for
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.experiments.canary_runs import Campaign, Test, Trials, conduct, judge, lower_bound
+from dpgt_node.privacy.accountants.gaussian import gdp_mu
+
+BETA = 0.3
+WIDTH = 1000
+
+
+class HalfNoise:
+    """The planted bug: draws at half the scale that is charged."""
+
+    clipped = 0
+
+    def __init__(self, run: model.RunConfig) -> None:
+        self.sampler = sampler_for(run)
+
+    def perturb(self, private, scale, stream):
+        return self.sampler.perturb(private, scale / 2, stream)
+
+    def lam(self, dimension, scale, norm=None):
+        return self.sampler.lam(dimension, scale, norm)
+
+    def range(self, scale):
+        return self.sampler.range(scale)
+
+
+def make_run(mechanism: str, law: str, K: int, scale: float, m: int | str = "full") -> model.RunConfig:
+    loop = ((1.0,),)
+    noise = model.NoiseStream("constant", (scale,))
+    return model.RunConfig(
+        name="audit",
+        algorithm=model.Algorithm(iterations=K, mechanism=mechanism),
+        scheme=model.SchemeS2(alpha=0.1, beta=BETA, gamma=0.1, p_m=1.0, samples=m),
+        noise=model.Noise(noise, noise, law=law),
+        graph=model.Graph(("agent-1",), loop, loop),
+        data=model.Data("zeros", params={"dimension": WIDTH}),
+        privacy=model.Privacy(clip_l1=1.0) if law == "laplace" else model.Privacy(clip_l2=1.0),
+    )
+
+
+def campaign_of(mechanism: str, law: str, K: int, scale: float, **options) -> Campaign:
+    run = make_run(mechanism, law, K, scale, options.pop("m", "full"))
+    options = {"dimension": WIDTH, "samples": WIDTH, "test_keystream": "00", **options}
+    return Campaign.of(run, 0, **options)
+
+
+def claim(campaign: Campaign, accountant: str) -> float:
+    """epsilon, or the mu whose (epsilon, delta) `gdp` prints."""
+    total = campaign.account().total(accountant)
+    assert total is not None
+    return gdp_mu(total, campaign.run.privacy.delta) if accountant == "gdp" else total
+
+
+@lru_cache(maxsize=64)
+def calibrated(mechanism: str, law: str, target: float, K: int, half: bool = False, stacked: bool | None = None):
+    """(campaign, scale) where ``tight``, or mu, is ``target``."""
+    accountant = "tight" if law == "laplace" else "gdp"
+    scale = claim(campaign_of(mechanism, law, K, 1.0, stacked=stacked), accountant) / target
+    campaign = campaign_of(mechanism, law, K, scale, stacked=stacked, sampler=HalfNoise if half else sampler_for)
+    assert claim(campaign, accountant) == pytest.approx(target, rel=1e-4)
+    return campaign
+
+
+def measured(campaign: Campaign, n: int, test: Test = "guess") -> float:
+    """The lower bound of epsilon, or of mu under Gaussian noise, from ``n`` trials a world."""
+    trials = Trials(campaign, None)
+    conduct(campaign, trials, n)
+    accountant = "tight" if campaign.run.noise.law == "laplace" else "gdp"
+    delta = campaign.run.privacy.delta
+    return lower_bound(accountant, *trials.worlds(n), delta=delta, test=test)[1].value
+
+
+@pytest.mark.parametrize("claimed", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_the_measured_bound_lies_just_below_the_claim(law: str, claimed: float) -> None:
+    assert 0.85 * claimed < measured(calibrated("noise-once", law, claimed, 2), 20_000) <= claimed
+
+
+@pytest.mark.parametrize(("law", "K", "least"), [("laplace", 0, 0.9), ("laplace", 2, 0.75), ("gaussian", 2, 0.85)])
+def test_the_tracker_s_releases_too(law: str, K: int, least: float) -> None:
+    """public-state: beyond one round no canary in one coordinate reaches the bound (theory.md, theorem 1)."""
+    assert least < measured(calibrated("public-state", law, 1.0, K, stacked=True), 20_000) <= 1.0
+
+
+@pytest.mark.parametrize("mechanism", ["noise-once", "public-state", "published-point"])
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("K", [0, 2])
+def test_half_the_noise_is_caught(mechanism: str, law: str, K: int) -> None:
+    assert measured(calibrated(mechanism, law, 1.0, K, half=True, stacked=True), 15_000) > 1.3
+
+
+@pytest.mark.parametrize(("target", "expected"), [(1.0, 0.90), (2.0, 1.86), (4.0, 3.66)])
+def test_thresholds_reach_what_is_expected_of_one_release(target: float, expected: float) -> None:
+    """1e4 runs a world, half of them for testing; five times the error of the smaller count is allowed."""
+    found = measured(calibrated("noise-once", "laplace", target, 0), 10_000, "threshold")
+    assert expected * 0.93 < found <= target
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state"])
+def test_canaries_spread_over_coordinates_attain_the_whole_claim(mechanism: str) -> None:
+    """The largest |T| that any transcript can show is `tight` itself (`lemma5`, at K = 0, of `paper`)."""
+    K, accountant = (0, "lemma5") if mechanism == "paper" else (2, "tight")
+    campaign = campaign_of(mechanism, "laplace", K, 0.02, stacked=False, dimension=300, samples=100)
+    trials = Trials(campaign, None)
+    conduct(campaign, trials, 3_000)
+    absent, present = trials.worlds(3_000)
+    total = claim(campaign, accountant)
+    assert max(np.abs(absent).max(), np.abs(present).max()) <= total
+    assert present.max() > 0.97 * total
+    assert not any(one.refuted for one in judge(campaign, absent, present).claims)
+
+
+def test_sampled_batches_test_the_amplified_claim() -> None:
+    """m = D/2: the ratio of mixtures never exceeds `amplified` and comes near it; half the noise is caught."""
+
+    def audited(sampler) -> tuple[Campaign, np.ndarray, np.ndarray]:
+        campaign = campaign_of("noise-once", "laplace", 0, 0.03, m=50, samples=100, dimension=4, sampler=sampler)
+        trials = Trials(campaign, None)
+        conduct(campaign, trials, 400)
+        return campaign, *trials.worlds(400)
+
+    campaign, absent, present = audited(sampler_for)
+    total = claim(campaign, "amplified")
+    assert total < 0.7 * claim(campaign, "tight")
+    assert 0.9 * total < present.max() <= total
+    assert absent.min() > np.log(1 - 0.5)  # that a canary seems to be missing says little
+    assert not judge(campaign, absent, present).refuted
+    mutant, absent, present = audited(HalfNoise)
+    assert [c.accountant for c in judge(mutant, absent, present).claims if c.refuted] == ["amplified"]
+
+
+def test_an_audit_without_power_says_so() -> None:
+    """Twelve runs cannot tell anything about epsilon = 4: never "private", never "not refuted"."""
+    campaign = calibrated("noise-once", "laplace", 4.0, 0)
+    absent, present = np.zeros(12), np.zeros(12)
+    assert {c.verdict for c in judge(campaign, absent, present).claims} == {"no power"}
+
+
+def test_a_foreign_sampler_is_named() -> None:
+    campaign = calibrated("noise-once", "laplace", 1.0, 0, half=True)
+    trials = Trials(campaign, None)
+    conduct(campaign, trials, 1000)
+    assert trials.foreign == campaign.runs_for(1000)
+    audit = judge(campaign, *trials.worlds(1000), foreign=trials.foreign)
+    assert "not its sampler" in " ".join(audit.notes)
+
+
+# ---------------------------------------------------------------- runs: worlds, files, processes
+def test_both_worlds_get_their_share() -> None:
+    for count in (1, 2, 3, 7, 100):
+        campaign = campaign_of("noise-once", "laplace", 0, 1.0, count=count)
+        for n in (4, 9, 250):
+            runs = campaign.runs_for(n)
+            present = np.array([campaign.present(r) for r in range(runs)])
+            assert min(present.sum(), (~present).sum()) >= n
+            fewer = present[:-1]
+            assert min(fewer.sum(), (~fewer).sum()) < n
+
+
+def test_a_campaign_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    campaign = campaign_of("noise-once", "laplace", 0, 0.002, count=50)
+    whole = Trials(campaign, None)
+    conduct(campaign, whole, 200)
+
+    first = Trials(campaign, tmp_path)
+    for trial in campaign.trials(range(3)):
+        first.add(trial)
+    path = tmp_path / "trials.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"run": 3, "T": [0.1')  # torn off
+    second = Trials(campaign, tmp_path)
+    assert sorted(second.done) == [0, 1, 2]
+    before = path.read_bytes()
+    conduct(campaign, second, 200)
+    assert path.read_bytes().startswith(before)  # nothing is done twice
+    third = Trials(campaign, tmp_path)
+    assert third.done == whole.done
+    assert [json.loads(line)["run"] for line in path.read_text().splitlines()[1:]] == list(range(8))
+
+
+def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
+    Trials(campaign_of("noise-once", "laplace", 0, 0.002), tmp_path)
+    with pytest.raises(ConfigError, match="of another run, agent or canary"):
+        Trials(campaign_of("noise-once", "laplace", 0, 0.001), tmp_path)
+    (tmp_path / "trials.jsonl").write_text("nonsense\n")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Trials(campaign_of("noise-once", "laplace", 0, 0.002), tmp_path)
+
+
+def test_processes_make_the_same_runs() -> None:
+    campaign = campaign_of("noise-once", "laplace", 0, 0.002, count=50)
+    one, two = Trials(campaign, None), Trials(campaign, None)
+    conduct(campaign, one, 200)
+    conduct(campaign, two, 200, jobs=2)
+    assert one.done == two.done
+
+
+# ---------------------------------------------------------------- what cannot be audited
+def plan(**changes) -> Canaries:
+    settings = {
+        "mechanism": "public-state", "law": "laplace", "K": 5, "dimension": 30, "samples": 9, "m": 9, "C": 2.0,
+    }  # fmt: skip
+    return Canaries.plan(**{**settings, **changes})
+
+
+def test_as_many_canaries_as_fit() -> None:
+    assert (plan().count, plan().width) == (5, 6)
+    assert (plan(dimension=600).count, plan(dimension=600).width) == (9, 6)  # one sample each
+    assert plan(dimension=4).width == 4
+    assert plan(m=3).count == 1
+    stacked = plan(law="gaussian")
+    assert (stacked.count, stacked.width, stacked.alternate) == (9, 1, True)
+
+
+def test_the_mean_gradient_moves_by_all_that_is_allowed() -> None:
+    for canaries in (plan(), plan(law="gaussian"), plan(m=3)):
+        for k in range(6):
+            one = np.ones(canaries.count)
+            moved = canaries.gradient(k, one) - canaries.gradient(k, -one)
+            assert np.abs(moved).sum() == pytest.approx(canaries.count * 2.0 / canaries.m)
+            assert np.count_nonzero(moved) == canaries.count
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"m": 3, "dimension": 5}, "needs K \\+ 1 = 6 coordinates"),
+        ({"count": 6}, "must be in 1..5"),
+        ({"m": 3, "count": 2}, "must be in 1..1"),
+    ],
+)
+def test_impossible_canaries_are_refused(changes, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        plan(**changes)
