@@ -6,24 +6,17 @@ records it was part of and no other, because the next record header is looked fo
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-
 from dpgt_node.adversary.tcp import Connection, Gap, Item, Segment
-from dpgt_node.errors import ConfigError
+from dpgt_node.adversary.tlssecrets import RECORD_HEADER, SUITES, Chain, KeyLog
 
 Side = Literal["CLIENT", "SERVER"]
 _SIDES: tuple[Side, Side] = ("CLIENT", "SERVER")
-_HEADER = 5
-_OVERHEAD = _HEADER + 16 + 1
+_OVERHEAD = RECORD_HEADER + 16 + 1
 """Bytes that a record is longer than what it carries: header, authentication tag, inner type (nobody here pads)."""
 _MAX_RECORD = (1 << 14) + 256
 _CCS, _HANDSHAKE, _DATA = 20, 22, 23
@@ -34,34 +27,6 @@ _PATIENCE_BYTES = 1 << 20
 """So much of a connection whose beginning is missing is kept before every key of the log is tried on it."""
 _MAX_MISSED = 1 << 14
 """Records that one direction may have sent before the tap started, at most."""
-_MAX_FOLLOWING = 64
-"""Records lost behind a lost change of keys, at most."""
-_SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
-    0x1301: (AESGCM, 16),
-    0x1302: (AESGCM, 32),
-    0x1303: (ChaCha20Poly1305, 32),
-}
-
-
-class KeyLog:
-    """Secrets by (label, client random).  ConfigError for a file that is no key log or holds no TLS 1.3 secret."""
-
-    def __init__(self, path: Path) -> None:
-        self.secrets: dict[tuple[str, bytes], bytes] = {}
-        try:
-            lines = path.read_text(encoding="ascii").splitlines()
-            for line in lines:
-                if line and not line.startswith("#"):
-                    label, random, secret = line.split()
-                    self.secrets[label, bytes.fromhex(random)] = bytes.fromhex(secret)
-        except OSError as error:
-            raise ConfigError.one("command line", "--keys", f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ConfigError.one(
-                "command line", "--keys", f"{path} is no key log (lines of LABEL CLIENT_RANDOM SECRET)"
-            ) from error
-        if not any(label == "CLIENT_TRAFFIC_SECRET_0" for label, _ in self.secrets):
-            raise ConfigError.one("command line", "--keys", f"{path} holds no secret of a TLS 1.3 session")
 
 
 @dataclass(slots=True)
@@ -118,91 +83,21 @@ class _Session:
         """Whether its hellos were seen and its keys are known."""
         return self.random is not None and self.suite is not None
 
-    def chain(self, side: Side) -> _Chain | None:
+    def chain(self, side: Side) -> Chain | None:
         """The keys of one direction, from the handshake on; None when the log does not have them."""
         assert self.random is not None and self.suite is not None
         first = self._keys.secrets.get((f"{side}_HANDSHAKE_TRAFFIC_SECRET", self.random))
         then = self._keys.secrets.get((f"{side}_TRAFFIC_SECRET_0", self.random))
-        if then is None or self.suite not in _SUITES:
+        if then is None or self.suite not in SUITES:
             return None
-        return _Chain(self.suite, first, then)
+        return Chain(self.suite, first, then)
 
-    def guesses(self) -> Iterator[_Chain]:
+    def guesses(self) -> Iterator[Chain]:
         """Keys of every session in the log, for a connection whose beginning was not seen."""
         for (label, random), secret in self._keys.secrets.items():
             if label.endswith("_TRAFFIC_SECRET_0") and self.random in (None, random):
                 for suite in (0x1302,) if len(secret) == 48 else (0x1301, 0x1303):
-                    yield _Chain(suite, None, secret)
-
-
-class _Keys:
-    """Of one direction in one phase."""
-
-    def __init__(self, suite: int, secret: bytes) -> None:
-        cipher, size = _SUITES[suite]
-        self._algorithm = hashes.SHA384() if suite == 0x1302 else hashes.SHA256()
-        self._suite = suite
-        self._secret = secret
-        self._cipher = cipher(self._expand(b"key", size))
-        self._iv = int.from_bytes(self._expand(b"iv", 12), "big")
-
-    def _expand(self, label: bytes, size: int) -> bytes:
-        """HKDF-Expand-Label of RFC 8446, 7.1, without a context."""
-        name = b"tls13 " + label
-        info = struct.pack(">HB", size, len(name)) + name + b"\0"
-        return HKDFExpand(self._algorithm, size, info).derive(self._secret)
-
-    def updated(self) -> _Keys:
-        """After a key update."""
-        return _Keys(self._suite, self._expand(b"traffic upd", self._algorithm.digest_size))
-
-    def opened(self, record: memoryview, number: int) -> bytes | None:
-        """What the ``number``-th record under these keys holds; None when it is not that one."""
-        nonce = (self._iv ^ number).to_bytes(12, "big")
-        try:
-            return self._cipher.decrypt(nonce, record[_HEADER:], record[:_HEADER])
-        except InvalidTag:
-            return None
-
-
-class _Chain:
-    """Where one direction is: its keys now, how many records it has sent under them, and the keys that follow."""
-
-    def __init__(self, suite: int, handshake: bytes | None, application: bytes) -> None:
-        self._data = _Keys(suite, application)
-        self._keys = self._data if handshake is None else _Keys(suite, handshake)
-        self._number = 0
-
-    def _following(self) -> _Keys:
-        return self._data if self._keys is not self._data else self._data.updated()
-
-    def open(self, record: memoryview, skipped: int) -> tuple[bytes, int] | None:
-        """The plaintext of ``record`` before which at most ``skipped`` records were lost, and how many were."""
-        for lost in range(skipped + 1):
-            plain = self._keys.opened(record, self._number + lost)
-            if plain is not None:
-                self._number += lost + 1
-                return plain, lost
-        if not skipped:
-            return None
-        following = self._following()  # the message that announced them was in what was lost
-        for lost in range(min(skipped, _MAX_FOLLOWING)):
-            plain = following.opened(record, lost)
-            if plain is not None:
-                self._data = self._keys = following
-                self._number = lost + 1
-                return plain, lost + 1
-        return None
-
-    def go_on(self) -> None:
-        """The other end was told that the next record has the next keys."""
-        self._data = self._keys = self._following()
-        self._number = 0
-
-    @property
-    def in_handshake(self) -> bool:
-        """Whether the keys are still those of the handshake."""
-        return self._keys is not self._data
+                    yield Chain(suite, None, secret)
 
 
 class _Direction:
@@ -212,7 +107,7 @@ class _Direction:
         self._session = session
         self._side = side
         self._hasty = hasty  # no hello to wait for
-        self._chain: _Chain | None = None
+        self._chain: Chain | None = None
         self._plain: bool | None = None  # no TLS at all; None: nothing seen yet
         self._buffer = bytearray()
         self._start = 0  # offset of the buffer's first byte
@@ -293,8 +188,8 @@ class _Direction:
         self._messages.clear()
         if self._lost_from is None and self._skip_to < gap.end:
             begin = max(self._start if self._buffer else gap.start, self._skip_to)
-            known = len(self._buffer) >= _HEADER
-            end = begin + _HEADER + int.from_bytes(self._buffer[3:5], "big") if known else begin
+            known = len(self._buffer) >= RECORD_HEADER
+            end = begin + RECORD_HEADER + int.from_bytes(self._buffer[3:5], "big") if known else begin
             if end >= gap.end:
                 self._note_lost(end - begin)
                 self._skip_to = end
@@ -335,10 +230,10 @@ class _Direction:
         """Drop what cannot be the beginning of a record; whether a candidate is there."""
         at = self._buffer.find(_DATA_HEADER)
         while at >= 0:
-            if len(self._buffer) < at + _HEADER:
+            if len(self._buffer) < at + RECORD_HEADER:
                 break
-            end = at + _HEADER + int.from_bytes(self._buffer[at + 3 : at + 5], "big")
-            if end <= at + _HEADER + _MAX_RECORD:
+            end = at + RECORD_HEADER + int.from_bytes(self._buffer[at + 3 : at + 5], "big")
+            if end <= at + RECORD_HEADER + _MAX_RECORD:
                 behind = bytes(self._buffer[end : end + len(_DATA_HEADER)])
                 if _DATA_HEADER.startswith(behind):
                     self._drop(at)
@@ -348,9 +243,9 @@ class _Direction:
         return False
 
     def _record(self) -> bytes | None:
-        if len(self._buffer) < _HEADER:
+        if len(self._buffer) < RECORD_HEADER:
             return None
-        size = _HEADER + int.from_bytes(self._buffer[3:5], "big")
+        size = RECORD_HEADER + int.from_bytes(self._buffer[3:5], "big")
         with memoryview(self._buffer) as view:
             return bytes(view[:size]) if len(view) >= size else None
 
@@ -364,7 +259,7 @@ class _Direction:
                 self._drop(1)
                 return []
             if record[0] == _HANDSHAKE:
-                self._hello(record[_HEADER:])
+                self._hello(record[RECORD_HEADER:])
             self._drop(len(record))
             return []
         found = self._opened(memoryview(record), last=last)
@@ -453,9 +348,9 @@ class _Direction:
 def _like_tls(data: bytes) -> bool:
     """Whether the middle of a connection looks like TLS: a record's header, and where that record ends another one."""
     at = data.find(_DATA_HEADER)
-    while 0 <= at <= len(data) - _HEADER:
-        end = at + _HEADER + int.from_bytes(data[at + 3 : at + 5], "big")
-        if end - at <= _HEADER + _MAX_RECORD and data[end : end + len(_DATA_HEADER)] == _DATA_HEADER:
+    while 0 <= at <= len(data) - RECORD_HEADER:
+        end = at + RECORD_HEADER + int.from_bytes(data[at + 3 : at + 5], "big")
+        if end - at <= RECORD_HEADER + _MAX_RECORD and data[end : end + len(_DATA_HEADER)] == _DATA_HEADER:
             return True
         at = data.find(_DATA_HEADER, at + 1)
     return False

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpgt_node.adversary import tlskeys
 from dpgt_node.adversary.tcp import Connection, Endpoint, Gap, Item, Segment
-from dpgt_node.adversary.tlskeys import Decryptor, KeyLog, TlsCounts
+from dpgt_node.adversary.tlskeys import Decryptor, TlsCounts
+from dpgt_node.adversary.tlssecrets import KeyLog
 from dpgt_node.errors import ConfigError
 from tests.adversary.tlstalk import Talk, talk
 
@@ -146,7 +147,7 @@ def test_a_lost_segment_costs_the_records_it_is_part_of_and_no_other(spoken: Tal
 def test_broken_decryptors_are_noticed(spoken: Talk, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with holes: one that counts the tag as payload, one that expects the next number, one that keeps framing."""
     lose, missing = holes(spoken, 3)
-    true_open = tlskeys._Chain.open
+    true_open = tlskeys.Chain.open
 
     def broken() -> bool:
         _, found = opened(spoken, folder / "keys", lose=lose)
@@ -157,7 +158,7 @@ def test_broken_decryptors_are_noticed(spoken: Talk, folder: Path, monkeypatch: 
         patch.setattr(tlskeys, "_OVERHEAD", 21)
         assert broken()
     with monkeypatch.context() as patch:
-        patch.setattr(tlskeys._Chain, "open", lambda self, record, skipped: true_open(self, record, 0))
+        patch.setattr(tlskeys.Chain, "open", lambda self, record, skipped: true_open(self, record, 0))
         assert broken()
     with monkeypatch.context() as patch:
         patch.setattr(tlskeys._Direction, "_lose", lambda self, gap: None)

@@ -1,0 +1,114 @@
+"""Secrets of TLS 1.3 sessions: key logs, and the keys of one direction from record to record (RFC 8446, section 7)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from dpgt_node.errors import ConfigError
+
+RECORD_HEADER = 5
+_MAX_FOLLOWING = 64
+"""Records lost behind a lost change of keys, at most."""
+SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
+    0x1301: (AESGCM, 16),
+    0x1302: (AESGCM, 32),
+    0x1303: (ChaCha20Poly1305, 32),
+}
+
+
+class KeyLog:
+    """Secrets by (label, client random).  ConfigError for a file that is no key log or holds no TLS 1.3 secret."""
+
+    def __init__(self, path: Path) -> None:
+        self.secrets: dict[tuple[str, bytes], bytes] = {}
+        try:
+            lines = path.read_text(encoding="ascii").splitlines()
+            for line in lines:
+                if line and not line.startswith("#"):
+                    label, random, secret = line.split()
+                    self.secrets[label, bytes.fromhex(random)] = bytes.fromhex(secret)
+        except OSError as error:
+            raise ConfigError.one("command line", "--keys", f"{path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigError.one(
+                "command line", "--keys", f"{path} is no key log (lines of LABEL CLIENT_RANDOM SECRET)"
+            ) from error
+        if not any(label == "CLIENT_TRAFFIC_SECRET_0" for label, _ in self.secrets):
+            raise ConfigError.one("command line", "--keys", f"{path} holds no secret of a TLS 1.3 session")
+
+
+class Keys:
+    """Of one direction in one phase."""
+
+    def __init__(self, suite: int, secret: bytes) -> None:
+        cipher, size = SUITES[suite]
+        self._algorithm = hashes.SHA384() if suite == 0x1302 else hashes.SHA256()
+        self._suite = suite
+        self._secret = secret
+        self._cipher = cipher(self._expand(b"key", size))
+        self._iv = int.from_bytes(self._expand(b"iv", 12), "big")
+
+    def _expand(self, label: bytes, size: int) -> bytes:
+        """HKDF-Expand-Label of RFC 8446, 7.1, without a context."""
+        name = b"tls13 " + label
+        info = struct.pack(">HB", size, len(name)) + name + b"\0"
+        return HKDFExpand(self._algorithm, size, info).derive(self._secret)
+
+    def updated(self) -> Keys:
+        """After a key update."""
+        return Keys(self._suite, self._expand(b"traffic upd", self._algorithm.digest_size))
+
+    def opened(self, record: memoryview, number: int) -> bytes | None:
+        """What the ``number``-th record under these keys holds; None when it is not that one."""
+        nonce = (self._iv ^ number).to_bytes(12, "big")
+        try:
+            return self._cipher.decrypt(nonce, record[RECORD_HEADER:], record[:RECORD_HEADER])
+        except InvalidTag:
+            return None
+
+
+class Chain:
+    """Where one direction is: its keys now, how many records it has sent under them, and the keys that follow."""
+
+    def __init__(self, suite: int, handshake: bytes | None, application: bytes) -> None:
+        self._data = Keys(suite, application)
+        self._keys = self._data if handshake is None else Keys(suite, handshake)
+        self._number = 0
+
+    def _following(self) -> Keys:
+        return self._data if self._keys is not self._data else self._data.updated()
+
+    def open(self, record: memoryview, skipped: int) -> tuple[bytes, int] | None:
+        """The plaintext of ``record`` before which at most ``skipped`` records were lost, and how many were."""
+        for lost in range(skipped + 1):
+            plain = self._keys.opened(record, self._number + lost)
+            if plain is not None:
+                self._number += lost + 1
+                return plain, lost
+        if not skipped:
+            return None
+        following = self._following()  # the message that announced them was in what was lost
+        for lost in range(min(skipped, _MAX_FOLLOWING)):
+            plain = following.opened(record, lost)
+            if plain is not None:
+                self._data = self._keys = following
+                self._number = lost + 1
+                return plain, lost + 1
+        return None
+
+    def go_on(self) -> None:
+        """The other end was told that the next record has the next keys."""
+        self._data = self._keys = self._following()
+        self._number = 0
+
+    @property
+    def in_handshake(self) -> bool:
+        """Whether the keys are still those of the handshake."""
+        return self._keys is not self._data
