@@ -14,6 +14,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.audit.report import Audit
+    from dpgt_node.config import RunConfig
 
 RUNS = 10_000
 
@@ -41,6 +42,11 @@ RUNS = 10_000
     show_default=True,
     help="Canary runs in each world; half pick the test, half prove the bound.",
 )
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    help="Real launches instead, of the run with data whose labels are to be told; every sample is a trial.",
+)
 @click.option("--resume", type=common.FOLDER, help="Keep the runs here, and do only what is missing.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
@@ -61,6 +67,7 @@ def audit(
     truth: Path | None,
     agents: tuple[str, ...],
     runs: int,
+    launches: int | None,
     resume: Path | None,
     jobs: int,
     canaries: int | None,
@@ -90,6 +97,10 @@ def audit(
         return _say(_transcripts(files, run_file, truth, agents), format_)
     if len(files) > 1 or truth is not None:
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
+    if launches is not None:
+        if test_keystream is not None:
+            raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
+        return _say(_launches(files[0], agents, launches, resume, test, confidence), format_)
     return _say(
         _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
         format_,
@@ -111,7 +122,7 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
     out = run_file if run_file.is_dir() else None
     run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
     observation = Observation.load(files, run)
-    known = None if truth is None else find_truth(truth, run.graph.agents)
+    known = None if truth is None else find_truth(truth, run.graph.agents, observation.run_id)
     return transcript_audits(
         observation, known, agents=agents, out=truth if out is None else out, data_root=common.data_root()
     )
@@ -128,15 +139,12 @@ def _canaries(
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
-    from dpgt_node.experiments.canary_runs import Campaign, Trials, conduct, judge
+    from dpgt_node.experiments.canary_runs import Campaign, conduct
     from dpgt_node.learning.oracle import build_oracle
 
     run = common.load_local_run(file)
-    unknown = sorted(set(agents) - set(run.graph.agents))
-    if unknown:
-        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
     audits = []
-    for name in agents or run.graph.agents[:1]:
+    for name in _chosen(run, agents):
         index = run.graph.agents.index(name)
         oracle = build_oracle(run, index, data_root=common.data_root())
         campaign = Campaign.of(
@@ -147,7 +155,41 @@ def _canaries(
             count=count,
             test_keystream=test_keystream,
         )
-        trials = Trials(campaign, None if resume is None else resume / name)
+        trials = campaign.kept_in(None if resume is None else resume / name)
         conduct(campaign, trials, runs, jobs=jobs)
-        audits.append(judge(campaign, *trials.worlds(runs), test=test, confidence=confidence, foreign=trials.foreign))
+        audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
     return audits
+
+
+def _launches(
+    file: Path,
+    agents: Sequence[str],
+    launches: int,
+    resume: Path | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+) -> list[Audit]:
+    import tempfile
+
+    from dpgt_node.experiments.launches import Flips, conduct
+    from dpgt_node.learning.oracle import data_is_here, sample_counts
+
+    run = common.load_local_run(file)
+    root, audits = common.data_root(), []
+    counts = sample_counts(run, root) if data_is_here(run, root) else (None,) * run.n
+    with tempfile.TemporaryDirectory(prefix="dpgt-audit-") as temporary:
+        for name in _chosen(run, agents):
+            index = run.graph.agents.index(name)
+            flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name)
+            trials = flips.kept()
+            n = conduct(flips, trials, launches)
+            audits.append(flips.judge(trials, n, test=test, confidence=confidence))
+    return audits
+
+
+def _chosen(run: RunConfig, agents: Sequence[str]) -> Sequence[str]:
+    """``agents``, or the first one."""
+    unknown = sorted(set(agents) - set(run.graph.agents))
+    if unknown:
+        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
+    return agents or run.graph.agents[:1]

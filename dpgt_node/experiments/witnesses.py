@@ -86,14 +86,15 @@ def transcript_audits(
     out: Path | None = None,
     data_root: Path | None = None,
 ) -> list[Audit]:
-    """Every agent of ``observation`` (or ``agents``) that was seen well enough, its own data here.
+    """Every agent of ``observation`` but those who look (or ``agents``) that was seen well enough, its own data here.
 
     ``out``: a run's output folder; an agent with a data file of its own is found there.  Raises TranscriptError where
     what was seen does not determine a named agent's ratio, or no agent's; ConfigError for data that are not the run's.
     """
     run = observation.facts.run
     audits, reasons = [], []
-    for name in agents or run.graph.agents:
+    observers = {name for header in observation.headers for name in header.observers}
+    for name in agents or [name for name in run.graph.agents if name not in observers]:
         if name not in run.graph.agents:
             raise ConfigError.one("command line", "--agent", f"{name} is not in the run file")
         try:
@@ -103,7 +104,7 @@ def transcript_audits(
                 raise
             reasons.append(str(error))
     if not audits:
-        raise TranscriptError("; ".join(reasons))
+        raise TranscriptError("; ".join(reasons) or "every agent that was seen is one of those who look: name one")
     return [replace(audit, notes=(*audit.notes, *(f"Not audited: {reason}" for reason in reasons))) for audit in audits]
 
 
@@ -113,7 +114,7 @@ def _transcript(
     facts = observation.facts
     run, name = facts.run, facts.names[index]
     if not facts.schedule.noisy:
-        raise ConfigError.one("run file", "noise.multiplier", "the noise is off: nothing is claimed, nothing to audit")
+        raise ConfigError.one("run file", "noise.multiplier", "the noise is off: there is no claim to audit")
     skip = _complete(observation, index)
     oracle = _oracle(run, name, index, out, data_root)
     if oracle.dimension != observation.dimension:
@@ -121,7 +122,7 @@ def _transcript(
             "run file", "data", f"d = {oracle.dimension} here, {observation.dimension} in the transcript"
         )
     D, m = oracle.samples, facts.schedule.m_for(oracle.samples)
-    fixed = D is not None and m < D
+    fixed = m < D if D is not None else run.data.dataset.startswith("pl-")  # stochastic toys: their batch is their xi
     batches = _batches(truth, name, fixed, D, run.K)
     account = account_for(run, facts.topology, facts.schedule, index, D, oracle.dimension)
     here, there, pair = _worlds(oracle, account, batches, m, run, truth, name)

@@ -1,0 +1,148 @@
+"""Canaries in real launches: processes, sockets, the daemons' own entropy; each run's data are written for it.
+
+The run file keeps its graphs, steps, mechanism, noise and clip; its data become ones in which a replaced sample is as
+visible as adjacency allows.  Agent i holds F samples, sample c is feature c alone, and its label is all that differs
+between D and D': two classes, no bias, so it moves two coordinates of its own and no other sample's.  Its gradient is
+clipped at every point that matters, so the label moves it by C.  Every agent writes the transcript of what it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.adversary.audit.replay import Replay, World
+from dpgt_node.adversary.audit.report import Audit
+from dpgt_node.adversary.audit.witness import log_ratio
+from dpgt_node.adversary.observation import Facts, Observation
+from dpgt_node.agent.noise import account_for
+from dpgt_node.config import Adversary, Data, Evaluation, Model, RunConfig, run_sha256
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.protocol.types import F64
+from dpgt_node.runtime import launcher, outdir
+
+MOST = 500
+"""Samples of an agent."""
+_LENGTH = 8.0
+"""Of a sample, in clips: twice is enough at x_0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Agent ``index`` of ``run``, its data ``count`` samples whose labels are to be told; files go under ``folder``."""
+
+    run: RunConfig
+    index: int
+    count: int
+    folder: Path
+
+    @classmethod
+    def of(cls, run: RunConfig, index: int, samples: int | None, folder: Path) -> Flips:
+        """``samples``: D of the agent with its real data.  F is m where that is not too many.  ConfigError: no clip."""
+        if not run.privacy.enforced:
+            raise ConfigError.one("run file", "privacy", "--launches needs clip_l1 or clip_l2")
+        schedule = Facts.of(run).schedule
+        if not schedule.noisy:
+            raise ConfigError.one("run file", "noise.multiplier", "the noise is off: there is no claim to audit")
+        count = min(schedule.m or samples or MOST, MOST)
+        changed = replace(
+            run,
+            scheme=replace(run.scheme, samples="full"),
+            model=Model(bias=0.0),
+            evaluate=Evaluation(every=run.K + 1),
+            runtime=replace(run.runtime, channel="plain"),
+            adversary=Adversary(semi_honest=run.graph.agents),
+        )
+        return cls(changed, index, count, folder)
+
+    def settings(self) -> dict[str, Any]:
+        """What the trials of one file have in common."""
+        named = run_sha256(self._with(self.folder / "data.npz"))
+        return {"format": 1, "run": named, "agent": self.run.graph.agents[self.index], "launched": self.count}
+
+    def kept(self) -> Trials:
+        """Its trials so far."""
+        return Trials(self.settings(), self.count, self.folder)
+
+    def trial(self, r: int) -> Trial:
+        """Launch run ``r``.  Raises what a launch raises."""
+        out = self.folder / f"launch-{r}"
+        shutil.rmtree(out, ignore_errors=True)  # what an interrupted launch left: its noise counts for nothing
+        self.folder.mkdir(parents=True, exist_ok=True)
+        run = self._written(self.folder / "data.npz", present(self.count, r))
+        with outdir.claim(out):
+            claimed = outdir.prepare(out, run, source="command line", keystream=None)
+            ended = asyncio.run(launcher.Launcher(run, claimed, restart=False).run())
+        if ended.exit_code is not ExitCode.DONE:
+            error = DpgtError(f"launch {r}: {ended.reason} (see {out})")
+            error.exit_code = ended.exit_code
+            raise error
+        transcripts = [out / "agents" / name / "state" / "transcript" for name in run.graph.agents]
+        T, foreign = self._ratios(Observation.load(transcripts, run))
+        shutil.rmtree(out)
+        return Trial(r, T.tolist(), foreign)
+
+    def judge(self, trials: Trials, n: int, *, test: Test = "threshold", confidence: float = 0.95) -> Audit:
+        """What ``n`` trials in each world prove."""
+        facts = Facts.of(self.run)
+        return judge(
+            self.run,
+            facts.names[self.index],
+            account_for(self.run, facts.topology, facts.schedule, self.index, self.count, 2 * self.count),
+            trials.worlds(n),
+            vantage="an observer of every link, who knows all data but one label",
+            notes=(f"{runs_for(self.count, n)} real launches, m = D = {self.count} samples, whose labels are told.",),
+            test=test,
+            confidence=confidence,
+            foreign=trials.foreign,
+        )
+
+    def _ratios(self, observation: Observation) -> tuple[F64, int]:
+        nobody, everybody = np.zeros(self.count, dtype=bool), np.ones(self.count, dtype=bool)
+        (start, here), (_, there) = (self._world(name, labels) for name, labels in (("0", nobody), ("1", everybody)))
+        ratio = log_ratio(
+            Replay(observation.facts, self.index, start, observation.vectors, observation.dtype), here, there
+        )
+        return ratio.T.reshape(2, self.count).sum(axis=0), ratio.foreign
+
+    def _world(self, name: str, labels: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[F64, World]:
+        """(x_0, gradients) where every label is the same; samples do not meet, so each is in its world of two."""
+        oracle = build_oracle(self._written(self.folder / f"labels-{name}.npz", labels), self.index)
+        everything = np.arange(self.count)
+        return oracle.initial(), lambda k, point: oracle.gradient(point, everything)
+
+    def _written(self, path: Path, labels: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RunConfig:
+        """The run on data with these labels, for every agent."""
+        clip = self.run.privacy.clip_l1 or self.run.privacy.clip_l2
+        assert clip is not None
+        x, n = _LENGTH * clip * np.eye(self.count), self.run.n
+        np.savez(
+            path,
+            x_train=np.tile(x, (n, 1)),
+            y_train=np.tile(labels.astype(np.int64), n),
+            x_test=np.zeros((0, self.count)),
+            y_test=np.zeros(0, dtype=np.int64),
+        )
+        return self._with(path)
+
+    def _with(self, path: Path) -> RunConfig:
+        data = Data(f"npz:{path.absolute()}", partition="contiguous", params={"classes": 2})
+        return replace(self.run, data=data)
+
+
+def conduct(flips: Flips, trials: Trials, launches: int, on_launch: Callable[[int], None] = lambda done: None) -> int:
+    """Make those of the first ``launches`` runs that are missing; trials in each world."""
+    for r in range(launches):
+        if r not in trials.done:
+            trials.add(flips.trial(r))
+        on_launch(r + 1)
+    inside = np.array([present(flips.count, r) for r in range(launches)])
+    return int(min(inside.sum(), (~inside).sum()))

@@ -1,0 +1,169 @@
+"""Trials of an audit: who is in which world, what was kept on disk, and what they prove."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dpgt_node.adversary.audit.bounds import Bound, guess_bound, threshold_bound
+from dpgt_node.adversary.audit.canaries import Mask
+from dpgt_node.adversary.audit.report import Audit
+from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.privacy.accountants.concentrated import zcdp_epsilon
+from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
+from dpgt_node.protocol.types import F64
+
+Test = Literal["threshold", "guess"]
+FILE = "trials.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """``T`` of every canary of one run, and how many of its noised vectors were foreign to the run file's sampler."""
+
+    run: int
+    T: list[float]
+    foreign: int
+
+
+def present(count: int, r: int) -> Mask:
+    """Which of ``count`` canaries of run ``r`` are in the world D': every other one, by turns."""
+    return np.asarray((r + np.arange(count)) % 2 == 1)
+
+
+def runs_for(count: int, n: int) -> int:
+    """The least number of runs of ``count`` canaries with ``n`` trials in each world."""
+    runs = 2 * (n // count)
+    while (runs // 2) * count + (runs % 2) * (count // 2) < n:
+        runs += 1
+    return runs
+
+
+class Trials:
+    """Trials by run, ``count`` a run, in ``folder`` (None: in memory), a line a run.
+
+    What a crash cut off is done again.  ``settings``: what all trials of one file have in common.
+    """
+
+    def __init__(self, settings: dict[str, Any], count: int, folder: Path | None) -> None:
+        """ConfigError where the folder holds trials of something else."""
+        self._settings, self._count, self._path = settings, count, None if folder is None else folder / FILE
+        self.done: dict[int, list[float]] = {}
+        self.foreign = 0
+        if self._path is not None:
+            self._open(self._path)
+
+    def add(self, trial: Trial) -> None:
+        """Keep it."""
+        self.done[trial.run] = trial.T
+        self.foreign += trial.foreign
+        if self._path is not None:
+            self._append(self._path, asdict(trial))
+
+    def missing(self, n: int) -> list[int]:
+        """Runs that ``n`` trials in each world still lack."""
+        return [r for r in range(runs_for(self._count, n)) if r not in self.done]
+
+    def worlds(self, n: int) -> tuple[F64, F64]:
+        """T of ``n`` trials in D and in D', in the order of runs."""
+        runs = range(runs_for(self._count, n))
+        T = np.array([self.done[r] for r in runs])
+        inside = np.array([present(self._count, r) for r in runs])
+        return T[~inside][:n], T[inside][:n]
+
+    def _open(self, path: Path) -> None:
+        settings = self._settings
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                self._append(path, settings)
+                return
+            *lines, rest = path.read_bytes().split(b"\n")
+            kept = [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise ConfigError.one("command line", "--resume", f"{path} cannot be read: {error}") from error
+        if not kept or kept[0] != json.loads(json.dumps(settings)):
+            raise ConfigError.one(
+                "command line", "--resume", f"{path} holds trials of another run, agent or canary: take another folder"
+            )
+        if rest:  # the line that a crash cut short
+            with path.open("r+b") as file:
+                file.truncate(path.stat().st_size - len(rest))
+        for line in kept[1:]:
+            self.done[int(line["run"])] = [float(value) for value in line["T"]]
+            self.foreign += int(line["foreign"])
+
+    @staticmethod
+    def _append(path: Path, line: dict[str, Any]) -> None:
+        with path.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+# ---------------------------------------------------------------- what trials prove
+def judge(
+    run: RunConfig,
+    agent: str,
+    account: AgentAccount,
+    worlds: tuple[F64, F64],
+    *,
+    vantage: str,
+    notes: tuple[str, ...],
+    test: Test = "threshold",
+    confidence: float = 0.95,
+    foreign: int = 0,
+) -> Audit:
+    """Every claim of ``account``, of ``agent``, against the trials in D and in D'."""
+    (absent, present), delta, claims, bounds = worlds, run.privacy.delta, [], {}
+    for accountant, claimed in account.epsilon_after(run.K).items():
+        if claimed is None:
+            continue
+        realised, bound = lower_bound(accountant, absent, present, delta=delta, test=test, confidence=confidence)
+        refuted = realised > claimed * (1.0 + 1e-9)
+        verdict: Verdict = "refuted" if refuted else "no power" if realised < LITTLE * claimed else "not refuted"
+        note = ""
+        if verdict == "no power":
+            note = f"{len(absent)} canaries a world show {realised:.3g} at most: this audit could not have told"
+        claims.append(Claim(run.algorithm.mechanism, accountant, claimed, realised, refuted, verdict, note=note))
+        bounds[accountant] = bound
+    if foreign:
+        notes = (*notes, f"{foreign} noised vectors lie on no grid of the run file's noise: that is not its sampler.")
+    return Audit(
+        agent,
+        vantage,
+        tuple(claims),
+        float(max(np.abs(absent).max(), np.abs(present).max())),
+        len(absent),
+        confidence,
+        bounds,
+        notes,
+    )
+
+
+def lower_bound(
+    accountant: str, absent: F64, present: F64, *, delta: float, test: Test = "threshold", confidence: float = 0.95
+) -> tuple[float, Bound]:
+    """(epsilon of the accountant's own kind, at its delta, that the trials prove; how)."""
+    if accountant == "gdp":
+        bound = _bound(test, absent, present, "mu", confidence)
+        return (gdp_epsilon(bound.value, delta) if bound.value else 0.0), bound
+    if accountant == "zcdp":
+        bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
+        return (zcdp_epsilon(bound.value, delta) if math.isfinite(bound.value) else math.inf), bound
+    bound = _bound(test, absent, present, "epsilon", confidence)
+    return bound.value, bound
+
+
+def _bound(test: Test, absent: F64, present: F64, measure: Literal["epsilon", "mu"], confidence: float) -> Bound:
+    by = guess_bound if test == "guess" else threshold_bound
+    return by(absent, present, measure=measure, confidence=confidence)
