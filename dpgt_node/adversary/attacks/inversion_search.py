@@ -1,0 +1,194 @@
+"""Samples whose gradient is the one that was seen: gradient inversion of torch models by optimisation.
+
+Two searches, the second where the first does not fit: L-BFGS within [0, 1] (Zhu et al. 2019, DLG), which finds the
+samples to rounding where the model is smooth; and signed Adam on cosine + total variation (Geiping et al. 2020), which
+also gets through the kinks of ReLU and max-pooling.  Either minimises
+
+    1 - cos(gradient(x), ĝ) + w TV(x)
+
+with labels known beforehand.  The cosine does not see the length, so a clipped sample is no harder.  With noise of
+relative size s no x can be expected below 1 - 1/sqrt(1 + s^2), the floor; w grows with s^2, the balance that a
+Gaussian likelihood has with a fixed prior.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dpgt_node.learning.torch_models import Module, Shape, torch
+from dpgt_node.protocol.types import F64, I64
+
+Method = Literal["auto", "lbfgs", "adam"]
+_FLOAT64_TO = 200_000
+"""Parameters up to which everything is float64: a fit to rounding needs it, a large model cannot afford it."""
+_RATE = 0.1
+_DROPS = ((3 / 8, 1.0), (5 / 8, 0.1), (7 / 8, 0.01), (1.0, 0.001))  # (share of the steps, factor of the rate)
+_ADAM_TV, _ADAM_TV_MAX = 1e-2, 1e-1
+_POLISH_TV = 1e-7
+_FITS = 1e-5
+_HOPELESS = 1e-3
+_SMOOTHING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``steps`` of Adam, and of L-BFGS two thirds of them; ``restarts`` from other random samples."""
+
+    method: Method = "auto"
+    steps: int = 600
+    restarts: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``samples`` (m, *shape) in [0, 1]; ``misfit``: 1 - cosine of their gradient with what was seen."""
+
+    samples: F64 = field(repr=False)
+    misfit: float
+    method: str
+
+
+def load(module: Module, x: F64) -> Module:
+    """``module`` with its trained parameters set to ``x`` (d,), in the precision that a search computes in."""
+    lib = torch()
+    module = module.to(lib.float64 if len(x) <= _FLOAT64_TO else lib.float32).train()
+    with lib.no_grad():
+        start = 0
+        for value in _trained(module):
+            part = lib.from_numpy(np.array(x[start : start + value.numel()]))
+            value.copy_(part.view(value.shape))
+            start += value.numel()
+    if start != len(x):
+        raise ValueError(f"the module has {start} parameters, the vector {len(x)}")
+    return module
+
+
+def gradient(module: Module, samples: F64, labels: I64) -> F64:
+    """Mean gradient of the cross-entropy of ``samples`` (m, *shape), float64 (d,)."""
+    lib = torch()
+    kind = next(iter(_trained(module))).dtype
+    found = _gradient(lib, module, lib.from_numpy(np.array(samples)).to(kind), lib.from_numpy(np.array(labels)), False)
+    out: F64 = found.detach().double().numpy()
+    return out
+
+
+def mean_answer(module: Module, shape: Shape, seed: int) -> F64:
+    """Mean outputs (classes,) on random samples: what a module answers that has not learnt much."""
+    lib = torch()
+    kind = next(iter(_trained(module))).dtype
+    noise = np.random.default_rng(seed).random((64, *shape))
+    with lib.no_grad():
+        answers: F64 = module(lib.from_numpy(noise).to(kind)).double().softmax(dim=1).mean(dim=0).numpy()
+    return answers
+
+
+def search(
+    module: Module, target: F64, labels: I64, shape: Shape, *, s: float = 0.0, settings: Settings | None = None
+) -> Found:
+    """Samples with these ``labels`` (m,) whose mean gradient points to ``target`` (d,), whose noise is ``s`` |g|."""
+    settings = settings or Settings()
+    fit = _Fit(torch(), module, target, labels, shape)
+    rng = np.random.default_rng(settings.seed)
+    floor = 1.0 - 1.0 / math.sqrt(1.0 + s * s)
+    best: Found | None = None
+    for _ in range(settings.restarts):
+        found = _once(fit, rng.random((len(labels), *shape)), s, floor, settings)
+        if best is None or found.misfit < best.misfit:
+            best = found
+        if best.misfit <= _enough(floor):
+            break
+    assert best is not None
+    return best
+
+
+def _once(fit: _Fit, start: F64, s: float, floor: float, settings: Settings) -> Found:
+    steps = max(1, 2 * settings.steps // 3)
+    smooth = None
+    if settings.method != "adam":
+        # A quarter tells whether the model is smooth enough for it.
+        smooth = _lbfgs(fit, start, s * s, max(1, steps // 4))
+        if settings.method == "lbfgs" or smooth.misfit <= 100.0 * floor + _HOPELESS:
+            smooth = _lbfgs(fit, smooth.samples, s * s, steps)
+        if settings.method == "lbfgs" or smooth.misfit <= _enough(floor):
+            return smooth
+    found = _adam(fit, start, min(max(_ADAM_TV, s * s), _ADAM_TV_MAX), settings.steps)
+    # Without the prior a fit that is not exact gets worse pictures, an exact one proves itself.
+    polished = _lbfgs(fit, found.samples, _POLISH_TV + s * s, steps // 2)
+    found = Found(polished.samples, polished.misfit, "adam") if polished.misfit <= _enough(floor) else found
+    return smooth if smooth is not None and smooth.misfit < 0.1 * found.misfit else found
+
+
+def _enough(floor: float) -> float:
+    return 1.2 * floor + _FITS
+
+
+class _Fit:
+    """The objective, and its gradient in the samples."""
+
+    def __init__(self, lib: Any, module: Module, target: F64, labels: I64, shape: Shape) -> None:
+        self.lib, self._module = lib, module
+        self.kind = next(iter(_trained(module))).dtype
+        self._target = lib.from_numpy(np.array(target)).to(self.kind)
+        self._length = self._target.norm()
+        self._labels = lib.from_numpy(np.array(labels))
+        self._picture = len(shape) == 3
+
+    def __call__(self, x: Any, weight: float) -> tuple[float, float, Any]:
+        """(misfit, misfit + weight TV, derivative of the latter) at the tensor ``x`` (m, *shape)."""
+        x = x.detach().requires_grad_()
+        seen = _gradient(self.lib, self._module, x, self._labels, True)
+        misfit = 1.0 - (seen @ self._target) / (seen.norm() * self._length)
+        total = misfit + weight * self._variation(x) if weight and self._picture else misfit
+        (slope,) = self.lib.autograd.grad(total, x)
+        return misfit.item(), total.item(), slope.detach()
+
+    def _variation(self, x: Any) -> Any:
+        across, down = x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
+        return (across.square() + _SMOOTHING).sqrt().mean() + (down.square() + _SMOOTHING).sqrt().mean()
+
+
+def _lbfgs(fit: _Fit, start: F64, weight: float, steps: int) -> Found:
+    from scipy.optimize import minimize
+
+    def value(flat: F64) -> tuple[float, F64]:
+        _, total, slope = fit(fit.lib.from_numpy(flat.reshape(start.shape)).to(fit.kind), weight)
+        return total, np.asarray(slope.double().numpy()).ravel()
+
+    options = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": 30, "ftol": 1e-30, "gtol": 1e-14}
+    done = minimize(
+        value, start.ravel(), jac=True, method="L-BFGS-B", bounds=[(0.0, 1.0)] * start.size, options=options
+    )
+    samples = np.asarray(done.x, dtype=np.float64).reshape(start.shape)
+    return Found(samples, fit(fit.lib.from_numpy(samples).to(fit.kind), 0.0)[0], "lbfgs")
+
+
+def _adam(fit: _Fit, start: F64, weight: float, steps: int) -> Found:
+    lib = fit.lib
+    x = lib.from_numpy(np.array(start)).to(fit.kind)
+    adam = lib.optim.Adam([x], lr=_RATE)
+    best, least, misfit = x.clone(), math.inf, math.inf
+    for i in range(steps):
+        now, total, slope = fit(x, weight)
+        if total < least:
+            best, least, misfit = x.clone(), total, now
+        adam.param_groups[0]["lr"] = _RATE * next(f for share, f in _DROPS if i < share * steps)
+        x.grad = slope.sign()
+        adam.step()
+        x.clamp_(0.0, 1.0)
+    return Found(best.double().numpy(), misfit, "adam")
+
+
+def _trained(module: Module) -> list[Any]:
+    return [value for value in module.parameters() if value.requires_grad]
+
+
+def _gradient(lib: Any, module: Module, x: Any, labels: Any, graph: bool) -> Any:
+    loss = lib.nn.functional.cross_entropy(module(x), labels)
+    trained = _trained(module)
+    found = lib.autograd.grad(loss, trained, create_graph=graph, allow_unused=True)
+    return lib.cat([(p * 0 if g is None else g).reshape(-1) for g, p in zip(found, trained, strict=True)])
