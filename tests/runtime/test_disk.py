@@ -10,10 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dpgt_node.agent.noise import sampler_for
+from dpgt_node.agent.work import AgentWork, Private
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import Adversary
 from dpgt_node.errors import ConfigError, ExitCode, StoreError
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.keystream import TestKeystream
 from dpgt_node.protocol.types import Payload, RoundRecord, Stream
+from dpgt_node.report.recording import Recording
 from dpgt_node.runtime import disk
 from dpgt_node.runtime.ledger import DATABASE, read_ledger
 from dpgt_node.runtime.links import Link
@@ -45,6 +54,37 @@ def test_a_prediction_covers_the_store_and_not_much_more(tmp_path: Path, d: int,
             peak = max(peak, disk.used_bytes(tmp_path) + disk.used_bytes(tmp_path / "blobs"))
         store.finish_run(RUN, vector(d, 1))
         assert peak <= need.total <= 2 * peak + (16 << 20), (peak, need)
+
+
+@pytest.mark.parametrize(("d", "samples"), [(10, 0), (2_000, 30)])
+def test_a_prediction_covers_what_is_recorded(tmp_path: Path, d: int, samples: int) -> None:
+    """Transcript and truth as a recording writes them, on top of what the store needs."""
+    run = replace(make_run(99), data=replace(make_run().data, params={"dimension": d}))
+    plain = disk.agent_need(run, "agent-1", d, samples, 64)
+    assert plain.recorded == 0
+    run = replace(run, adversary=Adversary(("agent-1",), truth=True))
+    need = disk.agent_need(run, "agent-1", d, samples, 64)
+    assert need.total - need.recorded == plain.total and need.growing == plain.rounds + need.recorded
+    assert disk.agent_need(run, "agent-2", d, samples, 64).recorded < need.recorded
+    topology = Topology.from_config(run.graph)
+    oracle = build_oracle(run, 0)
+    work = AgentWork(run, topology, Schedule.from_config(run), 0, oracle, TestKeystream("00", 0), sampler_for(run))
+    kept = Private(np.zeros(d), np.zeros(samples, dtype=np.int64), np.zeros((samples, 64)))
+    recording = Recording(tmp_path, run, topology, 0, RUN, work, source="test")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AgentWork, "private", lambda *_: kept)
+        recording.begin(None)
+        known = record(0, d)
+        state = known.checkpoint
+        assert state is not None
+        for k in range(run.K + 1):
+            whole = at_round(known, k)
+            recording.released(whole, replace(state, k=k, batch=np.zeros(samples, dtype=np.int64)))
+            recording.received(1, whole.x)
+            recording.received(2, whole.y)
+        recording.finish()
+    used = disk.used_bytes(tmp_path) + disk.used_bytes(tmp_path / "truth")
+    assert used <= need.recorded <= 2 * used, (used, need)
 
 
 @pytest.mark.parametrize(("d", "rounds"), [(FILE_BYTES // 8 + 1, 61), (10, 1500)], ids=["files", "database"])

@@ -121,3 +121,51 @@ def test_an_entry_of_another_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "mixed").write_bytes(other[: 12 + other_size] + one[12 + size :])
     with pytest.raises(TranscriptError, match="a vector of run"):
         list(Transcript(tmp_path / "mixed"))
+
+
+def test_a_torn_file_is_gone_on_with_from_its_last_whole_entry(tmp_path: Path) -> None:
+    """Cut anywhere, zeros behind it or not: what was whole stays, once, and the rest is written again."""
+    entries = [entry(k) for k in range(3)]
+    whole = written(tmp_path / "whole", *entries).read_bytes()
+    ends = [end for end, _ in Transcript(tmp_path / "whole").whole()]
+    assert len(ends) == 4  # the header's and three entries'
+    for cut in range(len(whole) + 1):
+        path = tmp_path / "t"
+        path.write_bytes(whole[:cut] + bytes(cut % 3 * 5))
+        known: list[Seen] = []
+        with TranscriptWriter(path, HEADER, known=known.append) as writer:
+            assert known == entries[: max(0, sum(end <= cut for end in ends) - 1)]
+            for one in entries[len(known) :]:
+                writer.write(one)
+        assert path.read_bytes() == whole
+
+
+def test_what_a_flipped_bit_spoiled_is_not_known(tmp_path: Path) -> None:
+    path = written(tmp_path / "t", entry(0), entry(1))
+    ends = [end for end, _ in Transcript(path).whole()]
+    data = bytearray(path.read_bytes())
+    data[data.index(np.float64(4.25).tobytes())] ^= 1
+    path.write_bytes(data)
+    assert [end for end, _ in Transcript(path).whole()] == ends[:1]
+
+
+@pytest.mark.parametrize("header", [replace(HEADER, run_id=bytes(16)), replace(HEADER, source="another")])
+def test_a_file_of_another_header_is_begun_anew(tmp_path: Path, header: Header) -> None:
+    path = written(tmp_path / "t", entry(0))
+    known: list[Seen] = []
+    TranscriptWriter(path, header, known=known.append).close()
+    assert known == [] and list(Transcript(path)) == [] and Transcript(path).header == header
+
+
+def test_the_clock_and_a_digest_survive_going_on(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    first = TranscriptWriter(path, HEADER)
+    first.write(without_values(entry(0)))
+    first.write(replace(entry(1), missing=((0, 8),), sha256_seen=b""))
+    first.flush(sync=True)
+    with pytest.raises(TranscriptError, match="did not end"):
+        list(Transcript(path))
+    first.abandon()
+    second = TranscriptWriter(path, HEADER, known=lambda _: None)
+    assert second.close(conflicting=2) == Counts(messages=2, complete=1, with_holes=1, conflicting=2)
+    assert [e.time_ns for e in Transcript(path)] == [7, 7]
