@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.adversary.observation import Observation
+from dpgt_node.errors import ConfigError
 from dpgt_node.report.truth import Truth
+
+
+class NotApplicable(ConfigError):
+    """An attack that has nothing to say about a run: an error where it was asked for, one line where all were."""
+
 
 Verdict = Literal["succeeds", "fails", "partly", "clean", "no power", "not measured"]
 """``succeeds``: the secret came out.  ``fails``: it did not, though the attack had what it needs.  ``clean``: a check
@@ -70,7 +76,9 @@ class Options:
 
 
 class Attack(Protocol):
-    """``needs``: words of "truth" (refused without a study file), "torch" (refused without the extra)."""
+    """``needs``: words of "truth" (refused without a study file), "torch" (refused without the extra), "capture" (works
+    on captures, not on transcripts).  ``settings``, optional: keys of ``Options.extra`` that it reads, a line each.
+    """
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.config import RunConfig
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.errors import ConfigError
@@ -20,7 +21,8 @@ from dpgt_node.learning.datasets import CLASSES, load_dataset
 from dpgt_node.protocol.types import F64, I64
 
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
-_PICTURES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+PICTURES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+"""(channels, height, width) of the data sets whose name says it."""
 
 
 def start(run: RunConfig, dimension: int) -> F64 | None:
@@ -31,7 +33,7 @@ def start(run: RunConfig, dimension: int) -> F64 | None:
         return np.full(dimension, float(run.data.params.get("start", 0.0)))
     if run.model.name == "softmax":
         return _softmax_start(run, dimension)
-    shape = _PICTURES.get(run.data.dataset)
+    shape = PICTURES.get(run.data.dataset)
     if shape is None or run.data.features != "raw":
         return None
     from dpgt_node.learning.torch_models import build_module
@@ -70,12 +72,12 @@ class Softmax:
 
     @classmethod
     def of(cls, run: RunConfig, dimension: int, classes: int) -> Softmax:
-        """ConfigError when d does not fit ``classes``."""
+        """NotApplicable when d does not fit ``classes``."""
         width, rest = divmod(dimension, classes)
         size = width - (1 if run.model.bias else 0)
         if run.model.name != "softmax" or rest or size < 1:
             message = f"d = {dimension} is no softmax model of {classes} classes"
-            raise ConfigError.one("run file", "model.name", message)
+            raise NotApplicable.one("run file", "model.name", message)
         return cls(classes, size, run.model.bias)
 
     def split(self, vector: F64) -> tuple[F64, F64]:
@@ -120,6 +122,8 @@ class Samples:
 
 def public_samples(run: RunConfig, data_root: Path | None, count: int | None = None) -> Samples:
     """The test part of the run's data set, which is public; ``count``: its first samples.  ConfigError: not here."""
+    if run.data.dataset in TOYS:
+        raise NotApplicable.one("run file", "data.dataset", f"{run.data.dataset!r} has no samples")
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
     rows = slice(0, count)
     phi = features.transform(data.real_test(rows), run.data.features, run.data.normalise)
@@ -127,9 +131,9 @@ def public_samples(run: RunConfig, data_root: Path | None, count: int | None = N
 
 
 def class_count(run: RunConfig, given: str | None = None) -> int:
-    """Number of classes: ``given`` on the command line, or of the data set's name.  ConfigError: not known."""
+    """Number of classes: ``given`` on the command line, or of the data set's name.  NotApplicable: not known."""
     known = given or CLASSES.get(run.data.dataset) or run.data.params.get("classes")
     if known is None:
         message = f"the number of classes of {run.data.dataset!r} is not in the run file: give --set classes=10"
-        raise ConfigError.one("command line", "--set classes", message)
+        raise NotApplicable.one("command line", "--set classes", message)
     return int(known)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dpgt_node.adversary.attack import Finding, Options, Result
+from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result
 from dpgt_node.adversary.knowledge import Samples, public_samples
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.errors import ConfigError
@@ -68,7 +68,7 @@ def whole(observation: Observation, attack: str) -> None:
     """ConfigError unless every coordinate was kept: ``attack`` reads them by their place in the model."""
     if observation.coordinates is not None:
         message = f"{attack} needs every coordinate; these transcripts keep {observation.coordinates.size}"
-        raise ConfigError.one("command line", "TRANSCRIPT", message)
+        raise NotApplicable.one("command line", "TRANSCRIPT", message)
 
 
 def known_rounds(

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpgt_node.adversary import estimators as es
-from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
+from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
     Curves,
@@ -33,7 +33,6 @@ from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
 from dpgt_node.adversary.knowledge import TOYS, Samples, Softmax, class_count
 from dpgt_node.adversary.observation import Observation
-from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import F64, I64
 from dpgt_node.report.truth import Truth
 
@@ -55,9 +54,9 @@ class _Labels:
         whole(observation, self.name)
         run = observation.facts.run
         if run.data.dataset in TOYS:
-            raise ConfigError.one("run file", "data.dataset", f"{run.data.dataset!r} has no labels")
+            raise NotApplicable.one("run file", "data.dataset", f"{run.data.dataset!r} has no labels")
         if run.model.name == "softmax" and not run.model.bias:
-            raise ConfigError.one("run file", "model.bias", "is 0: labels are read from the gradient of the bias")
+            raise NotApplicable.one("run file", "model.bias", "is 0: labels are read from the gradient of the bias")
         public = auxiliary(observation, options, count=_AUX)
         classes = class_count(run, options.extra.get("classes")) if public is None else public.classes
         findings, curves = [], Curves()

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from dpgt_node.adversary import estimators as es
-from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
+from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import NO_TRUTH, Curves, mean, positive, result, setting, targets, whole
 from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
@@ -61,7 +61,7 @@ class _Membership:
         root = options.extra.get("data")
         public = public_samples(run, None if root is None else Path(root))
         if not len(public.labels):
-            raise ConfigError.one("run file", "data.dataset", "has no test part: there are no public samples")
+            raise NotApplicable.one("run file", "data.dataset", "has no test part: there are no public samples")
         model = Softmax.of(run, observation.dimension, public.classes)
         kind = setting(options, "filter", "whitened", _filter_name)
         learn = setting(options, "public", 300, positive)

@@ -1,0 +1,287 @@
+"""Gradients, labels, classes and members of real runs: exact without noise, as predicted with it, gone under much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node.adversary.attack import Attack, NotApplicable, Options, Result
+from dpgt_node.adversary.attacks import ATTACKS
+from dpgt_node.adversary.attacks.gradients import attack as gradients
+from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
+from dpgt_node.adversary.attacks.labels import attack as labels
+from dpgt_node.adversary.attacks.membership import attack as membership
+from dpgt_node.adversary.attacks.membership import auc, scores
+from dpgt_node.adversary.attacks.properties import attack as properties
+from dpgt_node.adversary.estimators import view
+from dpgt_node.adversary.knowledge import Samples, Softmax, class_count, public_samples
+from dpgt_node.adversary.observation import Observation
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.oracle import build_oracle
+from tests.adversary.record import Play, play, run_of
+
+RING = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+BY_LABEL = 'dataset = "digits"\npartition = "by-label"\nclass_assignment_mode = "random"\nseed = 4'
+
+
+def on(attack: Attack, p: Play, tmp_path: Path, *, truth: bool = True, **extra: str) -> Result:
+    study = p.study(tmp_path / "out") if truth else None
+    return attack.run(p.observe(tmp_path / "t"), study, Options(extra=extra))
+
+
+def ring(**settings: object) -> RunConfig:
+    return run_of(R=RING, C=RING, **settings)
+
+
+# ---------------------------------------------------------------- gradients
+@pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
+def test_without_noise_every_gradient_is_exact(tmp_path: Path, mechanism: str) -> None:
+    result = on(gradients, play(ring(K=5, multiplier=0.0, mechanism=mechanism)), tmp_path)
+    for finding in result.findings:
+        assert finding.verdict == "succeeds"
+        for name in ("B", "B_from_x", "fused", "smoothed"):
+            assert finding.measured[f"{name}_cosine"] == pytest.approx(1.0, abs=1e-12)
+            assert finding.measured[f"{name}_relative_error"] < 1e-10
+            assert finding.predicted[f"{name}_cosine"] == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "law"),
+    [
+        ("paper", "laplace"),
+        ("paper", "gaussian"),
+        ("published-point", "laplace"),
+        ("public-state", "laplace"),
+        ("noise-once", "gaussian"),
+    ],
+)
+def test_measured_errors_are_the_predicted_ones(tmp_path: Path, mechanism: str, law: str) -> None:
+    result = on(gradients, play(ring(K=12, mechanism=mechanism, law=law, zeta=0.02, eta=0.03)), tmp_path)
+    for finding in result.findings:
+        for name in ("A", "X", "B", "D", "E", "fused", "x"):
+            measured, predicted = finding.measured[f"{name}_rms"], finding.predicted[f"{name}_rms"]
+            assert measured == pytest.approx(predicted, rel=0.05, abs=1e-14), name
+        for name in ("B", "fused"):
+            assert finding.measured[f"{name}_cosine"] == pytest.approx(finding.predicted[f"{name}_cosine"], abs=0.03)
+        assert finding.measured["fused_rms"] <= 1.001 * finding.measured["B_rms"]
+        assert finding.measured["smoothed_rms"] <= finding.measured["fused_rms"]
+    assert set(result.curves) >= {"agent-1: cosine of B, measured", "agent-1: cosine of smoothed, predicted"}
+
+
+def test_under_heavy_noise_it_fails_and_says_so(tmp_path: Path) -> None:
+    result = on(gradients, play(ring(K=5, zeta=5.0, eta=5.0)), tmp_path, fuse="no")
+    assert {f.verdict for f in result.findings} == {"fails"}
+    # The mutant: half the noise that was promised; measured and predicted part.
+    p = play(ring(K=8, zeta=0.02, eta=0.015))
+    lied = replace(p, run=ring(K=8, zeta=0.02, eta=0.03))
+    finding = on(gradients, lied, tmp_path, fuse="no").findings[0]
+    assert finding.measured["D_rms"] < 0.55 * finding.predicted["D_rms"]
+
+
+def test_without_truth_nothing_is_measured_and_part_of_it_is_named(tmp_path: Path) -> None:
+    p = play(ring(K=5, zeta=0.01, eta=0.01))
+    bare = on(gradients, p, tmp_path, truth=False, fuse="no")
+    for finding in bare.findings:
+        assert finding.verdict == "not measured" and "no ground truth" in finding.note
+        assert {finding.measured[f"{n}_rms"] for n in "AXBDE"} == {None}
+    measured = on(gradients, p, tmp_path, fuse="no")
+    guessed, true = (r.findings[0].predicted["B_cosine"] for r in (bare, measured))
+    assert guessed == pytest.approx(true, abs=0.05)  # |g| estimated from the transcript
+    study = p.study(tmp_path / "out")
+    del study["agent-2"]
+    partly = gradients.run(p.observe(tmp_path / "t"), study, Options(extra={"fuse": "no"}))
+    assert [f.verdict == "not measured" for f in partly.findings] == [False, True, False]
+
+
+def test_agents_and_rounds_are_chosen(tmp_path: Path) -> None:
+    p = play(ring(K=5))
+    seen, study = p.observe(tmp_path / "t"), p.study(tmp_path / "out")
+    one = gradients.run(seen, study, Options(agents=("agent-2",), rounds=(0,), extra={"fuse": "no"}))
+    assert [f.agent for f in one.findings] == ["agent-2"] and "fused_rms" not in one.findings[0].measured
+    g = p.true(1, "g")[0]
+    noise = view(seen, 1).y[0] - g
+    assert one.findings[0].measured["B_relative_error"] == pytest.approx(
+        float(np.linalg.norm(noise) / np.linalg.norm(g))
+    )
+    with pytest.raises(ConfigError, match="agent-9"):
+        gradients.run(seen, study, Options(agents=("agent-9",)))
+
+
+def test_chosen_coordinates_are_enough_for_gradients_and_named_by_the_others(tmp_path: Path) -> None:
+    p = play(ring(K=5, model="init_seed = 1"))
+    path, study = p.transcript(tmp_path / "t"), p.study(tmp_path / "out")
+    few = Observation.load([path], p.run, coordinates=range(100, 400))
+    finding = gradients.run(few, study, Options(extra={"fuse": "no"})).findings[0]
+    assert finding.measured["E_rms"] == pytest.approx(finding.predicted["E_rms"], rel=0.1)
+    with pytest.raises(NotApplicable, match="every coordinate"):
+        labels.run(few, study, Options())
+
+
+# ---------------------------------------------------------------- labels
+def test_one_sample_shows_its_label_far_above_the_noise_that_hides_it(tmp_path: Path) -> None:
+    for b in (1e-3, 1e-2, 0.1):
+        assert on(labels, play(ring(K=6, m=1, zeta=b, eta=b)), tmp_path).findings[0].measured["labels_right"] > 0.95
+    hidden = on(labels, play(ring(K=6, m=1, zeta=20.0, eta=20.0)), tmp_path)
+    assert hidden.findings[0].measured["labels_right"] < 0.6
+
+
+def test_batches_are_counted_exactly_without_noise(tmp_path: Path) -> None:
+    p = play(ring(K=6, multiplier=0.0))
+    for extra, rounds in (({}, 1.0), ({"aux": "yes"}, 7.0)):
+        for finding in on(labels, p, tmp_path, **extra).findings:
+            assert finding.measured["batches_exact"] == 1.0 and finding.measured["rounds"] == rounds
+    assert "public samples" in on(labels, p, tmp_path).findings[0].note
+    noisy = on(labels, play(ring(K=6, zeta=2e-3, eta=2e-3)), tmp_path, aux="yes")
+    for finding in noisy.findings:
+        assert finding.measured["count_rms"] == pytest.approx(finding.predicted["count_rms"], rel=0.3)
+    assert {f.verdict for f in on(labels, play(ring(K=2, zeta=3.0, eta=3.0)), tmp_path, aux="yes").findings} == {
+        "fails"
+    }
+
+
+def test_shares_are_solved_for_and_rounded() -> None:
+    assert _simplex(np.array([0.5, 0.5, 0.5])).tolist() == pytest.approx([1 / 3] * 3)
+    assert _simplex(np.array([2.0, -1.0])).tolist() == [1.0, 0.0]
+    answers = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
+    pi = np.array([0.2, 0.5, 0.3])
+    np.testing.assert_allclose(_shares(pi - answers.T @ pi, answers), pi, atol=1e-6)
+    assert rounded(np.array([[1.6, 1.6, 0.8]]), 4).tolist() in ([[2, 1, 1]], [[1, 2, 1]])
+
+
+def test_what_has_no_labels_is_named(tmp_path: Path) -> None:
+    toy = play(ring(K=1, m=1, data='dataset = "quadratic"\ndimension = 20'))
+    for attack in (labels, membership, properties):
+        with pytest.raises(NotApplicable):
+            on(attack, toy, tmp_path)
+    with pytest.raises(NotApplicable, match="bias"):
+        on(labels, play(ring(K=1, model="bias = 0")), tmp_path)
+
+
+# ---------------------------------------------------------------- properties
+def test_classes_of_each_agent_come_out(tmp_path: Path) -> None:
+    for b, extra in ((0.0, {}), (0.05, {}), (0.2, {"aux": "yes"})):
+        noise = {"zeta": b, "eta": b} if b else {"multiplier": 0.0}
+        result = on(properties, play(ring(K=20, data=BY_LABEL, **noise)), tmp_path, **extra)
+        assert {f.verdict for f in result.findings} == {"succeeds"}
+        assert result.summary.startswith("the classes of 3 of 3 agents are right")
+    hidden = on(properties, play(ring(K=3, data=BY_LABEL, zeta=50.0, eta=50.0)), tmp_path)
+    assert all(f.measured["classes_right"] < 1.0 for f in hidden.findings)
+    bare = on(properties, play(ring(K=20, data=BY_LABEL, zeta=0.05, eta=0.05)), tmp_path, truth=False)
+    assert all(f.verdict == "not measured" and f.note.startswith("classes ") for f in bare.findings)
+
+
+def test_the_predicted_separation_is_met(tmp_path: Path) -> None:
+    result = on(properties, play(ring(K=2, data=BY_LABEL, zeta=0.02, eta=0.02, m='"full"')), tmp_path, aux="yes")
+    for finding in result.findings:
+        assert finding.measured["separation"] == pytest.approx(finding.predicted["separation"], rel=0.25)
+
+
+# ---------------------------------------------------------------- membership
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty samples an agent, and public ones of the same origin."""
+    from dpgt_node.learning.datasets import load_dataset
+
+    data = load_dataset("digits")
+    path = tmp_path_factory.mktemp("data") / "few.npz"
+    np.savez(
+        path,
+        x_train=data.x_train[:120],
+        y_train=data.y_train[:120],
+        x_test=data.x_train[200:800],
+        y_test=data.y_train[200:800],
+    )
+    return path
+
+
+def members(few: Path, b: float, **settings: object) -> Play:
+    noise = {"zeta": b, "eta": b} if b else {"multiplier": 0.0}
+    return play(ring(K=20, m=10, data=f'dataset = "npz:{few}"', **noise, **settings))
+
+
+def test_members_are_told_from_others_until_noise_hides_them(few: Path, tmp_path: Path) -> None:
+    open_ = on(membership, members(few, 0.0), tmp_path, D="40")
+    assert np.mean([f.measured["auc"] for f in open_.findings]) > 0.75
+    hidden = on(membership, members(few, 3.0), tmp_path, D="40")
+    for finding in hidden.findings:
+        assert finding.measured["auc_low"] < 0.6 and finding.predicted["auc"] < 0.6
+        assert finding.measured["auc_low"] < finding.measured["auc"] < finding.measured["auc_high"]
+
+
+def test_who_was_never_there_is_not_found(few: Path, tmp_path: Path) -> None:
+    """The control: the same statistic for another agent's samples is at chance."""
+    p = members(few, 0.0)
+    study = p.study(tmp_path / "out")
+    swapped = {"agent-1": study["agent-2"], "agent-2": study["agent-3"], "agent-3": study["agent-1"]}
+    result = membership.run(p.observe(tmp_path / "t"), swapped, Options(extra={"D": "40"}))
+    assert np.mean([f.measured["auc"] for f in result.findings]) == pytest.approx(0.5, abs=0.12)
+
+
+def test_candidates_of_ones_own_are_scored(few: Path, tmp_path: Path) -> None:
+    p = members(few, 0.0)
+    with np.load(few) as data:
+        np.savez(tmp_path / "c.npz", phi=data["x_train"][:30], labels=data["y_train"][:30])
+    result = on(membership, p, tmp_path, truth=False, D="40", candidates=str(tmp_path / "c.npz"))
+    assert result.findings[0].verdict == "not measured"
+    assert len(result.curves["agent-1: score of each candidate"][1]) == 30
+    np.savez(tmp_path / "bad.npz", phi=np.zeros((3, 5)), labels=np.zeros(3, dtype=np.int64))
+    with pytest.raises(ConfigError, match="64 features"):
+        on(membership, p, tmp_path, truth=False, D="40", candidates=str(tmp_path / "bad.npz"))
+    assert "candidates" in on(membership, p, tmp_path, truth=False).findings[0].note
+
+
+def test_the_filter_is_the_dense_one(few: Path, tmp_path: Path) -> None:
+    """Against explicit per-sample gradients and an explicit covariance matrix."""
+    p = members(few, 0.05, mechanism="published-point")
+    v = view(p.observe(tmp_path / "t"), 0, 3)
+    public = public_samples(p.run, None, 50)
+    model = Softmax.of(p.run, v.y.shape[1], 10)
+    some = Samples(public.phi[:7] * 0.9, public.labels[:7], 10)
+    got = scores(v, model, some, public, m=10, D=40)
+    from dpgt_node.adversary.fusion import least_squares
+
+    T, N, g = np.zeros(7), np.zeros(7), least_squares(v)
+    for k in range(4):
+        H, A = (model.gradients(v.x[k], s.phi, s.labels) for s in (some, public))
+        centre = A.mean(axis=0)
+        V = (A - centre).T @ (A - centre) / 50 / 10 + float(g.variance[k].mean()) * np.eye(len(centre))
+        solved = np.linalg.solve(V, (H - centre).T)
+        T += solved.T @ (g.g[k] - centre)
+        N += ((H - centre) * solved.T).sum(axis=1)
+    np.testing.assert_allclose(got.T, T, rtol=1e-6)
+    np.testing.assert_allclose(got.N, N, rtol=1e-6)
+    np.testing.assert_allclose(got.score, T / 40 - N / 3200, rtol=1e-6)
+
+
+def test_the_model_of_the_attack_is_that_of_the_agents() -> None:
+    run = ring(model="bias = 0.3\ninit_seed = 2")
+    oracle = build_oracle(run, 0)
+    model = Softmax.of(run, oracle.dimension, 10)
+    phi, y = oracle._x[:9], oracle._y[:9]  # type: ignore[attr-defined]
+    x = np.random.default_rng(0).standard_normal(oracle.dimension)
+    np.testing.assert_allclose(model.gradients(x, phi, y).mean(axis=0), oracle.gradient(x, np.arange(9)), atol=1e-12)
+    with pytest.raises(NotApplicable):
+        Softmax.of(run, 651, 10)
+    assert class_count(run) == 10 and class_count(run, "7") == 7
+    with pytest.raises(NotApplicable, match="classes"):
+        class_count(replace(run, data=replace(run.data, dataset="npz:x")))
+
+
+def test_the_interval_of_an_auc_covers() -> None:
+    rng = np.random.default_rng(0)
+    true = 0.7602  # Phi(1/sqrt 2)
+    inside = [auc(rng.normal(1, 1, 60), rng.normal(0, 1, 60)) for _ in range(400)]
+    assert 0.92 < np.mean([low <= true <= high for _, low, high in inside]) < 0.98
+    assert np.mean([value for value, _, _ in inside]) == pytest.approx(true, abs=0.01)
+    assert auc(np.ones(20), np.zeros(20)) == (1.0, pytest.approx(0.025 ** (1 / 20)), 1.0)
+    assert auc(np.zeros(5), np.zeros(5))[0] == 0.5
+
+
+def test_the_registry_names_what_is_there() -> None:
+    assert {"gradients", "labels", "membership", "properties", "generator", "reuse", "retries", "floats"} < set(ATTACKS)
+    for attack in (gradients, labels, membership, properties):
+        assert ATTACKS[attack.name].endswith(f"{attack.name}:attack") and attack.needs == frozenset()
