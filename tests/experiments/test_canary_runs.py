@@ -17,7 +17,8 @@ from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.canary_runs import Campaign, Test, Trials, conduct, judge, lower_bound
+from dpgt_node.experiments.canary_runs import Campaign, conduct
+from dpgt_node.experiments.trials import Test, Trials, lower_bound, present, runs_for
 from dpgt_node.privacy.accountants.gaussian import gdp_mu
 
 BETA = 0.3
@@ -81,7 +82,7 @@ def calibrated(mechanism: str, law: str, target: float, K: int, half: bool = Fal
 
 def measured(campaign: Campaign, n: int, test: Test = "guess") -> float:
     """The lower bound of epsilon, or of mu under Gaussian noise, from ``n`` trials a world."""
-    trials = Trials(campaign, None)
+    trials = campaign.kept_in(None)
     conduct(campaign, trials, n)
     accountant = "tight" if campaign.run.noise.law == "laplace" else "gdp"
     delta = campaign.run.privacy.delta
@@ -119,95 +120,94 @@ def test_canaries_spread_over_coordinates_attain_the_whole_claim(mechanism: str)
     """The largest |T| that any transcript can show is `tight` itself (`lemma5`, at K = 0, of `paper`)."""
     K, accountant = (0, "lemma5") if mechanism == "paper" else (2, "tight")
     campaign = campaign_of(mechanism, "laplace", K, 0.02, stacked=False, dimension=300, samples=100)
-    trials = Trials(campaign, None)
+    trials = campaign.kept_in(None)
     conduct(campaign, trials, 3_000)
-    absent, present = trials.worlds(3_000)
+    absent, inside = trials.worlds(3_000)
     total = claim(campaign, accountant)
-    assert max(np.abs(absent).max(), np.abs(present).max()) <= total
-    assert present.max() > 0.97 * total
-    assert not any(one.refuted for one in judge(campaign, absent, present).claims)
+    assert max(np.abs(absent).max(), np.abs(inside).max()) <= total
+    assert inside.max() > 0.97 * total
+    assert not any(one.refuted for one in campaign.judge(trials, 3_000).claims)
 
 
 def test_sampled_batches_test_the_amplified_claim() -> None:
     """m = D/2: the ratio of mixtures never exceeds `amplified` and comes near it; half the noise is caught."""
 
-    def audited(sampler) -> tuple[Campaign, np.ndarray, np.ndarray]:
+    def audited(sampler) -> tuple[Campaign, Trials]:
         campaign = campaign_of("noise-once", "laplace", 0, 0.03, m=50, samples=100, dimension=4, sampler=sampler)
-        trials = Trials(campaign, None)
+        trials = campaign.kept_in(None)
         conduct(campaign, trials, 400)
-        return campaign, *trials.worlds(400)
+        return campaign, trials
 
-    campaign, absent, present = audited(sampler_for)
+    campaign, trials = audited(sampler_for)
+    absent, inside = trials.worlds(400)
     total = claim(campaign, "amplified")
     assert total < 0.7 * claim(campaign, "tight")
-    assert 0.9 * total < present.max() <= total
+    assert 0.9 * total < inside.max() <= total
     assert absent.min() > np.log(1 - 0.5)  # that a canary seems to be missing says little
-    assert not judge(campaign, absent, present).refuted
-    mutant, absent, present = audited(HalfNoise)
-    assert [c.accountant for c in judge(mutant, absent, present).claims if c.refuted] == ["amplified"]
+    assert not campaign.judge(trials, 400).refuted
+    mutant, trials = audited(HalfNoise)
+    assert [c.accountant for c in mutant.judge(trials, 400).claims if c.refuted] == ["amplified"]
 
 
 def test_an_audit_without_power_says_so() -> None:
     """Twelve runs cannot tell anything about epsilon = 4: never "private", never "not refuted"."""
     campaign = calibrated("noise-once", "laplace", 4.0, 0)
-    absent, present = np.zeros(12), np.zeros(12)
-    assert {c.verdict for c in judge(campaign, absent, present).claims} == {"no power"}
+    trials = campaign.kept_in(None)
+    conduct(campaign, trials, 12)
+    assert {c.verdict for c in campaign.judge(trials, 12).claims} == {"no power"}
 
 
 def test_a_foreign_sampler_is_named() -> None:
     campaign = calibrated("noise-once", "laplace", 1.0, 0, half=True)
-    trials = Trials(campaign, None)
+    trials = campaign.kept_in(None)
     conduct(campaign, trials, 1000)
-    assert trials.foreign == campaign.runs_for(1000)
-    audit = judge(campaign, *trials.worlds(1000), foreign=trials.foreign)
-    assert "not its sampler" in " ".join(audit.notes)
+    assert trials.foreign == runs_for(WIDTH, 1000)
+    assert "not its sampler" in " ".join(campaign.judge(trials, 1000).notes)
 
 
 # ---------------------------------------------------------------- runs: worlds, files, processes
 def test_both_worlds_get_their_share() -> None:
     for count in (1, 2, 3, 7, 100):
-        campaign = campaign_of("noise-once", "laplace", 0, 1.0, count=count)
         for n in (4, 9, 250):
-            runs = campaign.runs_for(n)
-            present = np.array([campaign.present(r) for r in range(runs)])
-            assert min(present.sum(), (~present).sum()) >= n
-            fewer = present[:-1]
+            inside = np.array([present(count, r) for r in range(runs_for(count, n))])
+            assert min(inside.sum(), (~inside).sum()) >= n
+            fewer = inside[:-1]
             assert min(fewer.sum(), (~fewer).sum()) < n
 
 
 def test_a_campaign_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     campaign = campaign_of("noise-once", "laplace", 0, 0.002, count=50)
-    whole = Trials(campaign, None)
+    whole = campaign.kept_in(None)
     conduct(campaign, whole, 200)
 
-    first = Trials(campaign, tmp_path)
+    first = campaign.kept_in(tmp_path)
     for trial in campaign.trials(range(3)):
         first.add(trial)
     path = tmp_path / "trials.jsonl"
     with path.open("ab") as file:
         file.write(b'{"run": 3, "T": [0.1')  # torn off
-    second = Trials(campaign, tmp_path)
+    second = campaign.kept_in(tmp_path)
     assert sorted(second.done) == [0, 1, 2]
     before = path.read_bytes()
     conduct(campaign, second, 200)
     assert path.read_bytes().startswith(before)  # nothing is done twice
-    third = Trials(campaign, tmp_path)
+    third = campaign.kept_in(tmp_path)
     assert third.done == whole.done
     assert [json.loads(line)["run"] for line in path.read_text().splitlines()[1:]] == list(range(8))
 
 
 def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
-    Trials(campaign_of("noise-once", "laplace", 0, 0.002), tmp_path)
+    campaign_of("noise-once", "laplace", 0, 0.002).kept_in(tmp_path)
     with pytest.raises(ConfigError, match="of another run, agent or canary"):
-        Trials(campaign_of("noise-once", "laplace", 0, 0.001), tmp_path)
+        campaign_of("noise-once", "laplace", 0, 0.001).kept_in(tmp_path)
     (tmp_path / "trials.jsonl").write_text("nonsense\n")
     with pytest.raises(ConfigError, match="cannot be read"):
-        Trials(campaign_of("noise-once", "laplace", 0, 0.002), tmp_path)
+        campaign_of("noise-once", "laplace", 0, 0.002).kept_in(tmp_path)
 
 
 def test_processes_make_the_same_runs() -> None:
     campaign = campaign_of("noise-once", "laplace", 0, 0.002, count=50)
-    one, two = Trials(campaign, None), Trials(campaign, None)
+    one, two = campaign.kept_in(None), campaign.kept_in(None)
     conduct(campaign, one, 200)
     conduct(campaign, two, 200, jobs=2)
     assert one.done == two.done

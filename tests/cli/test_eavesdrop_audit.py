@@ -1,0 +1,136 @@
+"""dpgt eavesdrop audit: command lines, documents, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import cli
+
+RUN = """
+name = "audit"
+[algorithm]
+mechanism = "noise-once"
+iterations = 0
+[scheme]
+kind = "S2"
+alpha = 0.1
+beta = 0.1
+gamma = 0.1
+p_m = 1.0
+samples = 100
+[noise]
+scale_eta = 0.02
+multiplier = {multiplier}
+[graph]
+agents = 2
+R = [[0, 1], [1, 0]]
+C = [[0, 1], [1, 0]]
+[data]
+dataset = "zeros"
+dimension = 100
+[privacy]
+clip_l1 = 1.0
+[evaluate]
+metrics = "study"
+"""
+CLAIM = {"mechanism", "accountant", "claimed", "realised", "refuted"}
+
+
+def run_file(folder: Path, multiplier: float = 1.0) -> Path:
+    path = folder / "run.toml"
+    path.write_text(RUN.format(multiplier=multiplier), encoding="utf-8")
+    return path
+
+
+def audit(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.run(["eavesdrop", "audit", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_counterexample_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = audit(capsys, "--preset", "counterexample", "--format", "json")
+    document = json.loads(out)
+    assert code == 1
+    assert document["realised_llr"] > 100
+    assert all(set(claim) >= CLAIM for claim in document["claims"])
+    refuted = [claim for claim in document["claims"] if claim["refuted"]]
+    assert [(claim["mechanism"], claim["accountant"]) for claim in refuted] == [("paper", "lemma5")]
+    assert refuted[0]["realised"] == document["realised_llr"]
+
+
+def test_the_counterexample_in_text(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = audit(capsys, "--preset", "counterexample")
+    assert code == 1
+    assert out.count("REFUTED") == 1
+    assert "an observer of every link" in out
+    assert "Not refuted is not proved" in out
+
+
+def test_canaries_of_a_run_file_go_on_where_they_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, kept = run_file(tmp_path), tmp_path / "kept"
+    common = ("--resume", kept, "--test-keystream", "aa", "--format", "json")
+    code, out, _ = audit(capsys, path, "--runs", 500, *common)
+    assert code == 0
+    lines = (kept / "agent-1" / "trials.jsonl").read_text()
+    code, out, _ = audit(capsys, path, "--runs", 1500, *common)
+    assert (kept / "agent-1" / "trials.jsonl").read_text().startswith(lines)
+    tight = next(c for c in json.loads(out)["claims"] if c["accountant"] == "tight")
+    assert tight["claimed"] == pytest.approx(1.0, rel=1e-5)
+    assert 0.6 < tight["realised"] <= 1.0
+    assert (tight["runs"], tight["confidence"], tight["refuted"]) == (1500, 0.95, False)
+    assert tight["bound"]["in_present"] == 750
+    again = audit(capsys, path, "--runs", 1500, *common)
+    assert again == (0, out, "")
+    code, _, err = audit(capsys, path, "--runs", 1500, "--resume", kept, "--test-keystream", "bb")
+    assert code == 2
+    assert "of another run, agent or canary" in err
+
+
+def test_canaries_in_text_name_vantage_claim_bound_and_confidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = audit(
+        capsys, run_file(tmp_path), "--runs", 400, "--test", "guess", "--agent", "agent-2", "--confidence", 0.9,
+        "--test-keystream", "aa",
+    )  # fmt: skip
+    assert code == 0
+    for words in ("agent-2, seen by", "400 runs in each world", "90 % confidence", "tight", "guesses right"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name transcripts, or a run file, or --preset"),
+        (("--preset", "counterexample", "run.toml"), "takes no files"),
+        (("a.transcript", "b.transcript"), "transcripts need the run file"),
+        (("run.toml", "--truth", "out"), "transcripts need the run file"),
+        (("run.toml", "--agent", "agent-7"), "agent-7: not in the run file"),
+        (("run.toml", "--canaries", "101"), "must be in 1..100"),
+        (("run.toml", "--launches", "2", "--test-keystream", "aa"), "launches are audited with their own entropy"),
+        (("absent.toml",), "absent.toml"),
+        (("run.toml", "--run", "run.toml"), "not a transcript"),
+    ],
+)
+def test_wrong_command_lines(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    run_file(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = audit(capsys, *arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_a_run_without_noise_has_no_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = audit(capsys, run_file(tmp_path, multiplier=0.0))
+    assert code == 2
+    assert "the noise is off" in err
