@@ -62,14 +62,6 @@ def test_the_counterexample_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert refuted[0]["realised"] == document["realised_llr"]
 
 
-def test_the_counterexample_in_text(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = audit(capsys, "--preset", "counterexample")
-    assert code == 1
-    assert out.count("REFUTED") == 1
-    assert "an observer of every link" in out
-    assert "Not refuted is not proved" in out
-
-
 def test_canaries_of_a_run_file_go_on_where_they_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, kept = run_file(tmp_path), tmp_path / "kept"
     common = ("--resume", kept, "--test-keystream", "aa", "--format", "json")
