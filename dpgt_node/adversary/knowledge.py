@@ -45,7 +45,8 @@ def start(run: RunConfig, dimension: int) -> F64 | None:
     except ConfigError:
         return None
     parts = [value.detach().double().reshape(-1).numpy() for value in module.parameters() if value.requires_grad]
-    return np.concatenate(parts)
+    x0: F64 = np.concatenate(parts)
+    return x0 if len(x0) == dimension else None
 
 
 def _softmax_start(run: RunConfig, dimension: int) -> F64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -147,6 +147,14 @@ class Play:
             write_round(out / "agents" / names[i] / "state" / "truth", truth)
         return find_truth(out, names)
 
+    def memory(self) -> Truth:
+        """The same without files, for runs whose truth is large."""
+        names = self.run.graph.agents
+        kept: dict[str, dict[int, TruthRound]] = {name: {} for name in names}
+        for i, truth in self.truth:
+            kept[names[i]][truth.k] = truth
+        return {name: _Kept(rounds) for name, rounds in kept.items()}  # type: ignore[misc]
+
     def observe(self, path: Path, **what: object) -> Observation:
         """What was seen, read back from a file."""
         return Observation.load([self.transcript(path, **what)], self.run)  # type: ignore[arg-type]
@@ -154,6 +162,24 @@ class Play:
     def true(self, i: int, name: str) -> np.ndarray:
         """x, y or g of one agent, (rounds, d)."""
         return np.array([getattr(t, name) for j, t in self.truth if j == i])
+
+
+class _Kept:
+    """What AgentTruth is, in memory."""
+
+    folder = Path("memory")
+
+    def __init__(self, kept: dict[int, TruthRound]) -> None:
+        self._kept = kept
+
+    def rounds(self) -> tuple[int, ...]:
+        return tuple(sorted(self._kept))
+
+    def round(self, k: int) -> TruthRound:
+        return self._kept[k]
+
+    def __iter__(self) -> Iterator[TruthRound]:
+        return iter(self._kept.values())
 
 
 class _Work(AgentWork):

@@ -1,0 +1,145 @@
+"""``dpgt eavesdrop attack`` as a user sees it: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.cli import run as dpgt
+from dpgt_node.config import RunConfig, to_toml
+from tests.adversary.record import Play, play, run_of
+
+RING = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ALONE = ("gradients", "retries")
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Play]:
+    """A folder with run.toml, all.transcript and the study files."""
+    folder = tmp_path_factory.mktemp("case")
+    p = play(run_of(K=4, R=RING, C=RING, zeta=0.01, eta=0.01))
+    p.transcript(folder / "all.transcript")
+    p.study(folder)
+    (folder / "run.toml").write_text(to_toml(p.run))
+    return folder, p
+
+
+def attack(case: tuple[Path, Play], *arguments: object) -> int:
+    folder = case[0]
+    return dpgt(["eavesdrop", "attack", str(folder / "all.transcript"), "--run", str(folder), *map(str, arguments)])
+
+
+def test_text_has_measured_beside_predicted(case: tuple[Path, Play], capsys: pytest.CaptureFixture[str]) -> None:
+    assert attack(case, "--truth", case[0], "--attack", "gradients", "--set", "fuse=no") == 0
+    text = capsys.readouterr().out
+    assert "seen by eavesdropper on every link (plain)" in text and f"ground truth: {case[0]}" in text
+    assert "missing: nothing" in text and "measured  predicted" in text
+    assert [line for line in text.splitlines() if line.strip().startswith("B_rms")]
+
+
+def test_without_truth_it_says_so(case: tuple[Path, Play], capsys: pytest.CaptureFixture[str]) -> None:
+    assert attack(case, "--attack", "gradients", "--set", "fuse=no", "--agent", "agent-2") == 0
+    text = capsys.readouterr().out
+    assert "nothing is measured (--truth OUTDIR)" in text and "agent-2: not measured" in text and "agent-1" not in text
+
+
+def test_every_attack_by_default_and_files(
+    case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dpgt_node.adversary.results import load
+
+    assert attack(case, "--truth", case[0], "--out", tmp_path / "out", "--set", "bits=3", "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    results, skipped = load(tmp_path / "out")
+    names = [one["attack"] for one in document["attacks"]]
+    assert names == [one.attack for one in results] and {"gradients", "labels", "generator", "floats"} <= set(names)
+    assert skipped == document["skipped"] and "captures" in skipped["traffic"]
+    for one in document["attacks"]:
+        assert one["vantage"].startswith("eavesdropper") and one["missing"] == ""
+        for finding in one["findings"]:
+            assert finding["verdict"] != "not measured" or finding["note"]
+
+
+def test_missing_data_is_said(case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = case[1].transcript(tmp_path / "part", links=[("agent-1", "agent-2")])
+    assert dpgt(["eavesdrop", "attack", str(part), "--run", str(case[0]), "--attack", "retries"]) == 0
+    text = capsys.readouterr().out
+    assert "eavesdropper on agent-1>agent-2 (plain)" in text and "missing: 20 of 30 vectors were not seen" in text
+
+
+def test_ones_own_attack_is_one_file(
+    case: tuple[Path, Play], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(EXAMPLES / "my_attack.py", tmp_path / "copied_attack.py")
+    monkeypatch.chdir(tmp_path)
+    name = "copied_attack:attack"
+    assert attack(case, "--truth", case[0], "--attack", name, "--set", "skip=1", "--format", "json") == 0
+    (result,) = json.loads(capsys.readouterr().out)["attacks"]
+    assert result["attack"] == "gradient-length" and result["missing"] == ""
+    for finding in result["findings"]:
+        measured, predicted = finding["measured"]["squared_error"], finding["predicted"]["squared_error"]
+        assert 0.2 * predicted < measured < 3.0 * predicted and finding["measured"]["rounds"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--attack", "telepathy"), "no attack telepathy: there are gradients,"),
+        (("--attack", "json:nothing"), "'json:nothing' is no attack"),
+        (("--attack", "no_such_file:attack"), "'no_such_file:attack' is no attack: ModuleNotFoundError"),
+        (("--attack", "json:dumps"), "'json:dumps' is no attack"),
+        (("--agent", "agent-9"), "--agent: agent-9: the run has agent-1"),
+        (("--round", "5"), "--round: 5: the run ends at round 4"),
+        (("--set", "fuse"), "'fuse' is not KEY=VALUE"),
+        (("--attack", "retries", "--set", "fuse=no"), "no attack has a setting 'fuse'"),
+        (("--attack", "gradients", "--set", "fuse=maybe"), "--set fuse: 'maybe' is neither yes nor no"),
+        (("--attack", "traffic"), "traffic works on captures"),
+        (("--truth", "/nowhere"), "no ground truth"),
+        (("--attack", "generator", "--set", "bits=0"), "--set bits: 0 is not a number >= 1"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    case: tuple[Path, Play], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+) -> None:
+    assert attack(case, *arguments) == 2
+    captured = capsys.readouterr()
+    assert named in captured.err and "Traceback" not in captured.err and captured.out == ""
+
+
+def test_inputs_that_cannot_be_are_named(
+    case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, p = case
+    whole = folder / "all.transcript"
+    other = tmp_path / "other.toml"
+    other.write_text(to_toml(_shorter(p.run)))
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole.read_bytes()[:-100])
+    own = p.transcript(tmp_path / "own", observer="agent-1")
+    for paths, run, named in (
+        ([whole], other, "ends at round 2"),
+        ([cut], folder, "cut short"),
+        ([tmp_path / "none"], folder, "cannot be read"),
+        ([folder / "run.toml"], folder, "not a transcript"),
+        ([whole, own], folder, "mixed vantage points"),
+        ([whole], tmp_path / "norun.toml", "norun.toml"),
+        ([], folder, "TRANSCRIPT... and --run"),
+    ):
+        assert dpgt(["eavesdrop", "attack", *map(str, paths), "--run", str(run)]) == 2
+        assert named in capsys.readouterr().err
+
+
+def test_attacks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dpgt(["eavesdrop", "attack", "--list"]) == 0
+    text = capsys.readouterr().out
+    assert "gradients" in text and "--set bits=..." in text
+
+
+def _shorter(run: RunConfig) -> RunConfig:
+    from dataclasses import replace
+
+    return replace(run, algorithm=replace(run.algorithm, iterations=2))
