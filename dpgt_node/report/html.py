@@ -10,7 +10,7 @@ from pathlib import Path
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import epsilons, privacy_html, svg, text
+from dpgt_node.report import adversary_html, epsilons, privacy_html, svg, text
 from dpgt_node.report.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.style import CSS
@@ -25,15 +25,17 @@ LISTED_MAX = 12
 def build_report(out_dir: Path) -> Path:
     """Write ``OUT/report.html`` from what ``OUT`` holds and return its path.
 
-    Needs run.toml; metrics.csv may be missing or short, summary.json may be missing (an unfinished run).  Equal inputs
-    give equal bytes.  Raises :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
+    Needs run.toml; metrics.csv may be missing or short, summary.json may be missing (an unfinished run).  What attacks
+    found is shown where adversary/ has it.  Equal inputs give equal bytes.  Raises
+    :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
     """
     run_file = out_dir / "run.toml"
     run = load_run(run_file)
     rows = MetricsStore.read(out_dir)
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE
-    write_atomically(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary))
+    found = adversary_html.load(out_dir)
+    write_atomically(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found))
     return path
 
 
@@ -62,9 +64,16 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
     )
 
 
-def render(run: RunConfig, run_text: str, rows: Sequence[MetricsRow], summary: Summary) -> str:
-    """The whole page; everything that comes from files or names is escaped."""
+def render(
+    run: RunConfig,
+    run_text: str,
+    rows: Sequence[MetricsRow],
+    summary: Summary,
+    attacks: adversary_html.Found | None = None,
+) -> str:
+    """The whole page; everything that comes from files or names is escaped.  ``attacks``: what they found, if any."""
     worst = text.worst_agent(summary.agents)
+    images = "" if attacks is None else "; img-src data:"  # pictures that lie in the page itself
     body = "\n".join(
         (
             _header(run, summary),
@@ -72,6 +81,7 @@ def render(run: RunConfig, run_text: str, rows: Sequence[MetricsRow], summary: S
             _curves(run, rows, summary, worst),
             _graphs(run),
             privacy_html.section(run, summary),
+            *([] if attacks is None else [adversary_html.section(attacks)]),
             _agents(summary, worst),
             _run_file(run_text),
             _footer(summary),
@@ -81,7 +91,8 @@ def render(run: RunConfig, run_text: str, rows: Sequence[MetricsRow], summary: S
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         # A second lock behind the escaping: the page may load nothing and run nothing.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'unsafe-inline'{images}\">\n"
         f"<title>{escape(summary.name)} · {escape(summary.status)} · dpgt</title>\n<style>{CSS}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )

@@ -91,6 +91,15 @@ td.why { text-align: left; white-space: normal; color: var(--muted); }
 h3.gap { margin: 22px 0 2px; }
 tr.worst .tag { color: var(--worst); font-size: 12.5px; margin-left: 8px; }
 details { margin-top: 12px; }
+.attack { padding: 16px 22px 8px; margin: 12px 0 0; }
+.attack .badge { color: var(--muted); margin-left: 6px; }
+.attack .badge.bad { color: var(--warn); }
+.attack .badge.good { color: var(--good); }
+.attack summary { padding: 8px 0; }
+.attack td { vertical-align: top; }
+.attack td .note { white-space: normal; margin: 2px 0 0; max-width: 46ch; }
+.pictures { overflow-x: auto; margin: 6px 0 10px; }
+.pictures img { display: block; border-radius: 6px; image-rendering: pixelated; }
 summary { cursor: pointer; padding: 11px 18px; color: var(--muted); font-size: 13.5px; }
 pre { margin: 0; padding: 4px 18px 16px; overflow: auto; max-height: 620px; font: 12.5px/1.55 var(--mono);
   tab-size: 2; }

@@ -1,0 +1,121 @@
+"""The adversary section of report.html: what attacks found, offline, escaped, and damage by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpgt_node.adversary.attack import Finding, Result
+from dpgt_node.adversary.results import save
+from dpgt_node.config import to_toml
+from dpgt_node.errors import ConfigError
+from dpgt_node.report.adversary_html import ROWS_MAX
+from dpgt_node.report.html import build_report
+from dpgt_node.report.metrics import MetricsStore
+from dpgt_node.report.summary import write_summary
+from tests.report.page import Page, reaches_out
+from tests.report.synthetic import digits_run, rows_of, summary_of
+
+HOSTILE = "<script>alert(1)</script>&\"'"
+
+
+def results(pictures: int = 2) -> list[Result]:
+    rng = np.random.default_rng(1)
+    x = np.arange(5.0)
+    return [
+        Result(
+            "gradients",
+            "cosine 0.9987 (predicted 0.9991)",
+            (
+                Finding("agent-1", "succeeds", {"cosine": 0.9987, "rms": None}, {"cosine": 0.9991}, "round 3 missing"),
+                Finding("agent-2", "fails", {"cosine": float("inf")}, {}),
+            ),
+            "eavesdropper on every link (plain)",
+            "4 of 402 vectors were not seen",
+            curves={
+                "agent-1: cosine, measured": (x, x / 7),
+                "agent-1: cosine, predicted": (x, x / 8),
+                "agent-2: cosine, measured": (x, np.full(5, np.nan)),
+            },
+        ),
+        Result(
+            HOSTILE,
+            HOSTILE,
+            (Finding(HOSTILE, "clean", {HOSTILE: 1.0}, {}, HOSTILE),),
+            HOSTILE,
+            HOSTILE,
+            pictures={f"{HOSTILE} {i}": rng.random((3, 8, 8)) for i in range(pictures)},
+            curves={HOSTILE: (x, x)},
+        ),
+    ]
+
+
+def page(folder: Path, found: list[Result] | None, skipped: dict[str, str] | None = None) -> Page:
+    run = digits_run()
+    rows = rows_of(run)
+    (folder / "run.toml").write_text(to_toml(run))
+    with MetricsStore(folder) as store:
+        store.append(rows)
+    write_summary(folder, summary_of(run, rows))
+    if found is not None:
+        save(folder / "adversary", found, skipped)
+    return Page(build_report(folder).read_text(encoding="utf-8"))
+
+
+def test_what_attacks_found_is_a_section_of_its_own(tmp_path: Path) -> None:
+    shown = page(tmp_path, results(), {"membership": f"needs {HOSTILE}"})
+    assert shown.of("h2") == ["Curves", "Graphs", "Privacy", "Adversary", "Agents", "Run file"]
+    words = shown.words()
+    for piece in (
+        "Seen by eavesdropper on every link (plain); missing: 4 of 402 vectors were not seen.",
+        "cosine 0.9987 (predicted 0.9991)",
+        "agent-1: succeeds",
+        "round 3 missing",
+        "Not run: 1",
+        f"membership: needs {HOSTILE}",
+        f"{HOSTILE}: clean",
+    ):
+        assert piece in words, piece
+    assert "0.9987" in shown.of("td") and "0.9991" in shown.of("td") and "inf" in shown.of("td")
+    assert "script" not in shown.tags
+    images = [value for tag, name, value in shown.attributes if (tag, name) == ("img", "src")]
+    assert len(images) == 1 and images[0].startswith("data:image/png;base64,")
+    assert [found for found in reaches_out(shown) if not found.startswith(("<img>", "img src=data:image/png"))] == []
+    policies = [value for tag, name, value in shown.attributes if (tag, name) == ("meta", "content")]
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in policies
+    assert "adversary0c0" in shown.source and "adversary0c1" not in shown.source
+    assert build_report(tmp_path).read_text() == shown.source, "equal inputs give equal bytes"
+
+
+def test_a_run_that_nobody_attacked_has_no_such_section_and_loads_no_pictures(tmp_path: Path) -> None:
+    shown = page(tmp_path, None)
+    assert "Adversary" not in shown.of("h2") and "img-src" not in shown.source
+    assert reaches_out(shown) == []
+
+
+def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
+    shown = page(tmp_path, results(ROWS_MAX + 3))
+    assert "3 more rows of pictures are in attacks.npz." in shown.words()
+
+
+@pytest.mark.parametrize("what", ["torn", "no list", "another verdict", "no arrays", "fewer arrays"])
+def test_damage_is_named(tmp_path: Path, what: str) -> None:
+    page(tmp_path, results())
+    path = tmp_path / "adversary" / "attacks.json"
+    document = json.loads(path.read_text())
+    if what == "torn":
+        path.write_text(path.read_text()[:50])
+    elif what == "no list":
+        path.write_text('{"attacks": 3, "skipped": {}}')
+    elif what == "another verdict":
+        del document["attacks"][0]["findings"][0]["verdict"]
+        path.write_text(json.dumps(document))
+    elif what == "no arrays":
+        path.with_suffix(".npz").unlink()
+    else:
+        np.savez(path.with_suffix(".npz"), x=np.zeros(1))
+    with pytest.raises(ConfigError, match=r"attacks\.(json|npz).*no results of attacks"):
+        build_report(tmp_path)
