@@ -103,7 +103,7 @@ def lab(
     if code != ExitCode.DONE:
         raise _ended(code, out)
     if channel != "tls":
-        _decode(context, out, channel)
+        _decode(context, out, channel, () if links is None else chosen)
     return ExitCode.DONE
 
 
@@ -113,12 +113,13 @@ def _ended(code: int, out: Path) -> DpgtError:
     return error
 
 
-def _decode(context: click.Context, out: Path, channel: Channel) -> None:
+def _decode(context: click.Context, out: Path, channel: Channel, links: Sequence[Link]) -> None:
     from dpgt_node.cli.eavesdrop_decode import decode
 
     keys = out / "capture.keys" if channel == "tls+keys" else None
     pcap, transcript = (str(out / "capture.pcap"),), out / "capture.transcript"
-    context.invoke(decode, pcap=pcap, out=transcript, run=out / "run", keys=keys)
+    tapped = tuple(f"{link.sender}>{link.receiver}" for link in links)
+    context.invoke(decode, pcap=pcap, out=transcript, run=out / "run", keys=keys, links=tapped)
 
 
 # --- the network
