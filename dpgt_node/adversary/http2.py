@@ -161,6 +161,7 @@ class Frames:
         elif kind == _HEADERS:
             self._calls.streams.add(stream)
             self._begun.add(stream)
+            self._last = self._last or self._of(stream)  # whose data they will be, most likely
             self._block = stream, bytearray()
         if kind == _RST or (kind in (_DATA, _HEADERS) and flags & _END_STREAM):
             self._ending = stream
@@ -179,8 +180,6 @@ class Frames:
         return call
 
     def _frame_end(self) -> None:
-        if self._call is not None:
-            self._call.frame_end()
         if self._block is not None and (path := _PATH.search(self._block[1])):
             self._calls.named(self._block[0], path.group().decode("ascii"))
         if self._ending:
@@ -230,8 +229,9 @@ class Frames:
         data came last, most likely.
         """
         if self._last is not None:
-            self._last.gap(max(0, self._missed - self._owed), sure=False)
-            self._last.data(memoryview(data)[max(0, self._owed - self._missed) :], self._time)
+            rest = memoryview(data)[max(0, self._owed - self._missed) :]
+            self._last.gap(max(0, self._missed - self._owed), sure=False, clean=not rest)
+            self._last.data(rest, self._time)
 
     def _find(self, *, last: bool = False) -> None:
         """Look for a frame header in what followed a hole.  ``last``: nothing follows that could confirm it."""
@@ -251,8 +251,6 @@ class Frames:
                 self._search = None
                 if self._synced:
                     self._hand_over(search[:at])
-                    if self._last is not None:
-                        self._last.frame_end()
                 self._synced = True
                 self._frames(memoryview(search)[at:])
                 return

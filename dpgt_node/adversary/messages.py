@@ -122,8 +122,8 @@ class Messages:
         self._compressed = False
         self._holes: Holes = []
         self._unsure: Holes = []  # those of its holes whose size is only likely
+        self._clean = False  # what follows the last of them is data
         self._look: bytearray | None = None  # what follows a message whose end is in doubt
-        self._ends: list[int] = []  # where frames ended in _look
         self._lost = not at_start
         self._pending = bytearray()  # what came since
         self._missing: Holes = []  # its holes
@@ -156,10 +156,13 @@ class Messages:
                 if self._fill == goal:
                     self._reached()
 
-    def gap(self, size: int, *, sure: bool) -> None:
-        """``size`` bytes were not seen; not ``sure``: about so many."""
+    def gap(self, size: int, *, sure: bool, clean: bool = False) -> None:
+        """``size`` bytes were not seen; not ``sure``: at most so many, and unless ``clean`` a little of what follows
+        may be no data.
+        """
+        self._clean = self._clean if sure else clean
         if self._look is not None:
-            if len(self._look) < _SIGN_BYTES and not self._ends:  # nothing to tell its end by
+            if self._place(last=False) is None:  # nothing to tell its end by
                 size, sure = size + len(self._look), False
                 self._drop_doubtful()
             else:
@@ -177,20 +180,12 @@ class Messages:
         if self._lost:
             self._pass_over(size, sure)
         elif not sure and not self._fill:
-            self._look, self._ends = bytearray(), []  # the next message begins about here
-
-    def frame_end(self) -> None:
-        """A DATA frame ends here: senders end them where messages end, when nothing more is to be sent."""
-        if self._look is not None:
-            self._ends.append(len(self._look))
-            if self._size and not self._look:
-                self._settle()
+            self._look = bytearray()  # the next message begins about here
 
     def close(self) -> None:
         """No byte follows."""
         if self._look is not None:
-            self._ends.append(len(self._look))
-            self._settle()
+            self._settle(last=True)
         if self._size:
             self._hole(self._size - self._fill, True)
             self._drop_doubtful()
@@ -201,7 +196,7 @@ class Messages:
     def _reached(self) -> None:
         """The prefix is there, or all of the message."""
         if self._unsure:
-            self._look, self._ends = bytearray(), []
+            self._look = bytearray()
             return
         if self._size:
             self._hand_on()
@@ -258,11 +253,17 @@ class Messages:
 
     # --- in doubt
 
-    def _settle(self) -> None:
-        """Where the message in doubt ends, or where the next one begins, by what follows."""
-        look, self._look = self._look or bytearray(), None
+    def _place(self, *, last: bool) -> int | None:
+        """Where in what follows the next message begins; ``last``: nothing follows that, so it may be its end."""
+        look = self._look or bytearray()
         shifts = range(min(_SHIFT_BYTES, len(look)) + 1)
-        shift = next((s for s in shifts if s in self._ends or likely_prefix(look, s)), None)
+        end = len(look) if last and len(look) <= _SHIFT_BYTES else None
+        return next((shift for shift in shifts if likely_prefix(look, shift)), end)
+
+    def _settle(self, *, last: bool = False) -> None:
+        """Where the message in doubt ends, or where the next one begins, by what follows."""
+        shift = self._place(last=last)
+        look, self._look = self._look or bytearray(), None
         if shift is not None and self._size and not self._shift(look, shift):
             shift = None
         if shift is None:
@@ -278,14 +279,19 @@ class Messages:
             self.data(memoryview(look)[shift or 0 :], self._time)
 
     def _shift(self, look: bytearray, shift: int) -> bool:
-        """The last unsure hole was ``shift`` bytes smaller; False: it is not that large."""
+        """The last unsure hole was ``shift`` bytes smaller, or so many bytes behind it were no data (the rest of a
+        frame header that began in it); False: it cannot be.
+        """
         start, end = self._unsure[-1]
-        if end - shift < start:
+        if not shift:
+            return True
+        keep = end - shift if self._clean else end  # what came first behind the hole
+        if keep < start:
             return False
-        if shift:
-            self._view[end - shift : self._size] = bytes(self._view[end : self._size]) + look[:shift]
-            moved = [(a - shift if a >= end else a, b - shift if b >= end else b) for a, b in self._holes]
-            self._holes = [(a, b) for a, b in moved if b > a]
+        moved = bytes(self._view[end : self._size]) + look[:shift]
+        self._view[keep : self._size] = moved[keep - end + shift :]
+        later = [(max(a - shift, keep), b - shift) if a >= end else (a, min(b, keep)) for a, b in self._holes]
+        self._holes = [(a, b) for a, b in later if b > a]
         return True
 
     def _drop_doubtful(self) -> None:
