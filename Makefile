@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz bench lint format proto clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz audit bench lint format proto clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -96,6 +96,9 @@ torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvis
 
 fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+audit: $(VENV)/.dev ## figures: lower bounds of epsilon, the bugs they catch, the counterexample (real launches: ARGS="--launches 100")
+	$(BIN)/python -m tests.bench.audit --jobs $(WORKERS) $(ARGS)
 
 bench: $(VENV)/.dev ## performance figures; run it on an idle machine
 	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio
@@ -77,7 +78,7 @@ class Flips:
         out = self.folder / f"launch-{r}"
         shutil.rmtree(out, ignore_errors=True)  # what an interrupted launch left: its noise counts for nothing
         self.folder.mkdir(parents=True, exist_ok=True)
-        run = self._written(self.folder / "data.npz", present(self.count, r))
+        run = self.written(self.folder / "data.npz", present(self.count, r))
         with outdir.claim(out):
             claimed = outdir.prepare(out, run, source="command line", keystream=None)
             ended = asyncio.run(launcher.Launcher(run, claimed, restart=False).run())
@@ -86,7 +87,7 @@ class Flips:
             error.exit_code = ended.exit_code
             raise error
         transcripts = [out / "agents" / name / "state" / "transcript" for name in run.graph.agents]
-        T, foreign = self._ratios(Observation.load(transcripts, run))
+        T, foreign = self.ratios(Observation.load(transcripts, run))
         shutil.rmtree(out)
         return Trial(r, T.tolist(), foreign)
 
@@ -105,7 +106,8 @@ class Flips:
             foreign=trials.foreign,
         )
 
-    def _ratios(self, observation: Observation) -> tuple[F64, int]:
+    def ratios(self, observation: Observation) -> tuple[F64, int]:
+        """T of every sample's label, float64 (count,), and how many noised vectors were foreign."""
         nobody, everybody = np.zeros(self.count, dtype=bool), np.ones(self.count, dtype=bool)
         (start, here), (_, there) = (self._world(name, labels) for name, labels in (("0", nobody), ("1", everybody)))
         ratio = log_ratio(
@@ -113,13 +115,13 @@ class Flips:
         )
         return ratio.T.reshape(2, self.count).sum(axis=0), ratio.foreign
 
-    def _world(self, name: str, labels: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[F64, World]:
+    def _world(self, name: str, labels: Mask) -> tuple[F64, World]:
         """(x_0, gradients) where every label is the same; samples do not meet, so each is in its world of two."""
-        oracle = build_oracle(self._written(self.folder / f"labels-{name}.npz", labels), self.index)
+        oracle = build_oracle(self.written(self.folder / f"labels-{name}.npz", labels), self.index)
         everything = np.arange(self.count)
         return oracle.initial(), lambda k, point: oracle.gradient(point, everything)
 
-    def _written(self, path: Path, labels: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RunConfig:
+    def written(self, path: Path, labels: Mask) -> RunConfig:
         """The run on data with these labels, for every agent."""
         clip = self.run.privacy.clip_l1 or self.run.privacy.clip_l2
         assert clip is not None

@@ -1,0 +1,66 @@
+"""What the audit measures of the release path, and what it catches.
+
+    python -m tests.bench.audit [--runs 10000] [--jobs 2] [--launches 100]
+
+Lower bounds of epsilon (95 %) at claims 1, 2, 4 for K = 0 and K = 2, each with the sound sampler and with one that
+draws half the noise; then the counterexample; then, on request, real launches at K = 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from dpgt_node.adversary.audit.report import to_text
+from dpgt_node.experiments.canary_runs import conduct
+from dpgt_node.experiments.launches import Flips
+from dpgt_node.experiments.launches import conduct as launch
+from dpgt_node.experiments.trials import lower_bound
+from dpgt_node.experiments.witnesses import counterexample_audits
+from tests.experiments.test_canary_runs import calibrated
+from tests.experiments.test_launches import run_of
+
+CELLS = (
+    ("noise-once", "laplace", 0), ("noise-once", "laplace", 2), ("public-state", "laplace", 2),
+    ("published-point", "laplace", 2), ("noise-once", "gaussian", 2), ("public-state", "gaussian", 2),
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000, help="in each world")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--launches", type=int, default=0)
+    options = parser.parse_args()
+    print(f"{options.runs} runs a world, half for the test; threshold / guess; epsilon (Laplace) or mu (Gaussian)")
+    print(f"{'mechanism':16} {'law':9} K  {'claim':>5}  {'sound sampler':>15}  half the noise")
+    for mechanism, law, K in CELLS:
+        for claim in (1.0, 2.0, 4.0):
+            found = [bounds(mechanism, law, K, claim, half, options) for half in (False, True)]
+            print(f"{mechanism:16} {law:9} {K}  {claim:5.0f}  {found[0]:>15}  {found[1]}", flush=True)
+    print("\n" + to_text(counterexample_audits()))
+    if options.launches:
+        with tempfile.TemporaryDirectory() as folder:
+            flips = Flips.of(run_of("noise-once", 0, 0.02), 0, None, Path(folder))
+            trials = flips.kept()
+            n = launch(flips, trials, options.launches, lambda done: print(f"\rlaunch {done}", end="", file=sys.stderr))
+            print("\n" + to_text([flips.judge(trials, n)]))
+
+
+def bounds(mechanism: str, law: str, K: int, claim: float, half: bool, options: argparse.Namespace) -> str:
+    """Both tests' lower bounds; REFUTED where one is above the claim."""
+    stacked = True if K and mechanism != "noise-once" else None
+    campaign = calibrated(mechanism, law, claim, K, half=half, stacked=stacked)
+    trials = campaign.kept_in(None)
+    conduct(campaign, trials, options.runs, jobs=options.jobs)
+    accountant, delta = ("tight" if law == "laplace" else "gdp"), campaign.run.privacy.delta
+    worlds = trials.worlds(options.runs)
+    values = [lower_bound(accountant, *worlds, delta=delta, test=test)[1].value for test in ("threshold", "guess")]
+    return f"{values[0]:.2f} / {values[1]:.2f}" + (" REFUTED" if max(values) > claim else "")
+
+
+if __name__ == "__main__":
+    main()
