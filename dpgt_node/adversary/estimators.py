@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.knowledge import start
 from dpgt_node.adversary.observation import Facts, Observation
 from dpgt_node.adversary.predictions import noise_variance
@@ -87,8 +88,14 @@ class View:
 
 
 def view(observation: Observation, i: int, through: int | None = None) -> View:
-    """Agent ``i`` in rounds 0..``through`` (None: the last round of which anything was seen)."""
+    """Agent ``i`` in rounds 0..``through`` (None: the last round of which anything was seen).
+
+    NotApplicable: another method than Algorithm 1.
+    """
     facts = observation.facts
+    if facts.run.algorithm.method != "dpgt":
+        message = f"the estimators are of Algorithm 1, not of {facts.run.algorithm.method!r}"
+        raise NotApplicable.one("run file", "algorithm.method", message)
     if through is None:
         through = max(k for _, _, k in observation.vectors)
     params = facts.params(i)
