@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -156,7 +158,7 @@ def _canaries(
             test_keystream=test_keystream,
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
-        conduct(campaign, trials, runs, jobs=jobs)
+        conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
         audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
     return audits
 
@@ -169,8 +171,6 @@ def _launches(
     test: Literal["threshold", "guess"],
     confidence: float,
 ) -> list[Audit]:
-    import tempfile
-
     from dpgt_node.experiments.launches import Flips, conduct
     from dpgt_node.learning.oracle import data_is_here, sample_counts
 
@@ -182,9 +182,15 @@ def _launches(
             index = run.graph.agents.index(name)
             flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name)
             trials = flips.kept()
-            n = conduct(flips, trials, launches)
+            n = conduct(flips, trials, launches, lambda done: _progress(done, launches))
             audits.append(flips.judge(trials, n, test=test, confidence=confidence))
     return audits
+
+
+def _progress(done: int, runs: int) -> None:
+    """On a terminal only."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done} of {runs} runs" + ("\n" if done >= runs else ""), err=True, nl=False)
 
 
 def _chosen(run: RunConfig, agents: Sequence[str]) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.observation import Facts
 from dpgt_node.agent.noise import account_for, sampler_for
+from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present
@@ -25,16 +26,25 @@ from dpgt_node.protocol.types import F64, I64
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import keystream_for
 
+POINTLESS = (
+    "paper: a canary's gradient is the same at every point, so what Lemma 4 drops is not there to be seen; "
+    "--preset counterexample shows it."
+)
+MOST = 10_000
+"""Coordinates of a run, where its canaries need no more: coordinates never meet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """Agent ``index`` of ``run`` with ``canaries`` for data.  A canary of a run is one trial in one world.
 
+    ``dimension``: d, of the claim; runs have that many coordinates too, or as many as canaries need where d is large.
     ``test_keystream``: fixed bytes, for tests.  ``sampler``: the one under audit.
     """
 
     run: RunConfig
     index: int
+    dimension: int
     canaries: Canaries
     test_keystream: str | None = None
     sampler: Callable[[RunConfig], Sampler] = field(default=sampler_for)
@@ -64,19 +74,20 @@ class Campaign:
             mechanism=run.algorithm.mechanism,
             law=run.noise.law,
             K=run.K,
-            dimension=dimension,
+            dimension=min(dimension, max(MOST, run.K + 1)),
             samples=m if samples is None else samples,
             m=m,
             C=C,
             count=count,
             stacked=stacked,
         )
-        return cls(run, index, canaries, test_keystream, sampler)
+        run = replace(run, runtime=replace(run.runtime, wire_dtype=wire_dtype_of(run, dimension)))
+        return cls(run, index, dimension, canaries, test_keystream, sampler)
 
     def account(self) -> AgentAccount:
         """The agent's, with the canaries for data."""
         facts, c = Facts.of(self.run), self.canaries
-        return account_for(self.run, facts.topology, facts.schedule, self.index, c.samples, c.dimension)
+        return account_for(self.run, facts.topology, facts.schedule, self.index, c.samples, self.dimension)
 
     def trials(self, runs: Iterable[int]) -> Iterator[Trial]:
         """Make these runs."""
@@ -119,19 +130,31 @@ class Campaign:
             self.account(),
             trials.worlds(n),
             vantage="an observer of every link, who knows all data but one sample",
-            notes=(f"Canaries: {kind}; m = {c.m} of D = {c.samples}; the code is audited, not a data set.",),
+            notes=(
+                f"Canaries: {kind}; m = {c.m} of D = {c.samples}; the code is audited, not a data set.",
+                *((POINTLESS,) if self.run.algorithm.mechanism == "paper" and self.run.K else ()),
+            ),
             test=test,
             confidence=confidence,
             foreign=trials.foreign,
         )
 
 
-def conduct(campaign: Campaign, trials: Trials, n: int, *, jobs: int = 1) -> None:
-    """Make what ``n`` trials in each world still lack."""
+def conduct(
+    campaign: Campaign,
+    trials: Trials,
+    n: int,
+    *,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] = lambda done, runs: None,
+) -> None:
+    """Make what ``n`` trials in each world still lack.  ``progress(done, all)``, in runs."""
     missing = trials.missing(n)
+    total = len(trials.done) + len(missing)
     if jobs <= 1 or len(missing) <= 1:
         for trial in campaign.trials(missing):
             trials.add(trial)
+            progress(len(trials.done), total)
         return
     size = max(1, min(64, len(missing) // (4 * jobs)))
     parts = [missing[start : start + size] for start in range(0, len(missing), size)]
@@ -142,6 +165,7 @@ def conduct(campaign: Campaign, trials: Trials, n: int, *, jobs: int = 1) -> Non
                 finished, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for trial in (trial for future in finished for trial in future.result()):
                     trials.add(trial)
+                progress(len(trials.done), total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -157,6 +157,19 @@ def test_an_audit_without_power_says_so() -> None:
     assert {c.verdict for c in campaign.judge(trials, 12).claims} == {"no power"}
 
 
+def test_a_large_model_is_audited_in_as_many_coordinates_as_canaries_need() -> None:
+    """The claim, and the dtype on the wire, are those of d."""
+    large = campaign_of("public-state", "laplace", 4, 0.02, dimension=11_000_000, samples=50)
+    assert large.canaries.dimension == 10_000
+    assert large.canaries.count == 50
+    assert large.run.runtime.wire_dtype == "float32"
+    small = campaign_of("public-state", "laplace", 4, 0.02, dimension=1000, samples=50)
+    assert claim(large, "tight") > claim(small, "tight")  # the sampler's leftover grows with d
+    trials = large.kept_in(None)
+    conduct(large, trials, 25)
+    assert trials.foreign == 0
+
+
 def test_a_foreign_sampler_is_named() -> None:
     campaign = calibrated("noise-once", "laplace", 1.0, 0, half=True)
     trials = campaign.kept_in(None)
