@@ -23,6 +23,8 @@ from dpgt_node.learning.torch_models import Module, Shape, torch
 from dpgt_node.protocol.types import F64, I64
 
 Method = Literal["auto", "lbfgs", "adam"]
+WORKS_UP_TO = 0.15
+"""s up to which a search is expected to recover a picture."""
 _FLOAT64_TO = 200_000
 """Parameters up to which everything is float64: a fit to rounding needs it, a large model cannot afford it."""
 _RATE = 0.1
@@ -109,7 +111,7 @@ def search(
 def _once(fit: _Fit, start: F64, s: float, floor: float, settings: Settings) -> Found:
     steps = max(1, 2 * settings.steps // 3)
     smooth = None
-    if settings.method != "adam":
+    if settings.method == "lbfgs" or (settings.method == "auto" and s <= WORKS_UP_TO):
         # A quarter tells whether the model is smooth enough for it.
         smooth = _lbfgs(fit, start, s * s, max(1, steps // 4))
         if settings.method == "lbfgs" or smooth.misfit <= 100.0 * floor + _HOPELESS:
@@ -117,9 +119,10 @@ def _once(fit: _Fit, start: F64, s: float, floor: float, settings: Settings) -> 
         if settings.method == "lbfgs" or smooth.misfit <= _enough(floor):
             return smooth
     found = _adam(fit, start, min(max(_ADAM_TV, s * s), _ADAM_TV_MAX), settings.steps)
-    # Without the prior a fit that is not exact gets worse pictures, an exact one proves itself.
-    polished = _lbfgs(fit, found.samples, _POLISH_TV + s * s, steps // 2)
-    found = Found(polished.samples, polished.misfit, "adam") if polished.misfit <= _enough(floor) else found
+    if floor < _FITS:
+        # Without the prior a fit that is not exact gets worse pictures, an exact one proves itself.
+        polished = _lbfgs(fit, found.samples, _POLISH_TV, steps // 2)
+        found = Found(polished.samples, polished.misfit, "adam") if polished.misfit <= _enough(floor) else found
     return smooth if smooth is not None and smooth.misfit < 0.1 * found.misfit else found
 
 

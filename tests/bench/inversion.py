@@ -1,0 +1,180 @@
+"""Gradient inversion of LeNet on real MNIST, by noise; needs the extra [torch].
+
+    python -m tests.bench.inversion MNIST.npz --out DIR [--pictures 20] [--breaching]
+
+MNIST.npz: x_test (10000, 784) in [0, 1] and y_test, as numpy.savez writes them.  LeNet is that of the literature on
+gradient inversion: three 5x5 convolutions of 12 channels (strides 2, 2, 1) and a linear layer, d = 13,426; ReLU with
+torch's own start, sigmoid with a start uniform in [-0.5, 0.5].  One picture a batch, the first test pictures, Laplace
+noise of scale b on every coordinate of its gradient; then eight pictures a batch without noise.  The attack is the
+package's, with its defaults.  One line a batch in DIR/inversion.jsonl; what is there is not done again.
+
+--breaching: the same gradients of single pictures without noise by the package ``breaching`` (its invertinggradients
+with the same number of steps), which must be installed beside torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.adversary.attacks import inversion_analytic as analytic
+from dpgt_node.adversary.attacks import inversion_measure as measure
+from dpgt_node.adversary.attacks import inversion_search as search
+
+SHAPE = (1, 28, 28)
+NOISE = (0.0, 1e-3, 1e-2, 1e-1)
+DESIGN = {"relu": (38, 21, 8, 4), "sigmoid": (45, 44, 29, 7.5)}
+"""PSNR, dB, of a prototype with cosine + TV and 600 steps."""
+BATCH = 8
+
+
+def lenet(activation: str) -> Any:
+    """The reference network, float64."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layer = nn.ReLU if activation == "relu" else nn.Sigmoid
+    module = nn.Sequential(
+        nn.Conv2d(1, 12, 5, stride=2, padding=2),
+        layer(),
+        nn.Conv2d(12, 12, 5, stride=2, padding=2),
+        layer(),
+        nn.Conv2d(12, 12, 5, stride=1, padding=2),
+        layer(),
+        nn.Flatten(),
+        nn.Linear(588, 10),
+    ).double()
+    if activation == "sigmoid":
+        for value in module.parameters():
+            nn.init.uniform_(value, -0.5, 0.5)
+    return module
+
+
+def invert(activation: str, b: float, samples: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, Any]:
+    """One batch: what the attack makes of its noisy gradient."""
+    module, started = lenet(activation), time.monotonic()
+    g = search.gradient(module, samples, labels)
+    seen = g + (np.random.default_rng(seed).laplace(0.0, b, g.size) if b else 0.0)
+    s = float(np.sqrt(2 * g.size) * b / np.linalg.norm(g))
+    guessed = analytic.labels_of(seen[-10:], len(labels), search.mean_answer(module, SHAPE, 0))
+    found = search.search(module, seen, guessed, SHAPE, s=s, settings=search.Settings(seed=seed))
+    order = measure.matched(samples, found.samples)
+    pairs = list(zip(samples, found.samples[order], strict=True))
+    common = np.minimum(np.bincount(labels, minlength=10), np.bincount(guessed, minlength=10)).sum()
+    return {
+        "s": s,
+        "psnr": float(np.mean([measure.psnr(a, c) for a, c in pairs])),
+        "ssim": float(np.mean([measure.ssim(a, c) for a, c in pairs])),
+        "labels": float(common) / len(labels),
+        "misfit": found.misfit,
+        "method": found.method,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def breached(activation: str, samples: np.ndarray, labels: np.ndarray, seed: int, steps: int = 600) -> dict[str, Any]:
+    """One picture by ``breaching``: its invertinggradients in [0, 1], labels given, as many steps as ours."""
+    import breaching
+    import torch
+
+    config = breaching.get_attack_config("invertinggradients")
+    config.optim.max_iterations = steps
+    config.optim.callback = 10**9
+    config.restarts.num_trials = 1
+    setup = {"device": torch.device("cpu"), "dtype": torch.float32}
+    module, loss = lenet(activation).float(), torch.nn.CrossEntropyLoss()
+    gradient = torch.autograd.grad(
+        loss(module(torch.from_numpy(samples).float()), torch.from_numpy(labels)), list(module.parameters())
+    )
+    data = config.__class__({"shape": list(SHAPE), "classes": 10, "mean": [0.0], "std": [1.0], "modality": "vision"})
+    torch.manual_seed(seed)
+    started = time.monotonic()
+    attacker = breaching.attacks.prepare_attack(module, loss, config, setup)
+    payload = [{"parameters": list(module.parameters()), "buffers": [], "metadata": data}]
+    shared = [
+        {
+            "gradients": list(gradient),
+            "buffers": None,
+            "metadata": {"num_data_points": len(labels), "labels": torch.from_numpy(labels), "local_hyperparams": None},
+        }
+    ]
+    rebuilt, _ = attacker.reconstruct(payload, shared, {}, dryrun=False)
+    found = np.clip(rebuilt["data"].double().numpy(), 0.0, 1.0)
+    return {"psnr": measure.psnr(samples, found), "seconds": time.monotonic() - started}
+
+
+def jobs(pictures: int, with_breaching: bool) -> Iterator[tuple[str, str, float, list[int]]]:
+    """(kind, activation, b, rows), every setting of one picture before the next picture."""
+    for row in range(pictures):
+        for activation in DESIGN:
+            for b in NOISE:
+                yield "one", activation, b, [row]
+            if with_breaching:
+                yield "breaching", activation, 0.0, [row]
+        if row == 0:
+            for activation in DESIGN:
+                yield "batch", activation, 0.0, list(range(BATCH))
+
+
+def table(done: list[dict[str, Any]]) -> str:
+    """Mean and median PSNR of every setting, beside the design's."""
+    lines = ["what       activation  b       n   PSNR mean  median   design   SSIM  labels      s  seconds"]
+    for kind in ("one", "batch", "breaching"):
+        for activation, design in DESIGN.items():
+            for b, wanted in zip(NOISE, design, strict=True):
+                rows = [r for r in done if (r["kind"], r["activation"], r["b"]) == (kind, activation, b)]
+                if not rows:
+                    continue
+                mean = {key: np.mean([r[key] for r in rows if key in r]) for key in rows[0] if key in _NUMBERS}
+                beside = f"{wanted:8g}" if kind == "one" else " " * 8
+                lines.append(
+                    f"{kind:10} {activation:10} {b:6g} {len(rows):4d} {mean['psnr']:10.1f} "
+                    f"{np.median([r['psnr'] for r in rows]):7.1f} {beside} "
+                    + (f"{mean['ssim']:6.2f} {mean['labels']:7.2f} {mean['s']:6.3f} " if "ssim" in mean else " " * 22)
+                    + f"{mean['seconds']:8.1f}"
+                )
+    return "\n".join(lines)
+
+
+_NUMBERS = ("psnr", "ssim", "labels", "s", "seconds")
+
+
+def main() -> int:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pictures", type=int, default=20)
+    parser.add_argument("--breaching", action="store_true")
+    given = parser.parse_args()
+    with np.load(given.data, allow_pickle=False) as file:
+        x, y = file["x_test"].astype(np.float64).reshape(-1, *SHAPE), file["y_test"].astype(np.int64)
+    given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / "inversion.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    have = {(r["kind"], r["activation"], r["b"], tuple(r["rows"])) for r in done}
+    for kind, activation, b, rows in jobs(given.pictures, given.breaching):
+        if (kind, activation, b, tuple(rows)) in have:
+            continue
+        if kind == "breaching":
+            found = breached(activation, x[rows], y[rows], rows[0])
+        else:
+            found = invert(activation, b, x[rows], y[rows], rows[0])
+        done.append({"kind": kind, "activation": activation, "b": b, "rows": rows, **found})
+        with path.open("a") as file:
+            file.write(json.dumps(done[-1]) + "\n")
+    print(table(done))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
