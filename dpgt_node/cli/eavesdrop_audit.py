@@ -36,7 +36,13 @@ RUNS = 10_000
     type=common.FOLDER,
     help="Of the transcripts: the output folder with the agents' study files; needed where m < D.",
 )
-@click.option("--agent", "agents", metavar="NAME", multiple=True, help="Audit only this one.  [default: see below]")
+@click.option(
+    "--agent",
+    "agents",
+    metavar="NAME",
+    multiple=True,
+    help="Audit these.  [default: the first; of transcripts, every agent that was seen well enough]",
+)
 @click.option(
     "--runs",
     type=click.IntRange(min=4),
@@ -78,14 +84,13 @@ def audit(
     test_keystream: str | None,
     format_: str,
 ) -> ExitCode:
-    r"""Audit what accountants claim; exits 1 when a claim is refuted.
+    """Audit what accountants claim; exits 1 when a claim is refuted.
 
-    \b
-    RUN.toml                    canaries through the release path of the run's own
-                                mechanism, noise and accountants (of its first agent)
-    TRANSCRIPT... --run ...     the exact log-likelihood ratio of what was captured
-                                (of every agent that was seen well enough)
-    --preset counterexample     a run in which the paper's Lemma 5 is false
+    RUN.toml alone: canaries through the release path of the run's own mechanism, noise and accountants.
+
+    TRANSCRIPT... with --run: the exact log-likelihood ratio of what was captured.
+
+    --preset counterexample: a run in which the paper's Lemma 5 is false.
     """
     if preset is not None:
         if files or run_file or truth:
@@ -145,6 +150,7 @@ def _canaries(
     from dpgt_node.learning.oracle import build_oracle
 
     run = common.load_local_run(file)
+    common.check_keystream(run, test_keystream)
     audits = []
     for name in _chosen(run, agents):
         index = run.graph.agents.index(name)
