@@ -83,7 +83,6 @@ class AgentWork:
     """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
-        "_K",
         "_charged",
         "_evaluated",
         "_keystream",
@@ -121,7 +120,7 @@ class AgentWork:
         self._mechanism: Mechanism = build(self._params, self._gradient, self._perturb, self._encode)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
-        self._K, self._evaluated = run.K, run.evaluate.samples
+        self._evaluated = run.evaluate.samples
         self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
         """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
 
@@ -164,8 +163,8 @@ class AgentWork:
 
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
-        """Metrics of x_{i,k}, those of x_{i,K+1} over all samples; what overflowed to not-a-number is None."""
-        return without_nan(self._oracle.evaluate(effect.x, None if effect.k > self._K else self._evaluated))
+        """Metrics of x_{i,k}; what overflowed to not-a-number is None."""
+        return without_nan(self._oracle.evaluate(effect.x, self._evaluated))
 
     @np.errstate(all="ignore")
     def private(self, state: State, samples_bytes: int) -> Private:

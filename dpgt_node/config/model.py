@@ -138,7 +138,7 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics rows 0, every, 2 every, ..., K+1.  ``samples``: so many of each set a row but the last; None: all."""
+    """Metrics rows 0, every, 2 every, ..., K+1.  ``samples``: of so many samples of each set; None: all."""
 
     every: int = 10
     metrics: Literal["study", "local"] = "local"

@@ -78,7 +78,8 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
         payloads=kept * (_pages(inside) + files),
         checkpoints=2 * state,  # the new one is whole before the old one goes
         log=min(LOG_BYTES, rounds * a_round) + a_round,
-        results=2 * 8 * dimension + metrics + _LOGS,  # x_final.npy, one of an earlier run beside it for a moment
+        # x_final.npy and the sum of released x, one of before beside each for a moment
+        results=4 * 8 * dimension + metrics + _LOGS,
         recorded=rounds * _recorded(run, name, itemsize * dimension, dimension, samples or 0, sample_size),
     )
 

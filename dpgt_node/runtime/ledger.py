@@ -13,15 +13,16 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.schema import APPLICATION, ROUNDS_MAX, VERSION
 
+T = TypeVar("T")
 DATABASE = "dpgt.sqlite3"
 NO_HEAD = bytes(32)
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
@@ -239,6 +240,11 @@ def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...
 
 def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
     """The ledger of a state directory, also while an agent writes to it.  StoreError if there is none or it is bad."""
+    return look_on(state_dir, lambda db: select_ledger(db, run_id, state_dir / DATABASE))
+
+
+def look_on(state_dir: Path, job: Callable[[sqlite3.Connection], T]) -> T:
+    """What ``job`` reads in one snapshot of the database, also while an agent writes to it.  StoreError."""
     path = state_dir / DATABASE
     if not path.is_file():
         raise StoreError(f"{state_dir}: no ledger here ({DATABASE} is missing)")
@@ -247,16 +253,16 @@ def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
         # A plain reader would leave a log behind, which is the reader's own and in the agent's way.
         if not log.exists():
             with contextlib.suppress(StoreError, sqlite3.Error):  # an agent that starts meanwhile disturbs it
-                found = _read(path, "immutable=1", run_id)
+                found = _read(path, "immutable=1", job)
                 if not log.exists():
                     return found
-        return _read(path, "mode=ro", run_id)
+        return _read(path, "mode=ro", job)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: cannot read the ledger: {error}") from error
 
 
-def _read(path: Path, how: str, run_id: bytes | None) -> Ledger:
+def _read(path: Path, how: str, job: Callable[[sqlite3.Connection], T]) -> T:
     address = f"{path.absolute().as_uri()}?{how}"
     with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
         connection.execute("BEGIN")  # one snapshot, whatever the agent commits meanwhile
-        return select_ledger(connection, run_id, path)
+        return job(connection)

@@ -54,6 +54,7 @@ from dpgt_node.protocol.types import (
 )
 from dpgt_node.report.metrics import MetricsStore
 from dpgt_node.report.recording import Recording, wanted
+from dpgt_node.report.released import window_start
 from dpgt_node.runtime.budget import obey, terms_of
 from dpgt_node.runtime.channels import Security, agent_identity
 from dpgt_node.runtime.clock import heartbeat_s
@@ -403,7 +404,8 @@ class Node:
             if finished is None:  # whoever has the result releases nothing new
                 verdict = obey(setup.config, run, self._work.account, setup.oracle.samples, self._charges, run_id)
                 budget_through, self._shortfall = verdict.budget_through, verdict.shortfall
-            self._store.begin_run(run_id, self._sha256, setup.name, terms_of(setup.config.data_id, run))
+            terms = terms_of(setup.config.data_id, run)
+            self._store.begin_run(run_id, self._sha256, setup.name, terms, average_from=window_start(run.K))
             recording = self._recording(run_id, recovered) if finished is None else None
         except (StoreError, RefusedError) as error:
             kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"

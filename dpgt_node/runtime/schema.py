@@ -75,6 +75,10 @@ SELECT_PAYLOADS = (
     "SELECT id, dtype, dimension, x_sha256, x_data, y_sha256, y_data, batch, g_sha256, g_data, seal"
     " FROM payloads LEFT JOIN rounds USING (id) WHERE id BETWEEN ? AND ? ORDER BY id"
 )
+SELECT_X = (
+    "SELECT id, dtype, dimension, x_sha256, x_data FROM payloads JOIN rounds USING (id)"
+    " WHERE id BETWEEN ? AND ? ORDER BY id"
+)
 
 
 def round_key(run: int, k: int) -> int:

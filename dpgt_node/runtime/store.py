@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ import numpy as np
 
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import F64, LedgerRow, Payload, Recovered, RoundRecord, State, Stream
+from dpgt_node.report.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime import rows
 from dpgt_node.runtime.blobs import BlobFolder, Durability, make_folder, write_whole
 from dpgt_node.runtime.faults import DAMAGED, blamed
@@ -54,11 +56,13 @@ from dpgt_node.runtime.schema import (
     REPLACE_CHECKPOINT,
     ROUNDS_MAX,
     SELECT_PAYLOADS,
+    SELECT_X,
     round_key,
 )
 
+log = logging.getLogger(__name__)
 FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
-X_FINAL = "x_final.npy"
+X_FINAL, BLOBS = "x_final.npy", "blobs"
 _File = tuple[str, Sequence[bytes | memoryview]]
 LOG_BYTES = 8 << 20  # the write-ahead log shrinks to this after a reader made it grow
 
@@ -97,13 +101,14 @@ class Store:
                 raise StoreError(
                     f"{state_dir}: in use by another process: end it, or give this agent a state_dir of its own"
                 ) from None
-            self._blobs = BlobFolder(state_dir / "blobs", durability)
+            self._blobs = BlobFolder(state_dir / BLOBS, durability)
             self._db = self._connect(state_dir / DATABASE)
             undo.callback(self._db.close)
             runs = select_terms(self._db)
             self._ids = {run_id: number for number, (run_id, _) in runs.items()}
             self._texts = {run_id: terms.text(run_id) for run_id, terms in runs.values()}
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
+            self._average_from: dict[bytes, int] = {}
             self._verify()
             self._blobs.sweep(self._files())
             undo.pop_all()
@@ -171,11 +176,16 @@ class Store:
 
     # --- runs
 
-    def begin_run(self, run_id: bytes, run_sha256: str, name: str, terms: Terms) -> None:
+    def begin_run(
+        self, run_id: bytes, run_sha256: str, name: str, terms: Terms, *, average_from: int | None = None
+    ) -> None:
         """Remember a run (16 bytes; hex hash of its canonical run file) of agent ``name`` and what its charges mean.
 
+        ``average_from``: the first round whose x̆ counts in ``x_released.sum`` (see ``report.released``); None: no sum.
         Again with the same hash, agent and data set: nothing happens.
         """
+        if average_from is not None:
+            self._average_from[run_id] = average_from
         query = "SELECT run_sha256, data_id, name FROM runs WHERE run_id = ?"
         with self._blamed("cannot record the run"):
             known = self._db.execute(query, (run_id,)).fetchone()
@@ -256,17 +266,10 @@ class Store:
 
     def final(self, run_id: bytes) -> F64:
         """x_{i,K+1} of a finished run.  StoreError when x_final.npy is missing, torn or of another run."""
-        path = self._state_dir / X_FINAL
         with self._blamed("the result cannot be read"):
             query = "SELECT x_final_sha256 FROM runs WHERE run_id = ?"
             row = self._db.execute(query, (run_id,)).fetchone()
-            try:
-                values: F64 = np.load(path, allow_pickle=False)
-            except ValueError as error:
-                raise StoreError(f"{path}: not a NumPy file: {error}") from error
-        if row is None or row[0] != hashlib.sha256(np.ascontiguousarray(values).data).digest():
-            raise StoreError(f"{path}: not the result of run {run_id.hex()}")
-        return values
+            return checked_final(self._state_dir / X_FINAL, None if row is None else row[0], run_id)
 
     # --- rounds
 
@@ -411,7 +414,8 @@ class Store:
     def prune(self, run_id: bytes, through: int) -> None:
         """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.
 
-        What ``recover`` needs (rounds from the last checkpoint on) stays too, whatever ``through`` says.
+        What ``recover`` needs (rounds from the last checkpoint on) stays too, whatever ``through`` says.  The x̆ that go
+        are counted in the sum first: it says through which round, so that a crash in between counts none twice.
         """
         run, done = self._ids[run_id], self._pruned.get(run_id, -1)
         with self._blamed("cannot be pruned"):
@@ -422,12 +426,35 @@ class Store:
             span = self._span(run_id, done + 1, through)
             large = "SELECT id, g_sha256 IS NOT NULL FROM payloads WHERE x_data IS NULL AND id BETWEEN ? AND ?"
             files = self._db.execute(large, span).fetchall()
+            self._count(run_id, through)
             with self._transaction() as db:
                 db.execute("DELETE FROM payloads WHERE id BETWEEN ? AND ?", span)
             self._pruned[run_id] = through
             self._blobs.remove(
                 _file_name(run_id, key % ROUNDS_MAX, what) for key, g in files for what in ("XYG" if g else "XY")
             )
+
+    def _count(self, run_id: bytes, through: int) -> None:
+        first, path = self._average_from.get(run_id), self._state_dir / SUM_FILE
+        if first is None or through < first:
+            return
+        try:
+            found = read_sum(path)
+        except StoreError as error:  # public, and of no use to the run: never a reason to end it
+            log.warning("%s; the average for a published model begins anew", error)
+            found = None
+        if found is not None and found.run_id != run_id:
+            found = None
+        span = self._span(run_id, first if found is None else found.through + 1, through)
+        for key, dtype, dimension, sha256, data in self._db.execute(SELECT_X, span):
+            k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(dtype).itemsize
+            raw = self._blobs.read(_file_name(run_id, k, "X"), nbytes) if data is None else data
+            raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
+            if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
+                found = ReleasedSum.empty(run_id, k, dimension)
+            found.add(k, Payload("X", k, dtype, dimension, raw, sha256).array())
+        if found is not None and found.through == through:
+            write_whole(path, found.parts(), self._durability)
 
     # --- ledger
 
@@ -456,6 +483,22 @@ class Store:
         """
         with self._blamed("cannot be read"):
             return head_after(self._db, self._ids.get(run_id, -1), k) == head
+
+
+def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:
+    """x_{i,K+1} in ``path``, if it is what was hashed.  StoreError: torn, or of another run; OSError: missing."""
+    try:
+        values: F64 = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise StoreError(f"{path}: not a NumPy file: {error}") from error
+    if sha256 is None or sha256 != hashlib.sha256(np.ascontiguousarray(values).data).digest():
+        raise StoreError(f"{path}: not the result of run {run_id.hex()}")
+    return values
+
+
+def blob_path(state_dir: Path, run_id: bytes, k: int, what: str) -> Path:
+    """Where a vector lies whose bytes are not in the database."""
+    return state_dir / BLOBS / _file_name(run_id, k, what)
 
 
 def _file_name(run_id: bytes, k: int, what: str) -> str:

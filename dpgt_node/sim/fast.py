@@ -178,8 +178,8 @@ def simulate_fast(
 
     def evaluate() -> None:
         with np.errstate(all="ignore"):
-            samples = None if state.k > run.K else run.evaluate.samples
-            metrics = [without_nan(oracle.evaluate(x, samples)) for oracle, x in zip(oracles, state.x, strict=True)]
+            evaluated = (oracle.evaluate(x, run.evaluate.samples) for oracle, x in zip(oracles, state.x, strict=True))
+            metrics = [without_nan(found) for found in evaluated]
         for name, m, x in zip(names, metrics, state.x, strict=True):
             recorder.evaluated(name, state.k, m if study else None, time.monotonic() - begin)
             if study:

@@ -60,7 +60,7 @@ class MemoryStore:
     def find_run(self, run_sha256: str, name: str) -> bytes | None:
         return None
 
-    def begin_run(self, run_id: bytes, run_sha256: str, name: str, terms: Terms) -> None:
+    def begin_run(self, run_id: bytes, run_sha256: str, name: str, terms: Terms, **_: object) -> None:
         pass
 
     def is_finished(self, run_id: bytes) -> bool:

@@ -3,7 +3,7 @@
     python -m tests.bench.hundred [--agents 100] [--iterations 100] [--samples 10] [--fast] [--device cuda] [--out DIR]
 
 A directed random graph with ten in-neighbours on average, mechanism "noise-once", Gaussian noise, L2 clip; 500 samples
-of each agent and of the test set in every evaluation but the last.  Prints rounds per second, the sizes of the shards
+of each agent and of the test set in every evaluation.  Prints rounds per second, the sizes of the shards
 and the accuracies at the end, and what the same gradients alone take: the part of a round that no simulator can save.
 Needs the extra [torch] and DPGT_DATA with MNIST.
 """
