@@ -149,6 +149,9 @@ def model_of(run: RunConfig, dimension: int, options: Options) -> Model:
     if have != dimension:
         message = f"{run.model.name!r} has d = {have} for pictures of {picture}, the transcript {dimension}"
         raise NotApplicable.one("command line", "--set shape", message)
+    if not search.takes(module, picture):
+        message = f"{run.model.name!r} does not take pictures of {picture}"
+        raise NotApplicable.one("command line", "--set shape", message)
     return Model(None, module, picture, classes, picture, clip)
 
 

@@ -70,10 +70,21 @@ def load(module: Module, x: F64) -> Module:
     return module
 
 
+def takes(module: Module, shape: Shape) -> bool:
+    """Whether samples of this shape go through."""
+    lib = torch()
+    try:
+        with lib.no_grad():
+            module(lib.zeros(2, *shape, dtype=_trained(module)[0].dtype))
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
 def gradient(module: Module, samples: F64, labels: I64) -> F64:
     """Mean gradient of the cross-entropy of ``samples`` (m, *shape), float64 (d,)."""
     lib = torch()
-    kind = next(iter(_trained(module))).dtype
+    kind = _trained(module)[0].dtype
     found = _gradient(lib, module, lib.from_numpy(np.array(samples)).to(kind), lib.from_numpy(np.array(labels)), False)
     out: F64 = found.detach().double().numpy()
     return out
@@ -82,7 +93,7 @@ def gradient(module: Module, samples: F64, labels: I64) -> F64:
 def mean_answer(module: Module, shape: Shape, seed: int) -> F64:
     """Mean outputs (classes,) on random samples: what a module answers that has not learnt much."""
     lib = torch()
-    kind = next(iter(_trained(module))).dtype
+    kind = _trained(module)[0].dtype
     noise = np.random.default_rng(seed).random((64, *shape))
     with lib.no_grad():
         answers: F64 = module(lib.from_numpy(noise).to(kind)).double().softmax(dim=1).mean(dim=0).numpy()
@@ -135,7 +146,7 @@ class _Fit:
 
     def __init__(self, lib: Any, module: Module, target: F64, labels: I64, shape: Shape) -> None:
         self.lib, self._module = lib, module
-        self.kind = next(iter(_trained(module))).dtype
+        self.kind = _trained(module)[0].dtype
         self._target = lib.from_numpy(np.array(target)).to(self.kind)
         self._length = self._target.norm()
         self._labels = lib.from_numpy(np.array(labels))
