@@ -24,12 +24,14 @@ _SLACK_BYTES = 64
 @dataclass(frozen=True, slots=True)
 class Messages:
     """``count`` messages of about ``nbytes`` bytes each (what records carry, HTTP/2 framing included), the i-th begun
-    at ``starts_ns[i]``.  ``chunked``: each is a header and then chunks of one vector, else one message of a round.
+    at ``starts_ns[i]``, its last record at ``ends_ns[i]``.  ``chunked``: each is a header and then chunks of one
+    vector, else one message of a round.
     """
 
     count: int
     nbytes: float
     starts_ns: I64
+    ends_ns: I64
     chunked: bool
 
 
@@ -50,17 +52,18 @@ def equal_messages(times_ns: Sequence[int], carried: Sequence[int]) -> Messages 
             size = ends[after] - ends[first]
             if 3 * size > total or (best is not None and size >= best[0] - _SLACK_BYTES):
                 break
-            at = _walk(ends, first, after)
+            at = _walk(ends, sizes, first, after)
             if len(at) > 3 and (len(at) - 1) * size >= _COVERED * total and _begins(sizes, at, float(size)):
                 best = (float(size), at)
     if best is None:
         return None
     at = best[1]
     steps = np.diff(ends[at])
-    return Messages(len(steps), float(np.median(steps)), times[at[:-1]], _chunked(sizes, at, best[0]))
+    chunked = best[0] > _INLINE_BYTES and _small_first(sizes, at) > 0.8
+    return Messages(len(steps), float(np.median(steps)), times[at[:-1]], times[at[1:] - 1], chunked)
 
 
-def _walk(ends: I64, first: int, after: int) -> I64:
+def _walk(ends: I64, sizes: I64, first: int, after: int) -> I64:
     """Records that begin messages as large as the one from ``first`` to ``after``, and where the last one ends."""
     size = ends[after] - ends[first]
     slack = min(_SLACK_BYTES, int(size) // 8) + size // 500
@@ -69,7 +72,10 @@ def _walk(ends: I64, first: int, after: int) -> I64:
         target = ends[found[-1]] + size
         low, high = np.searchsorted(ends, (target - slack, target + slack + 1))
         if low < high:
-            found.append(int(low + np.argmin(np.abs(ends[low:high] - target))))
+            away = np.abs(ends[low:high] - target)
+            if size > 2 * _INLINE_BYTES:  # a header is there, and where it ends is nearly as good a place
+                away[: len(sizes) - low] += slack * (sizes[low:high] >= _HEADER_BYTES)
+            found.append(int(low + np.argmin(away)))
         else:
             if target > ends[-1] + slack:
                 return np.asarray(found, dtype=np.int64)
@@ -81,10 +87,6 @@ def _walk(ends: I64, first: int, after: int) -> I64:
 
 def _small_first(sizes: I64, at: I64) -> float:
     return float(np.mean(sizes[at[:-1]] < _HEADER_BYTES))
-
-
-def _chunked(sizes: I64, at: I64, size: float) -> bool:
-    return size > _INLINE_BYTES and _small_first(sizes, at) > 0.8
 
 
 def _begins(sizes: I64, at: I64, size: float) -> bool:

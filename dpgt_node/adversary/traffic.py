@@ -35,6 +35,7 @@ _FLOAT32_FROM = 100_000
 _ITEM: dict[WireDtype, int] = {"float64": 8, "float32": 4}
 _PAIRED = 1.6
 """A message that is so many times as large as the smallest one holds two vectors."""
+_UNLIKE, _ALIKE = 3.0, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,12 @@ def _streams(found: dict[tuple[str, str], Messages], notes: list[str]) -> dict[t
     if chunked:  # a message is a vector: count them
         least = min(m.count for m in chunked.values())
         if all(m.count < _PAIRED * least for m in chunked.values()):
-            least //= 2 if all(_in_pairs(m) for m in chunked.values()) else 1
-            notes.append("all links carry as many vectors a round: one or two was told by when they come")
-        streams |= {pair: max(1, min(2, round(m.count / max(1, least)))) for pair, m in chunked.items()}
+            each = _by_times(list(chunked.values()))
+            told = "cannot be told (two: half the rounds)" if each is None else "was told by when they come"
+            notes.append(f"all links carry as many vectors a round: one or two {told}")
+            streams |= dict.fromkeys(chunked, each)
+        else:
+            streams |= {pair: 2 if m.count >= _PAIRED * least else 1 for pair, m in chunked.items()}
     if whole:  # a message is a round: weigh them
         smallest = min(m.nbytes for m in whole.values())
         if all(m.nbytes < _PAIRED * smallest for m in whole.values()):
@@ -188,13 +192,19 @@ def _streams(found: dict[tuple[str, str], Messages], notes: list[str]) -> dict[t
     return streams
 
 
-def _in_pairs(messages: Messages) -> bool:
-    """Whether every other gap between messages is much the shorter one."""
-    gaps = np.diff(messages.starts_ns)
-    if len(gaps) < 4:
-        return False
-    even, odd = float(np.median(gaps[::2])), float(np.median(gaps[1::2]))
-    return max(even, odd) > 2.0 * max(1.0, min(even, odd))
+def _by_times(found: Sequence[Messages]) -> int | None:
+    """Two, where every other pause between messages is much the shorter one; one, where all are alike."""
+    ratios = []
+    for messages in found:
+        pauses = np.maximum(messages.starts_ns[1:] - messages.ends_ns[:-1], 1_000_000)
+        if len(pauses) >= 6:
+            halves = float(np.median(pauses[::2])), float(np.median(pauses[1::2]))
+            ratios.append(max(halves) / min(halves))
+    if not ratios:
+        return None
+    if min(ratios) > _UNLIKE:
+        return 2
+    return 1 if max(ratios) < _ALIKE else None
 
 
 def _vector_bytes(messages: Messages, streams: int, sender: str) -> float:
