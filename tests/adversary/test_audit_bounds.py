@@ -94,7 +94,7 @@ CONFIDENCE = 0.6
 """Low, so that what goes wrong goes wrong often."""
 
 
-def overclaims(bound, repeats: int = 150, n: int = 120) -> float:
+def overclaims(bound, repeats: int = 60, n: int = 80) -> float:
     """How often a bound above 0 is claimed of two worlds that are the same."""
     wrong = 0
     for seed in range(repeats):

@@ -52,6 +52,7 @@ def audit(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, 
 
 
 def test_the_counterexample_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the system's entropy: |T| was 167 to 255 in 1,200 transcripts."""
     code, out, _ = audit(capsys, "--preset", "counterexample", "--format", "json")
     document = json.loads(out)
     assert code == 1
