@@ -14,12 +14,14 @@ import tempfile
 from pathlib import Path
 
 from dpgt_node.adversary.audit.report import to_text
+from dpgt_node.agent.noise import sampler_for
 from dpgt_node.experiments.canary_runs import conduct
 from dpgt_node.experiments.launches import Flips
 from dpgt_node.experiments.launches import conduct as launch
 from dpgt_node.experiments.trials import lower_bound
 from dpgt_node.experiments.witnesses import counterexample_audits
-from tests.experiments.test_canary_runs import calibrated
+from tests.experiments.test_canary_runs import HalfNoise, calibrated, campaign_of
+from tests.experiments.test_canary_runs import claim as claim_of
 from tests.experiments.test_launches import run_of
 
 CELLS = (
@@ -41,6 +43,7 @@ def main() -> None:
         for claim in (1.0, 2.0, 4.0):
             found = [bounds(mechanism, law, K, claim, half, options) for half in (False, True)]
             print(f"{mechanism:16} {law:9} {K}  {claim:5.0f}  {found[0]:>15}  {found[1]}", flush=True)
+    sampled(options)
     print("\n" + to_text(counterexample_audits()))
     if options.launches:
         with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +51,24 @@ def main() -> None:
             trials = flips.kept()
             n = launch(flips, trials, options.launches, lambda done: print(f"\rlaunch {done}", end="", file=sys.stderr))
             print("\n" + to_text([flips.judge(trials, n)]))
+
+
+def sampled(options: argparse.Namespace) -> None:
+    """m = D/10 at K = 0: the claim is `amplified`; a fifth of the runs, because each holds one canary only."""
+    n = options.runs // 5
+    for sampler in (sampler_for, HalfNoise):
+        campaign = campaign_of(
+            "noise-once", "laplace", 0, 0.068965, m=10, samples=100, dimension=10, test_keystream=None, sampler=sampler
+        )
+        trials = campaign.kept_in(None)
+        conduct(campaign, trials, n, jobs=options.jobs)
+        values = [
+            lower_bound("amplified", *trials.worlds(n), delta=0.0, test=test)[0] for test in ("threshold", "guess")
+        ]
+        print(
+            f"m = D/10, {sampler.__name__}, {n} runs a world: amplified {claim_of(campaign, 'amplified'):.3f}, "
+            f"measured {values[0]:.2f} / {values[1]:.2f}"
+        )
 
 
 def bounds(mechanism: str, law: str, K: int, claim: float, half: bool, options: argparse.Namespace) -> str:
