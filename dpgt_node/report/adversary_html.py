@@ -93,6 +93,8 @@ def _verdicts(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(findings: Sequence[Mapping[str, Any]]) -> str:
+    if not findings:
+        return ""
     rows = []
     for one in findings:
         measured, predicted = one["measured"], one["predicted"]
@@ -148,7 +150,7 @@ def _curves(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Iterator[s
     for at, (who, series) in enumerate(list(charts.items())[:ROWS_MAX]):
         shown = dict(list(series.items())[:SERIES_MAX])
         curves = Curves(f"adversary{number}c{at}", who or str(entry["attack"]), "linear", shown)
-        if not curves.drawable():
+        if not curves.drawable() or max(map(len, shown.values())) < 2:
             continue
         keys = "".join(
             f'<li><span class="swatch" style="background:var({"--ink" if len(shown) == 1 else f"--s{i}"})"></span>'

@@ -378,21 +378,9 @@ def test_a_killed_coordinator_ends_a_launch_without_restarts_by_name(tmp_path: P
     no_traceback(launch.everything_said())
 
 
-def test_the_demo_in_a_pipe_prints_plain_lines(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    result = dpgt("demo", "--iterations", 10, "--out", out)
-    assert result.returncode == 0, result.stderr
-    assert "\x1b" not in result.stdout and "\r" not in result.stdout
-    assert "Report: " in result.stdout and (out / "report.html").exists()
-    assert result.stdout.splitlines()[-1].endswith("dpgt demo --private")
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["rounds"] == 11 and summary["headline"] == "corrected"
-    no_traceback(result.stdout + result.stderr)
-
-
 def test_the_private_demo_learns_within_its_epsilon(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    result = dpgt("demo", "--private", "--out", out)
+    result = dpgt("demo", "--private", "--no-eavesdrop", "--out", out)
     assert result.returncode == 0, result.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["headline"] == "gdp" and summary["privacy"]["enforced"]
@@ -403,6 +391,7 @@ def test_the_private_demo_learns_within_its_epsilon(tmp_path: Path) -> None:
     assert all((summary["reasons"][name] is None) == (name in ("zcdp", "gdp")) for name in EPSILONS)
     shown = [line for line in result.stdout.splitlines() if "epsilon " in line and not line.startswith("  null: ")]
     assert shown and all("epsilon (gdp, " in line for line in shown), "every epsilon has its accountant"
-    assert "dpgt demo --private" not in result.stdout
+    assert "dpgt demo --private" not in result.stdout and "avesdrop" not in result.stdout
+    assert not (out / "eavesdrop").exists() and not (out / "adversary").exists()
     page = (out / "report.html").read_text()
     assert "What every accountant says" in page and "The paper mechanism at the same scale, K, m and C" in page
