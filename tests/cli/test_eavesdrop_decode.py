@@ -1,0 +1,160 @@
+"""``dpgt eavesdrop decode``: what it prints, what it exits with, and that a part never passes for the whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.wire.transcript import Transcript, TranscriptError
+from tests.adversary import wires as w
+from tests.adversary.test_packets import pcapng
+from tests.e2e.processes import LIMIT_S, command, environment, eventually
+
+Dpgt = Callable[..., tuple[int, str, list[str]]]
+RUN_TOML = """
+[algorithm]
+iterations = 2
+[scheme]
+kind = "S2"
+alpha = 0.1
+beta = 0.1
+gamma = 0.1
+p_m = 1.0
+[noise]
+multiplier = 0.0
+[graph]
+agents = 2
+R = [[0, 1], [1, 0]]
+C = [[0, 1], [1, 0]]
+[data]
+dataset = "zeros"
+dimension = 300
+"""
+
+
+@pytest.fixture
+def dpgt(capsys: pytest.CaptureFixture[str]) -> Dpgt:
+    def run(*arguments: object) -> tuple[int, str, list[str]]:
+        code = cli.run(["eavesdrop", "decode", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def wires() -> list[w.Wire]:
+    payloads = [[w.payload(stream, k, 300) for stream in ("X", "Y")] for k in range(3)]  # type: ignore[arg-type]
+    return w.exchange(payloads).wires
+
+
+def test_json_is_the_contract(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    pcap = w.write_pcap(tmp_path / "x.pcap", wires)
+    code, out, err = dpgt(pcap, "--out", tmp_path / "t", "--format", "json")
+    found: dict[str, Any] = json.loads(out)
+    assert (code, err) == (0, [])
+    assert list(found)[:6] == ["messages", "complete", "with_holes", "agents", "rounds", "segments_lost"]
+    assert list(found.values())[:6] == [6, 6, 0, 2, 3, 0]
+    assert found["run_id"] == w.RUN.hex() and found["names"] == ["agent-1", "agent-2"]
+    assert found["edges"] == [{"sender": "agent-1", "receiver": "agent-2", "X": 3, "Y": 3}]
+    assert found["statistics"]["agent-1"]["X"]["count"] == 3
+    assert len(list(Transcript(tmp_path / "t"))) == 6
+
+
+def test_text_says_the_same(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    code, out, err = dpgt(w.write_pcap(tmp_path / "x.pcap", wires), "--out", tmp_path / "t")
+    assert code == 0 and "6 messages of 2 agents in 3 rounds" in out and "6 complete, 0 with holes" in out and not err
+
+
+def test_a_capture_that_was_cut_is_named_and_leaves_no_whole_transcript(
+    dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]
+) -> None:
+    pcap = w.write_pcap(tmp_path / "x.pcap", wires)
+    pcap.write_bytes(pcap.read_bytes()[:-30])
+    code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t")
+    assert code == 2 and out == "" and "x.pcap: cut short at byte" in line
+    with pytest.raises(TranscriptError):
+        list(Transcript(tmp_path / "t"))
+
+
+def test_packets_that_the_tap_lost_fail(dpgt: Dpgt, tmp_path: Path) -> None:
+    (tmp_path / "x.pcapng").write_bytes(pcapng(dropped=3))
+    code, _, err = dpgt(tmp_path / "x.pcapng", "--out", tmp_path / "t")
+    assert code == 1 and any("the tap lost 3 packets" in line for line in err)
+    assert any("no vector of a run was found" in line for line in err)
+
+
+def test_traffic_of_others_is_named(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    other = w.Talk(client=("127.0.0.1", 9)).open().say(0, b"GET / HTTP/1.1\r\n\r\n").wires
+    (tmp_path / "run.toml").write_text(RUN_TOML.replace("agents = 2", 'agents = ["a", "b"]'))
+    code, out, err = dpgt(
+        w.write_pcap(tmp_path / "x", [*wires, *other]), "--out", tmp_path / "t", "--run", tmp_path / "run.toml",
+        "--format", "json",
+    )  # fmt: skip
+    assert code == 0 and json.loads(out)["foreign"] == 7
+    assert any("not HTTP/2" in line for line in err)
+    assert any("agent-1, who is not in the run file (6 times)" in line for line in err)
+
+
+def test_the_folder_of_a_run_says_which_run_is_meant(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    (tmp_path / "run.toml").write_text(RUN_TOML)
+    (tmp_path / "summary.json").write_text(json.dumps({"run_id": "00" * 16}))
+    pcap = w.write_pcap(tmp_path / "x", wires)
+    code, out, err = dpgt(pcap, "--out", tmp_path / "t", "--run", tmp_path, "--format", "json")
+    assert code == 0 and json.loads(out)["messages"] == 0 and any(w.RUN.hex() in line for line in err)
+    code, out, _ = dpgt(
+        pcap, "--out", tmp_path / "t", "--run", tmp_path, "--run-id", w.RUN.hex(), "--format", "json",
+        "--link", "agent-1>agent-2", "--port", 7000, "--keep", "coordinates=0,7,20-29",
+    )  # fmt: skip
+    assert code == 0 and json.loads(out)["complete"] == 6
+    assert Transcript(tmp_path / "t").header.coordinates == (0, 7, *range(20, 30))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--keep", "some"], "--keep"),
+        (["--keep", "coordinates="], "--keep"),
+        (["--keep", "coordinates=9-3"], "--keep"),
+        (["--keep", "coordinates=300"], "coordinate 300 of 300"),
+        (["--run-id", "xyz"], "--run-id"),
+        (["--link", "agent-1"], "--link"),
+        (["--run", "no.toml"], "no.toml"),
+        (["no.pcap"], "no.pcap"),
+        (["--keys", "no.keys"], "no.keys"),
+    ],
+)
+def test_bad_input_is_one_line(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire], more: list[str], says: str) -> None:
+    code, _, err = dpgt(w.write_pcap(tmp_path / "x.pcap", wires), "--out", tmp_path / "t", *more)
+    assert code == 2 and len(err) == 1 and says in err[0]
+    code, _, err = dpgt(tmp_path / "x.pcap", "--out", tmp_path / "none" / "t")
+    assert code == 2 and "none" in err[0]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_standard_input_is_decoded_while_it_is_written(tmp_path: Path, wires: list[w.Wire], interrupted: bool) -> None:
+    """Ctrl-C reaches the tap and the decoder: the tap ends, and the decoder ends well."""
+    pcap = w.write_pcap(tmp_path / "x.pcap", wires).read_bytes()
+    out = tmp_path / "t"
+    arguments = command("eavesdrop", "decode", "-", "--out", out, "--format", "json")
+    with subprocess.Popen(
+        arguments, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(pcap[:-2000])
+        process.stdin.flush()
+        eventually("the first vectors are decoded", lambda: out.exists())
+        if interrupted:
+            os.kill(process.pid, signal.SIGINT)
+        process.stdin.write(pcap[-2000:])
+        said, error = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, error
+    assert json.loads(said)["complete"] == 6 and len(list(Transcript(out))) == 6
