@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.features import Reals
 from dpgt_node.privacy.noise import F64
 
+Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
 I64 = npt.NDArray[np.int64]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")

@@ -10,6 +10,7 @@ import numpy as np
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.model import RunConfig, Scalar
 from dpgt_node.learning import features
+from dpgt_node.learning.arrays import Reals
 from dpgt_node.learning.datasets import CLASSES, Dataset, load_dataset, load_file
 from dpgt_node.learning.partition import I64, partition
 from dpgt_node.privacy.noise import F64
@@ -35,7 +36,7 @@ class Shards:
             self._own[agent] = Dataset(x_train, data.y_train[rows], self._x_test, data.y_test, data.classes)
         return self._own[agent]
 
-    def _features(self, x: features.Reals) -> F64:
+    def _features(self, x: Reals) -> F64:
         phi = features.transform(x, self._kind, self._normalise)
         phi.setflags(write=False)
         return phi
@@ -79,7 +80,7 @@ def own_file(run: RunConfig, path: Path) -> Dataset:
 def largest_square_norm(run: RunConfig, data: Dataset) -> float:
     """max ||phi||_2^2 over the training set; 1 without a look at it where the features are unit vectors."""
     kind, normalise = run.data.features, run.data.normalise
-    if normalise == "l2" or (kind == "hog" and normalise == "none"):
+    if normalise == "l2" or (kind in ("hog", "hog-white") and normalise == "none"):
         return 1.0
     step, largest = 4096, 0.0
     for start in range(0, len(data.x_train), step):

@@ -16,9 +16,10 @@ from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.datasets import Dataset
 from dpgt_node.learning.features import HOG_SHIFT, size, transform
 from dpgt_node.learning.models import SoftmaxOracle
+from dpgt_node.learning.synthetic import synthetic
 from tests.oracles import features as dumb
 
-KINDS = ("raw", "pool14", "hog", "edges")
+KINDS = ("raw", "pool14", "hog", "hog-white", "edges")
 NORMS = ("none", "l1", "l2")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -35,12 +36,20 @@ def images(count: int = 6, seed: int = 0) -> np.ndarray:
 
 
 @cache
+def whitening() -> tuple[list[float], list[list[float]]]:
+    """The windows of 3,000 pictures would take minutes one pixel at a time; :func:`plain` compares those of "hog"."""
+    strokes = synthetic(784, 50, 3000, 0, seed=5).x_train
+    return dumb.whitening(features._windows(strokes), ridge=0.1)
+
+
+@cache
 def plain(kind: str) -> list[list[float]]:
     """Features of ``images()``, not normalised."""
     maps = {
         "raw": lambda im: list(chain(*im)),
         "pool14": dumb.pool14,
         "hog": lambda im: dumb.hog(im, HOG_SHIFT),
+        "hog-white": lambda im: dumb.hog_white(im, *whitening()),
         "edges": dumb.edges,
     }
     return [maps[kind](image) for image in images().reshape(-1, 28, 28).tolist()]
@@ -51,13 +60,13 @@ def by_hand(kind: str, normalise: str = "none") -> np.ndarray:
 
 
 def test_sizes():
-    assert [size(kind, 784, "d") for kind in KINDS] == [784, 196, 392, 128]
+    assert [size(kind, 784, "d") for kind in KINDS] == [784, 196, 392, 392, 128]
     assert size("raw", 5, "d") == 5
-    assert [transform(images(), kind, "none").shape[1] for kind in KINDS] == [784, 196, 392, 128]
+    assert [transform(images(), kind, "none").shape[1] for kind in KINDS] == [784, 196, 392, 392, 128]
 
 
 @pytest.mark.parametrize(("p", "seen"), [(64, "8 x 8 = 64"), (785, "have 785"), (1024, "32 x 32 = 1024")])
-@pytest.mark.parametrize("kind", ["pool14", "hog", "edges"])
+@pytest.mark.parametrize("kind", KINDS[1:])
 def test_other_shapes_are_refused(kind, p, seen):
     with pytest.raises(ConfigError, match=f"'{kind}' needs samples of 28 x 28 = 784 pixels; those of 'mine'") as caught:
         size(kind, p, "'mine'")
@@ -113,6 +122,34 @@ def test_the_comparison_notices_mutants():
 def test_the_comparison_notices_mutants_of_edges(monkeypatch, old, new):
     monkeypatch.setattr(features, old, new)
     assert not np.allclose(features.edges(images()), by_hand("edges"), rtol=0, atol=1e-9)
+
+
+def flat(rows):
+    return features.l2_unit(features._windows(rows) - features._whitening()[0])
+
+
+def not_centred(rows):
+    return features.l2_unit(features._windows(rows) @ features._whitening()[1])
+
+
+def whitened_twice(rows):
+    matrix = features._whitening()[1]
+    return features.l2_unit((features._windows(rows) - features._whitening()[0]) @ matrix @ matrix)
+
+
+def test_the_comparison_notices_mutants_of_hog_white():
+    expected = by_hand("hog-white")
+    assert np.allclose(features.hog_white(images()), expected, rtol=0, atol=1e-9)
+    for mutant in (features.hog, flat, not_centred, whitened_twice):
+        assert not np.allclose(mutant(images()), expected, rtol=0, atol=1e-3), mutant.__name__
+
+
+def test_strokes_are_whitened():
+    """Of other strokes of the same kind the spread of the directions becomes more even, the mean nearly zero."""
+    other = synthetic(784, 50, 1000, 0, seed=6).x_train
+    before, after = (np.linalg.eigvalsh(np.cov(f(other).T)) for f in (features._windows, features.hog_white))
+    assert after[-1] / after.sum() < 0.5 * before[-1] / before.sum()
+    assert np.linalg.norm(features.hog_white(other).mean(axis=0)) < 0.3
 
 
 def test_pixels_near_the_border_are_no_edges():
@@ -196,7 +233,7 @@ def test_types_of_files(kind, dtype):
 def test_scale_does_not_matter_where_it_says_so():
     x = images()
     for factor in (2.0**-1000, 2.0**900):  # squares of these underflow and overflow
-        for kind, normalise in (("hog", "none"), ("pool14", "l2"), ("raw", "l1")):
+        for kind, normalise in (("hog", "none"), ("hog-white", "none"), ("pool14", "l2"), ("raw", "l1")):
             found, expected = transform(x * factor, kind, normalise), transform(x, kind, normalise)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
 
@@ -226,7 +263,7 @@ def test_hostile_rows_become_unit_vectors_too(kind, normalise):
         found = transform(np.vstack([hostile(kind), images()]), kind, normalise)
     norms = [exact_norm(row, int(normalise[1])) for row in found]
     assert all(norm == 0.0 or norm == pytest.approx(1.0, rel=1e-12) for norm in norms)
-    assert (norms[-1] == 0.0) == (kind != "hog")  # the empty image, which hog shifts
+    assert (norms[-1] == 0.0) == (not kind.startswith("hog"))  # the empty image, which they shift
 
 
 @settings(deadline=None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import scipy.linalg
+
 
 def padded(image: list[list[float]], row: int, column: int, pad: int) -> float:
     """The pixel of the image zero-padded by ``pad`` on every side, zero beyond as well."""
@@ -26,12 +29,31 @@ def pool14(image: list[list[float]]) -> list[float]:
 
 def hog(image: list[list[float]], shift: float) -> list[float]:
     """privacy.md, section 8, read literally; windows left to right, top to bottom, bins of one window together."""
+    return unit([v - shift for v in windows(image)], 2)
+
+
+def windows(image: list[list[float]]) -> list[float]:
     values = []
     for top in range(0, 28, 4):
         for left in range(0, 28, 4):
             values += orientations(image, range(top, top + 8), range(left, left + 8))
-    values = unit([math.sqrt(v) for v in values], 2)
-    return unit([v - shift for v in values], 2)
+    return unit([math.sqrt(v) for v in values], 2)
+
+
+def hog_white(image: list[list[float]], mean: list[float], matrix: list[list[float]]) -> list[float]:
+    """``matrix``: symmetric."""
+    away = [v - m for v, m in zip(windows(image), mean, strict=True)]
+    return unit([math.fsum(w * a for w, a in zip(row, away, strict=True)) for row in matrix], 2)
+
+
+def whitening(rows: np.ndarray, ridge: float) -> tuple[list[float], list[list[float]]]:
+    """Mean of ``rows`` and (their covariance + ridge times its mean eigenvalue)^(-1/4), by two square roots."""
+    p = rows.shape[1]
+    mean = [math.fsum(column) / len(rows) for column in rows.T.tolist()]
+    away = rows - np.array(mean)
+    covariance = sum((np.outer(a, a) for a in away), np.zeros((p, p))) / (len(rows) - 1)
+    root = scipy.linalg.sqrtm(scipy.linalg.sqrtm(covariance + ridge * np.trace(covariance) / p * np.eye(p)))
+    return mean, np.linalg.inv(root.real).tolist()
 
 
 def edges(image: list[list[float]]) -> list[float]:
