@@ -24,7 +24,8 @@ _MAX_CALLS = 256
 _MAX_BLOCK_BYTES = 16 << 10
 _PATH = re.compile(rb"/[A-Za-z][A-Za-z0-9_.]*/[A-Za-z]\w*")
 _CONTROL = rb"[\x04\x06\x07\x08][\x00\x01]\x00{4}"
-_ANY = re.compile(rb"(?s)(?:[\x00\x01\x03\x08][\x00\x01\x04\x05]\x00\x00.[\x01-\xff]|" + _CONTROL + rb")")
+# Looking ahead: a match must not hide one that begins inside it.
+_ANY = re.compile(rb"(?s)(?=[\x00\x01\x03\x08][\x00\x01\x04\x05]\x00\x00.[\x01-\xff]|" + _CONTROL + rb")")
 
 
 class Calls:
@@ -313,4 +314,4 @@ def _pattern(streams: frozenset[int]) -> re.Pattern[bytes]:
     if not 0 < len(streams) <= 16:
         return _ANY
     known = b"|".join(re.escape(stream.to_bytes(4, "big")) for stream in sorted(streams))
-    return re.compile(rb"(?s)(?:[\x00\x01\x03\x08][\x00\x01\x04\x05](?:" + known + rb")|" + _CONTROL + rb")")
+    return re.compile(rb"(?s)(?=[\x00\x01\x03\x08][\x00\x01\x04\x05](?:" + known + rb")|" + _CONTROL + rb")")

@@ -16,8 +16,8 @@ MAX_BODY_BYTES = 8 << 20
 _LOOK_BYTES = 512
 _SHIFT_BYTES = 256
 _SIGN_BYTES = 16
-_LIKELY = re.compile(rb"\x00\x00[\x00-\x7f][\x00-\xff]{2}[\x0a\x12]", re.DOTALL)
-_LIKELY_VECTORS = re.compile(rb"\x00\x00[\x00-\x03][\x00-\xff]{2}\x0a", re.DOTALL)
+_LIKELY = re.compile(rb"(?=\x00\x00[\x00-\x7f][\x00-\xff]{2}[\x0a\x12])", re.DOTALL)
+_LIKELY_VECTORS = re.compile(rb"(?=\x00\x00[\x00-\x03][\x00-\xff]{2}\x0a)", re.DOTALL)
 _REGION_BYTES = 128 << 20
 _VECTOR = b"\x0a\x10"  # a vector begins with its run id, 16 bytes
 

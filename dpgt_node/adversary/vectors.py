@@ -250,7 +250,8 @@ class Vectors:
         self._region = None
         for whose, pieces, size in layout(pattern, k):
             shift = len(region.raw) - size
-            trusted = 0 if region.whole and not shift else region.sure
+            # What first follows a hole of a likely size may be the rest of a frame header.
+            trusted = 0 if not region.sure or (region.whole and not shift) else region.sure + _SLACK_BYTES
             data, missing = cut(region, pieces, shift, trusted, whose.nbytes)
             self._host.vector(Sighting(whose, memoryview(data), missing, region.time_ns))
 
