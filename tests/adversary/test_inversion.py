@@ -260,6 +260,13 @@ def test_a_wrong_sign_trips_the_run(tmp_path, monkeypatch) -> None:
     assert all(f.measured["label_accuracy"] == 0.0 for f in found)
 
 
+def test_a_psnr_of_another_range_trips_the_run(tmp_path, monkeypatch) -> None:
+    """As of bytes: 48 dB too much, and noise would seem to have failed."""
+    monkeypatch.setattr(measure, "psnr_of", lambda mse: 10 * math.log10(255.0**2 / mse))
+    found = findings(attacked(record.run_of(K=1, m=1, zeta=0.97**40, eta=0.98**40), tmp_path))
+    assert {f.verdict for f in found} == {"succeeds"}  # which the same run without this mutant is not
+
+
 def test_the_own_truth_of_another_batch_size_is_not_compared(tmp_path) -> None:
     made = record.play(record.run_of(K=1, m=1, multiplier=0.0))
     made.truth = [(i, replace(t, labels=t.labels[:0])) for i, t in made.truth]
