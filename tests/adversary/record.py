@@ -232,7 +232,8 @@ def _keeper(out: Play, i: int, oracle: Oracle, samples: bool) -> Callable[[Relea
         out.payloads += [(i, ready.x), (i, ready.y)]
         labels, inputs = np.zeros(0, dtype=np.int64), np.zeros(0)
         if samples and hasattr(oracle, "_y"):  # a data set
-            labels, inputs = oracle._y[state.batch], oracle._x[state.batch]
+            full = len(state.batch) == len(oracle._y)  # then in order: no copies of the whole data set every round
+            labels, inputs = (a if full else a[state.batch] for a in (oracle._y, oracle._x))
         out.truth.append(
             (i, TruthRound(state.k, state.px + state.tx, state.p + state.t, g.copy(), state.batch, labels, inputs))
         )

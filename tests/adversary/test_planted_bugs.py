@@ -63,6 +63,15 @@ def test_every_mechanism_and_law_is_clean(tmp_path: Path, mechanism: str, law: s
     assert found == ["clean"] * 4 if mechanism == "published-point" else ["no power"] * 4
 
 
+@pytest.mark.parametrize("what", [{"observer": "agent-3"}, {"links": [("agent-2", "agent-3")]}])
+def test_a_partial_view_of_a_sound_run_is_clean(sound: Play, tmp_path: Path, what: dict[str, object]) -> None:
+    seen = sound.observe(tmp_path / "t", **what)
+    for attack in (reuse, retries, floats):
+        found = verdicts(attack.run(seen, None, QUICK))
+        assert set(found) <= {"clean", "no power"}, attack.name
+    assert verdicts(floats.run(seen, None, QUICK))[1] == "clean"  # round 0 is enough
+
+
 def test_a_float32_wire_is_clean(tmp_path: Path) -> None:
     p = play(run_of(K=3, dtype="float32"))
     assert verdicts(try_on(floats, p, tmp_path))[:3] == ["clean"] * 3

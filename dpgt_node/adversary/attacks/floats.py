@@ -59,7 +59,7 @@ def on_grid(values: F64, law: str, scale: float, rounding: float, offset: F64 | 
             exact |= np.abs(private - (nearest + shift)) <= slack
         out = exact.astype(np.float64)
         # Where rounding covers a good part of a cell, everything would seem to be on the grid.
-        out[np.isnan(values) | (np.broadcast_to(slack, values.shape) > cell / 16.0)] = np.nan
+        out[np.isnan(private) | (np.broadcast_to(slack, values.shape) > cell / 16.0)] = np.nan
     return out
 
 

@@ -12,11 +12,10 @@ Only ``paper`` and ``published-point`` release a noisy x̆_0.
 from __future__ import annotations
 
 import hashlib
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -27,10 +26,13 @@ from dpgt_node.adversary.attacks.common import positive, result, setting, target
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy import grid
-from dpgt_node.protocol.types import F64
+from dpgt_node.protocol.types import F64, I64
 from dpgt_node.report.truth import Truth
 
+Cells = I64
 _HEAD = 8  # values compared before all of them are
+_CHUNK = 1024  # seeds at a time
+_GRID_CHUNK = 1 << 15  # coordinates whose words come first in the grid sampler's stream
 _TYPED = (
     *(0, 1, 2, 7, 12, 13, 42, 69, 99, 100, 111, 123, 256, 314, 420, 512, 666, 777, 999, 1000, 1024, 1111, 1234, 1337),
     *(2023, 2024, 2025, 2026, 4321, 9999, 12345, 31337, 65535, 123456, 314159, 1234567, 12345678, 123456789, 987654321),
@@ -43,7 +45,7 @@ class _Generator:
     name: ClassVar[str] = "generator"
     needs: ClassVar[frozenset[str]] = frozenset()
     settings: ClassVar[Mapping[str, str]] = {
-        "bits": "seeds 0 .. 2^BITS - 1 (default 14)",
+        "bits": "seeds 0 .. 2^BITS - 1 (default 12)",
         "around": "seconds since 1970 around which clock seeds are tried (default: the first message)",
         "window": "how many seconds before and after (default 900)",
         "secret": "one more secret of a test keystream to try, in hex",
@@ -57,7 +59,7 @@ class _Generator:
         shown = {i: noise for i in wanted if (noise := _first_noise(es.view(observation, i, 0))) is not None}
         seeds = candidate_seeds(
             run,
-            bits=setting(options, "bits", 14, positive),
+            bits=setting(options, "bits", 12, positive),
             around=setting(options, "around", observation.time_ns // 10**9, positive),
             window=setting(options, "window", 900, positive),
         )
@@ -78,7 +80,7 @@ class Noise:
     """zeta_0 of one agent in units of its scale, (d,); its cells where it lies on the sampler's grid."""
 
     unit: F64 = field(repr=False)
-    cells: np.ndarray[tuple[int], np.dtype[np.int64]] | None = field(repr=False)
+    cells: Cells | None = field(repr=False)
     tolerance: float
 
 
@@ -170,10 +172,32 @@ def inverse_cdf(data: bytes) -> F64:
     return np.where(w & np.uint64(1), size, -size)
 
 
-def low_cells(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def low_cells(data: bytes) -> Cells:
     """What our sampler makes of 64-bit words: the place of each |noise| in its block of 64 cells."""
     w = np.frombuffer(data, dtype="<u8")
     return np.asarray(np.searchsorted(grid.TABLES.edges, (w >> np.uint64(40)).astype(np.int64), side="right") - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A generator with candidate seeds: ``draw(seed, count)`` gives noise of scale 1, or ``words(seed, nbytes)`` bytes.
+
+    ``label`` as it is reported; ``coarse``: single precision.
+    """
+
+    label: str
+    seeds: Sequence[int] | Sequence[str]
+    draw: Callable[[Any, int], F64] | None = None
+    words: Callable[[Any, int], bytes] | None = None
+    offsets: tuple[int, ...] = (0,)
+    coarse: bool = False
+
+
+def _sources(seeds: list[int], secrets: list[str], offsets: tuple[int, ...], agents: Sequence[int]) -> list[_Source]:
+    keys = [_Source(f"test keystream of agent {agent + 1}", secrets, words=_keystream_of(agent)) for agent in agents]
+    floats = [_Source(label, seeds, draw=draw, coarse="torch" in label) for label, draw in float_sources().items()]
+    made = [_Source(label, seeds, words=_bytes_of(make), offsets=offsets) for label, make in byte_sources().items()]
+    return keys + floats + made
 
 
 def _search(
@@ -182,85 +206,76 @@ def _search(
     """How many candidates were tried, and the first match of every agent."""
     found: dict[int, Match] = {}
     tried = 0
-    heads = {i: noise.unit[:_HEAD] for i, noise in shown.items()}
-    lows = {i: _places(noise.cells[:_HEAD]) for i, noise in shown.items() if noise.cells is not None}
-    count = min(_HEAD, min(len(noise.unit) for noise in shown.values()))
-    for label, seed, floats, words in _candidates(seeds, secrets, offsets, count, tuple(shown)):
-        tried += 1
-        for i, noise in shown.items():
-            if i in found:
-                continue
-            values = floats(count)
-            close = values is not None and _near(
-                values, heads[i][:count], max(noise.tolerance, 1e-5 if "torch" in label else 0)
-            )
-            if close and values is not None:
-                whole = floats(len(noise.unit))
-                share = (
-                    float(np.mean(np.abs(whole - noise.unit) <= 1e-4 * (1 + np.abs(noise.unit))))
-                    if whole is not None
-                    else 0.0
-                )
-                found[i] = Match(label, seed, share)
-            elif i in lows and words is not None:
-                data = words(8 * count)
-                if np.array_equal(low_cells(data), lows[i][:count]):
-                    part = min(len(noise.unit), 1 << 15)
-                    assert noise.cells is not None
-                    share = float(np.mean(low_cells(words(8 * part)) == _places(noise.cells[:part])))
-                    found[i] = Match(f"{label}, grid sampler", seed, share)
-        if len(found) == len(shown):
-            break
+    count = min(_HEAD, *(len(noise.unit) for noise in shown.values()))
+    for source in _sources(seeds, secrets, offsets, tuple(shown)):
+        for start in range(0, len(source.seeds), _CHUNK):
+            if len(found) == len(shown):
+                return tried, found
+            part = source.seeds[start : start + _CHUNK]
+            tried += len(part) * len(source.offsets)
+            for offset, unit, cells in _heads(source, part, count):
+                for i in [i for i in shown if i not in found]:
+                    at = _matching(shown[i], unit, cells, count, source.coarse)
+                    if at is not None:
+                        found[i] = _confirmed(source, part[at], offset, shown[i])
     return tried, found
 
 
-def _places(cells: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _heads(source: _Source, seeds: Sequence[Any], count: int) -> Iterator[tuple[int, F64, Cells | None]]:
+    """(offset, noise of scale 1, places in blocks of cells): the first ``count`` of every seed, (seeds, count)."""
+    if source.draw is not None:
+        yield 0, np.array([source.draw(seed, count) for seed in seeds]), None
+    elif source.words is not None:
+        reach = max(source.offsets) + 8 * count
+        whole = b"".join(source.words(seed, reach) for seed in seeds)
+        rows = np.frombuffer(whole, dtype=np.uint8).reshape(len(seeds), reach)
+        for offset in source.offsets:
+            data = rows[:, offset : offset + 8 * count].tobytes()
+            shape = (len(seeds), count)
+            yield offset, inverse_cdf(data).reshape(shape), low_cells(data).reshape(shape)
+
+
+def _matching(noise: Noise, unit: F64, cells: Cells | None, count: int, coarse: bool) -> int | None:
+    """Which row is the beginning of ``noise``; None: no one."""
+    head = noise.unit[:count]
+    tolerance = max(noise.tolerance, 1e-5 if coarse else 0.0)
+    hits = (np.abs(unit - head) <= tolerance * (1.0 + np.abs(head))).all(axis=1)
+    if cells is not None and noise.cells is not None:
+        hits |= (cells == _places(noise.cells[:count])).all(axis=1)
+    return int(np.argmax(hits)) if hits.any() else None
+
+
+def _confirmed(source: _Source, seed: object, offset: int, noise: Noise) -> Match:
+    """The whole vector beside what the generator gives: the better of library and grid sampling."""
+    label = f"{source.label} after a batch" if offset else source.label
+    d = len(noise.unit)
+    if source.draw is not None:
+        values = source.draw(seed, d)
+    else:
+        assert source.words is not None
+        data = source.words(seed, offset + 8 * min(d, _GRID_CHUNK))[offset:]
+        if noise.cells is not None:
+            share = float(np.mean(low_cells(data) == _places(noise.cells[:_GRID_CHUNK])))
+            return Match(f"{label}, grid sampler", str(seed), share)
+        values = inverse_cdf(source.words(seed, offset + 8 * d)[offset:])
+    close = np.abs(values - noise.unit) <= 1e-4 * (1.0 + np.abs(noise.unit))
+    return Match(label, str(seed), float(np.mean(close)))
+
+
+def _places(cells: Cells) -> Cells:
     """N = G or -1 - G: the place of G in its block."""
     return np.where(cells >= 0, cells, -1 - cells) % grid.BLOCK
 
 
-Floats = Callable[[int], "F64 | None"]
-Words = Callable[[int], bytes]
+def _bytes_of(make: Make) -> Callable[[int, int], bytes]:
+    return lambda seed, nbytes: make(seed)(nbytes)
 
 
-def _candidates(
-    seeds: list[int], secrets: list[str], offsets: tuple[int, ...], count: int, agents: tuple[int, ...]
-) -> Iterator[tuple[str, str, Floats, Words | None]]:
-    """(generator, seed, noise of scale 1 for a count, its first bytes or None)."""
-    for secret in secrets:
-        for agent in agents:
-            words = _keystream(secret, agent)
-            yield f"test keystream of agent {agent + 1}", secret, _from_words(words), words
-    library = float_sources()
-    for seed in seeds:
-        for label, draw in library.items():
-            yield label, str(seed), _bound(draw, seed), None
-        for label, make in byte_sources().items():
-            for offset in offsets:
-                words = _skipping(make, seed, offset)
-                name = label if not offset else f"{label} after a batch"
-                yield name, str(seed), _from_words(words), words
+def _keystream_of(agent: int) -> Callable[[str, int], bytes]:
+    return lambda secret, nbytes: _keystream(secret, agent)(nbytes)
 
 
-def _bound(draw: Callable[[int, int], F64], seed: int) -> Floats:
-    return lambda count: draw(seed, count)
-
-
-def _from_words(words: Words) -> Floats:
-    return lambda count: inverse_cdf(words(8 * count))
-
-
-def _skipping(make: Make, seed: int, offset: int) -> Words:
-    def take(nbytes: int) -> bytes:
-        draw = make(seed)
-        if offset:
-            draw(offset)
-        return draw(nbytes)
-
-    return take
-
-
-def _keystream(secret: str, agent: int) -> Words:
+def _keystream(secret: str, agent: int) -> Callable[[int], bytes]:
     """Bytes of a test keystream's first noise on x: AES-128-CTR under a hash of the secret (docs/configuration.md)."""
     try:
         key = hashlib.sha256(bytes.fromhex(secret) + f"|{agent}|0|X".encode()).digest()[:16]
@@ -271,12 +286,6 @@ def _keystream(secret: str, agent: int) -> Words:
         return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(nbytes))
 
     return take
-
-
-def _near(values: F64, head: F64, tolerance: float) -> bool:
-    if not math.isclose(float(values[0]), float(head[0]), rel_tol=tolerance, abs_tol=tolerance):
-        return False
-    return bool((np.abs(values - head) <= tolerance * (1.0 + np.abs(head))).all())
 
 
 def _finding(name: str, noise: Noise | None, match: Match | None, tried: int) -> Finding:

@@ -40,6 +40,7 @@ from dpgt_node.report.truth import Truth
 
 SUCCEEDS, FAILS = 0.9, 0.3
 _MAP_COORDINATES = 1024
+_FUSIONS = ("fused", "smoothed", "likely")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,8 @@ def _one(
         expected, size = _expected(value, one, true.get("g"))
         measured[f"{name}_cosine"], predicted[f"{name}_cosine"] = mean(cosines), mean(expected)
         measured[f"{name}_relative_error"], predicted[f"{name}_relative_error"] = mean(relative), mean(size)
+        if found and name in _FUSIONS:
+            measured[f"{name}_over_B"] = _over(error, table["B"].value - true["g"])
         if one is best or name == "B":
             rounds = np.arange(v.rounds, dtype=np.float64)
             curves[f"{v.name}: cosine of {name}, predicted"] = rounds, expected
@@ -175,6 +178,13 @@ def _root_mean(variance: F64, here: np.ndarray[tuple[int, ...], np.dtype[np.bool
         return None
     value = float(np.broadcast_to(variance, here.shape)[here].mean())
     return None if math.isnan(value) else math.sqrt(value)
+
+
+def _over(error: F64, of_b: F64) -> float | None:
+    """Its rms error over that of B, where both are known and B's is not 0."""
+    both = ~np.isnan(error) & ~np.isnan(of_b)
+    mine, other = rms(np.where(both, error, np.nan)), rms(np.where(both, of_b, np.nan))
+    return None if mine is None or not other else mine / other
 
 
 def _by_round(value: F64, true: F64) -> tuple[F64, F64]:
