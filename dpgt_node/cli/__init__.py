@@ -38,6 +38,8 @@ VERBS = {
     "plan": "dpgt_node.cli.plan:plan",
     "eavesdrop": "dpgt_node.cli.eavesdrop:eavesdrop",
     "report": "dpgt_node.cli.report:report",
+    "export": "dpgt_node.cli.export:export",
+    "evaluate": "dpgt_node.cli.evaluate:evaluate",
     "data": "dpgt_node.cli.data:data",
     "ledger": "dpgt_node.cli.ledger:ledger",
     "pki": "dpgt_node.cli.pki:pki",

@@ -63,17 +63,21 @@ def simulate(
 
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
-        claimed = outdir.prepare(out, run, source="command line", keystream=keystream)
-        if claimed.resumed:
-            raise ConfigError.one("command line", "--out", f"{out} holds an unfinished run; a simulation starts afresh")
+        claimed = outdir.prepare(out, run, source="command line", keystream=keystream, by="simulate")
+        if claimed.resumed and run.adversary != Adversary():
+            message = f"{out} holds an unfinished simulation with [adversary], which does not go on; another folder"
+            raise ConfigError.one("command line", "--out", message)
+        first: int | None = None
         with LiveView(run, console, keystream=keystream) as view:
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:
+                nonlocal first
+                first = k if first is None else first
                 agents = tuple(
                     LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.spent(name, k - 1))
                     for name in run.graph.agents
                 )
-                rate = k / seconds if seconds > 0 else None
+                rate = (k - first) / seconds if seconds > 0 and k > first else None
                 of = recorder.accountant
                 view.update(
                     LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus, of, run.privacy.delta)
@@ -97,7 +101,7 @@ def simulate(
         with outdir.blamed(out):
             build_report(out)
     if conclude.exit_code is not ExitCode.DONE:
-        error = DpgtError(conclude.reason)
+        error = DpgtError(f"{conclude.reason}\ngo on with the same command and --out {out}")
         error.exit_code = conclude.exit_code
         raise error
     print_summary(run, summary, out, console)

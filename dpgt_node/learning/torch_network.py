@@ -164,6 +164,13 @@ class Network:
             loss = self._lib.nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
         return float(loss), int((logits.argmax(dim=1) == labels).sum())
 
+    def logits(self, inputs: Any) -> F64:
+        """Logits (m, classes) of a batch, as an evaluation computes them; float64."""
+        self.module.eval()
+        with self.guarded(), self._lib.no_grad(), self._cast():
+            parts = [self.module(part).double().cpu() for part in inputs.split(EVALUATION_ROWS)]
+        return np.asarray(self._lib.cat(parts).numpy())
+
     def calibrate(self, inputs: Any) -> None:
         """Make BatchNorm's running statistics those of ``inputs``."""
         norms = [m for m in self.module.modules() if isinstance(m, self._lib.nn.modules.batchnorm._BatchNorm)]
@@ -204,6 +211,11 @@ class _Guard:
 @lru_cache(maxsize=2)
 def network(model: Model, shape: Shape, classes: int, device: str, purpose: str = "gradient") -> Network:
     """One for each purpose, shared by the oracles of a process: n agents of a simulator hold one module."""
+    return fresh(model, shape, classes, device)
+
+
+def fresh(model: Model, shape: Shape, classes: int, device: str = "cpu") -> Network:
+    """One with its initial values.  ConfigError: see ``build_module``; there is no such device."""
     seed = 0 if model.init_seed is None else model.init_seed
     return Network(build_module(model.name, shape, classes, norm=model.norm, seed=seed), model, device)
 

@@ -117,6 +117,17 @@ class MetricsStore:
         return tuple(found.values())
 
 
+def cut_rows(out_dir: Path, through: int) -> tuple[MetricsRow, ...]:
+    """Drop the rows of k > ``through`` from ``OUT/metrics.csv`` for good; what is left.  Raises as :meth:`read`."""
+    kept = tuple(row for row in MetricsStore.read(out_dir) if row.k <= through)
+    path = out_dir / METRICS_FILE
+    if path.exists():
+        path.unlink()
+        with MetricsStore(out_dir) as store:
+            store.append(kept)
+    return kept
+
+
 def _cell(value: str | int | float | None) -> str:
     if value is None:
         return ""

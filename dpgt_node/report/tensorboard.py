@@ -17,6 +17,7 @@ from dpgt_node.report.metrics import ACCOUNTANTS, MetricsRow
 if TYPE_CHECKING:
     from tensorboard.summary.writer.record_writer import RecordWriter
 
+EVENTS_FOLDER = "tb"
 # The consensus error is one number a round, the same in every agent's row: it is a run of its own.
 ALL_AGENTS = "all"
 TAGS: dict[str, str] = {
@@ -42,7 +43,7 @@ class TensorBoardWriter:
     """
 
     def __init__(self, out_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._folder = out_dir / "tb"
+        self._folder = out_dir / EVENTS_FOLDER
         self._clock = clock
         self._writers: dict[str, RecordWriter] = {}
         self._consensus_at = -1

@@ -39,12 +39,20 @@ class OutDir:
     closing: bool = False
 
 
-def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, close: bool = False) -> OutDir:
+def prepare(
+    path: Path,
+    run: RunConfig,
+    *,
+    source: str,
+    keystream: str | None,
+    close: bool = False,
+    by: Literal["agents", "simulate"] = "agents",
+) -> OutDir:
     """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else.
 
     ``keystream``: "test" or None.  It stays what it was at the first start: a run that was ever drawn from the test
     keystream must not end as one that looks private.  ``close``: a finished run whose end was cut off is
-    welcome too.
+    welcome too.  ``by``: who carries it out; what agents began a simulation cannot go on with, nor the reverse.
     """
     digest = run_sha256(run)
     identity = path / IDENTITY_FILE
@@ -54,7 +62,7 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, c
             run_id = os.urandom(16)
             path.mkdir(parents=True, exist_ok=True)
             # The id must be durable before anybody registers: a second id would be a second set of releases.
-            document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream}
+            document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream, "by": by}
             write_atomically(identity, json.dumps(document) + "\n")
             write_atomically(path / RUN_FILE, to_toml(run))
             return OutDir(path, run_id, resumed=False)
@@ -62,7 +70,7 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, c
             raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
         held = json.loads(identity.read_text(encoding="utf-8"))
         run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
-        held_keystream = held["keystream"]
+        held_keystream, held_by = held["keystream"], str(held.get("by", "agents"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
     if held_digest != digest:
@@ -72,6 +80,9 @@ def prepare(path: Path, run: RunConfig, *, source: str, keystream: str | None, c
     finished = summary is not None and summary.status == "finished"
     if finished and not (close and CLOSING_FILE in entries):
         raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
+    if held_by != by:
+        began = "simulated" if held_by == "simulate" else "carried out by agents"
+        raise ConfigError.one(source, "--out", f"the run in {path} began {began}; go on likewise")
     if held_keystream != keystream:
         message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"
         raise ConfigError.one(source, "--test-keystream", message)

@@ -40,10 +40,12 @@ from dpgt_node.privacy.noise import F64, ByteStream, Purpose
 from dpgt_node.privacy.sampler import I64
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.report.recorder import AgentResult, RunRecorder
+from dpgt_node.report.released import ReleasedSum, window_start
 from dpgt_node.report.summary import Summary
+from dpgt_node.sim import saved
 from dpgt_node.sim.matrix import MatrixForm
 from dpgt_node.sim.rows import ROWS
-from dpgt_node.sim.simulate import build_oracles, ready_recorder, write_results
+from dpgt_node.sim.simulate import build_oracles, forget, ready_recorder, save_released, write_results
 
 TOLERANCE = 1e-9
 TOLERANCE_TORCH = 1e-4
@@ -79,6 +81,11 @@ class FastRun:
         self._scales: dict[tuple[Stream, int], F64] = {}
         form = MatrixForm.build(topology, self._schedule)
         self.k = 0
+        d = oracles[0].dimension
+        self.sums = [ReleasedSum.empty(bytes(16), window_start(run.K), d) for _ in oracles]
+        """Of released x, by agent."""
+        self.sent: F64 = np.empty((0, d))
+        """x̆ of the last round, by agent."""
         with np.errstate(all="ignore"):
             self._rows = ROWS[run.algorithm.mechanism](form, self, np.stack([oracle.initial() for oracle in oracles]))
 
@@ -86,6 +93,22 @@ class FastRun:
     def x(self) -> F64:
         """x_k of all agents."""
         return self._rows.x
+
+    def arrays(self) -> tuple[int, saved.Arrays]:
+        """Round k and everything that later rounds are a function of, but for what they draw."""
+        held = {f"rows/{name}": value for name, value in vars(self._rows).items() if isinstance(value, np.ndarray)}
+        sums = {f"sum/{i}": total.total for i, total in enumerate(self.sums)}
+        window = np.array([self.sums[0].first, self.sums[0].through])
+        return self.k, {**held, **sums, "window": window, "sent": self.sent}
+
+    def go_on(self, k: int, arrays: saved.Arrays) -> None:
+        """Be where :meth:`arrays` was taken."""
+        self.k, self.sent = k, arrays["sent"]
+        for name in [name for name, value in vars(self._rows).items() if isinstance(value, np.ndarray)]:
+            setattr(self._rows, name, arrays[f"rows/{name}"])
+        for i, total in enumerate(self.sums):
+            total.first, total.through = (int(value) for value in arrays["window"])
+            total.total = arrays[f"sum/{i}"]
 
     def step(self) -> None:
         """Round k: release, mix, and (but for the last round) what the next one begins with."""
@@ -118,6 +141,11 @@ class FastRun:
         """See ``rows.Work``: rounded as the wire rounds."""
         if self._float32:
             values = values.astype(np.float32).astype(np.float64)
+        if stream == "X":
+            self.sent = values
+            if k >= self.sums[0].first:
+                for total, row in zip(self.sums, values, strict=True):
+                    total.add(k, row)
         return self._checked(values, k, stream.lower())
 
     def _scale(self, stream: Stream, k: int) -> F64:
@@ -172,9 +200,14 @@ def simulate_fast(
     oracles = build_oracles(run, data_root, device)
     names, study = run.graph.agents, run.evaluate.metrics == "study"
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    held = saved.load(out, "matrices")
+    forget(out, -1 if held is None else held[0])
     recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
-    begin = time.monotonic()
     state = FastRun(run, oracles, test_keystream)
+    if held is not None:
+        state.go_on(*held)
+    saver = saved.Saver(out, "matrices", state.arrays)
+    begin, first = time.monotonic(), state.k
 
     def evaluate() -> None:
         with np.errstate(all="ignore"):
@@ -192,13 +225,18 @@ def simulate_fast(
         if state.k > run.K:
             break
         if should_stop():
+            saver.now()
             conclude = _STOPPED
             break
+        saver.perhaps()
         if state.k % run.evaluate.every == 0:
             evaluate()
         state.step()
         if state.k > run.K:
             evaluate()
+    for name, total, last in zip(names, state.sums, state.sent, strict=False):
+        total.run_id = run_id
+        save_released(out, name, last, total)
     sent = _bytes_a_round(run, topology, oracles[0].dimension)
     summary = write_results(
         run,
@@ -210,7 +248,10 @@ def simulate_fast(
         time.monotonic() - begin,
         [AgentResult(2 * state.k, state.k * nbytes) for nbytes in sent],
         [x if conclude is _FINISHED else None for x in state.x],
+        made=state.k - first,
     )
+    if conclude is _FINISHED:
+        saver.done()
     return conclude, summary
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,9 +22,13 @@ from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.protocol.types import F64, Payload, RoundRecord
 from dpgt_node.report.files import save_npy
+from dpgt_node.report.metrics import METRICS_FILE, cut_rows
 from dpgt_node.report.recorder import AgentResult, RunRecorder
 from dpgt_node.report.recording import Recording, wanted
+from dpgt_node.report.released import LAST_FILE, SUM_FILE, ReleasedSum, window_start
 from dpgt_node.report.summary import Summary
+from dpgt_node.report.tensorboard import EVENTS_FOLDER, TensorBoardWriter
+from dpgt_node.sim import saved
 from dpgt_node.sim.world import Observer, SimAgent, World
 
 STALL_NEVER_NS = 1 << 62
@@ -48,19 +53,27 @@ def build_agents(
     oracles: tuple[Oracle, ...],
     test_keystream: str | None,
     sampler: Callable[[RunConfig], Sampler] = sampler_for,
+    from_save: tuple[int, saved.Arrays] | None = None,
 ) -> tuple[SimAgent, ...]:
-    """The daemons' machines and per-agent functions, without daemons."""
+    """The daemons' machines and per-agent functions, without daemons; ``from_save``: (round, arrays) to go on from."""
     agents = []
     for i in range(run.n):
+        held = None if from_save is None else saved.recovered(i, *from_save)
         machine = AgentMachine(
             AgentParams.build(topology, schedule, i),
             run.K,
             evaluate_every=run.evaluate.every,
             run_ahead=run.runtime.barrier_every,
             stall_ns=STALL_NEVER_NS,
+            recovered=held,
         )
         stream = keystream_for(test_keystream, i)
-        agents.append(SimAgent(machine, AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run))))
+        work = AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run))
+        agent = SimAgent(machine, work)
+        if held is not None and from_save is not None:
+            agent.records = {record.k: record for record in held.records}
+            agent.releases, agent.bytes_sent = saved.counts(i, from_save[1])
+        agents.append(agent)
     return tuple(agents)
 
 
@@ -116,11 +129,16 @@ def simulate(
     ``on_round(k, recorder, seconds)`` after every round that all agents finished.
     """
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    oracles = build_oracles(run, data_root)
-    agents = build_agents(run, topology, schedule, oracles, test_keystream)
+    oracles, held = build_oracles(run, data_root), saved.load(out, "agents")
+    agents = build_agents(run, topology, schedule, oracles, test_keystream, from_save=held)
     names, study = run.graph.agents, run.evaluate.metrics == "study"
+    forget(out, -1 if held is None else held[0] + 1)
     recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
-    begin = time.monotonic()
+    sums = [ReleasedSum.empty(run_id, window_start(run.K), agents[0].work.dimension) for _ in agents]
+    if held is not None:
+        sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
+    saver = saved.Saver(out, "agents", lambda: saved.agents_arrays(agents, sums))
+    begin, first = time.monotonic(), 0 if held is None else held[0]
 
     def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
         recorder.evaluated(names[i], k, metrics if study else None, time.monotonic() - begin)
@@ -134,6 +152,12 @@ def simulate(
         done = k
         if on_round is not None:
             on_round(k, recorder, time.monotonic() - begin)
+        saver.perhaps()
+
+    def stopping() -> bool:
+        if (stops := should_stop()):
+            saver.now()
+        return stops
 
     recordings = build_recordings(run, out, topology, run_id, agents)
 
@@ -142,18 +166,20 @@ def simulate(
             recordings[i].received(sender, payload)
 
     def persisted(i: int, record: RoundRecord) -> None:
+        if record.k >= sums[i].first:
+            sums[i].add(record.k, record.x.array())
         if i in recordings:
             assert record.checkpoint is not None, "these machines store the state of every round"
             recordings[i].released(record, record.checkpoint)
 
-    observer = Observer(evaluated, round_done, persisted, received) if recordings else Observer(evaluated, round_done)
+    observer = Observer(evaluated, round_done, persisted, received if recordings else None)
     world = World(
         names,
         agents,
         run.K,
         barrier_every=run.runtime.barrier_every,
         observer=observer,
-        should_stop=should_stop,
+        should_stop=stopping,
         order_seed=order_seed,
     )
     conclude = world.run()
@@ -162,10 +188,35 @@ def simulate(
             recording.finish()
         recording.close(ended=True)
     results = [AgentResult(agent.releases, agent.bytes_sent) for agent in agents]
-    summary = write_results(
-        run, out, recorder, run_id, conclude, done, time.monotonic() - begin, results, [a.x_final for a in agents]
-    )
+    for name, agent, total in zip(names, agents, sums, strict=True):
+        if agent.records:  # x of the last round is kept until everybody has the one after it
+            save_released(out, name, agent.records[max(agent.records)].x.array(), total)
+    seconds, finals = time.monotonic() - begin, [agent.x_final for agent in agents]
+    summary = write_results(run, out, recorder, run_id, conclude, done, seconds, results, finals, made=done - first)
+    if conclude.exit_code is ExitCode.DONE:
+        saver.done()
     return conclude, summary
+
+
+def forget(out: Path, through: int) -> None:
+    """Drop what an earlier start reported of k > ``through``: those rounds are made anew."""
+    if not (out / METRICS_FILE).exists():
+        return
+    kept = cut_rows(out, through)
+    shutil.rmtree(out / EVENTS_FOLDER, ignore_errors=True)
+    events = TensorBoardWriter(out)
+    events.append(kept)
+    events.close()
+
+
+def save_released(out: Path, name: str, last: F64, total: ReleasedSum) -> None:
+    """What agent ``name`` released of x, for a published model: the last x̆ and the sum of the window."""
+    state = out / "agents" / name / "state"
+    save_npy(state / LAST_FILE, last)
+    temporary = state / f".{SUM_FILE}"
+    with temporary.open("wb") as file:
+        file.writelines(total.parts())
+    temporary.replace(state / SUM_FILE)
 
 
 def write_results(
@@ -178,10 +229,12 @@ def write_results(
     seconds: float,
     results: Sequence[AgentResult],
     finals: Sequence[F64 | None],
+    *,
+    made: int,
 ) -> Summary:
     """The last outputs of a run in one process: x_final.npy where launch puts them, then summary.json.
 
-    ``rounds``: those that every agent finished.  ``results``, ``finals``: one an agent; None: x_{i,K+1} not reached.
+    ``rounds``: those that every agent finished, ``made`` of them by this start.  ``results``, ``finals``: one an agent; None: x_{i,K+1} not reached.
     """
     study, known = run.evaluate.metrics == "study", {}
     for name, result, x in zip(run.graph.agents, results, finals, strict=True):
@@ -195,4 +248,6 @@ def write_results(
     complete = conclude.exit_code is ExitCode.DONE
     known_finals = known if study and complete else None
     released = max(result.releases for result in results) // 2 - 1
-    return recorder.close(run_id.hex(), conclude.status, rounds, seconds, known_finals, released_through=released)
+    return recorder.close(
+        run_id.hex(), conclude.status, rounds, seconds, known_finals, made=made, released_through=released
+    )

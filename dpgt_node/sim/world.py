@@ -108,8 +108,11 @@ class World:
 
     def run(self) -> co.Conclude:
         """Drive every machine until the coordinator concludes."""
-        for name in self._names:
-            self._feed_coordinator(co.AgentJoined(name, -1, -1))
+        for name, agent in zip(self._names, self._agents, strict=True):
+            at = agent.machine
+            self._feed_coordinator(
+                co.AgentJoined(name, at.done_through, at.durable_through, released=at.released_through)
+            )
         while self._channels:
             self._deliver(self._next_channel())
         assert self.conclusion is not None, "the world went quiet before the run concluded"

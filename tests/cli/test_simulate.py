@@ -1,13 +1,20 @@
-"""``dpgt simulate``: devices."""
+"""``dpgt simulate``: devices, and simulations that go on after an interruption."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.config import to_toml
+from dpgt_node.config import model, to_toml
+from dpgt_node.report.metrics import MetricsStore
 from tests.learning.cases import run
 
 KEY = "00112233445566778899"
@@ -26,3 +33,46 @@ def test_cuda_is_for_torch_models(tmp_path, capsys, made, what):
     assert cli.run(["simulate", str(run_file(tmp_path, made)), "--out", str(tmp_path / "o"), "--device", "cuda"]) == 2
     message = f"cuda computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
     assert capsys.readouterr().err.splitlines() == [f"dpgt simulate: command line: --device: {message}"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("fast", [(), ("--fast",)], ids=["as agents", "fast"])
+def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast):
+    made = replace(run("digits", K=400), evaluate=model.Evaluation(10, "study"))
+    command = [sys.executable, "-m", "dpgt_node", "simulate", str(run_file(tmp_path, made)), *fast]
+    command += ["--test-keystream", KEY, "--out"]
+    out, whole = tmp_path / "parts", tmp_path / "whole"
+    process = subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end_s = time.monotonic() + 60
+    while not any(row.k >= 20 for row in MetricsStore.read(out)):
+        assert time.monotonic() < end_s and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert said.splitlines()[-1] == f"dpgt simulate: go on with the same command and --out {out}"
+    for folder in (out, whole):
+        assert subprocess.run([*command, str(folder)], capture_output=True, check=False).returncode == 0
+    for name in made.graph.agents:
+        a, b = (np.load(folder / "agents" / name / "x_final.npy") for folder in (out, whole))
+        assert a.tobytes() == b.tobytes()
+    keys = [[(row.agent, row.k, row.loss_train) for row in MetricsStore.read(folder)] for folder in (out, whole)]
+    assert sorted(keys[0]) == sorted(keys[1])
+    again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
+    assert again.returncode == 2 and "holds this run, finished" in again.stderr
+
+
+def test_what_agents_began_no_simulation_goes_on_with(tmp_path, capsys):
+    from dpgt_node.runtime import outdir
+
+    made = replace(run("digits"), evaluate=model.Evaluation(10, "study"))
+    path = run_file(tmp_path, made)
+    outdir.prepare(tmp_path / "o", cli_run(path), source="test", keystream=None)
+    assert cli.run(["simulate", str(path), "--out", str(tmp_path / "o")]) == 2
+    assert "began with agents; go on likewise" in capsys.readouterr().err
+
+
+def cli_run(path: Path) -> model.RunConfig:
+    from dpgt_node.cli.common import load_local_run
+
+    return load_local_run(path)

@@ -198,7 +198,7 @@ def test_a_stop_ends_between_rounds(tmp_path: Path) -> None:
     assert (conclude.status, conclude.exit_code) == ("stopped", 5)
     assert (summary.rounds, summary.agents[0].releases) == (7, 14)
     assert seen == list(range(8))
-    assert not list(tmp_path.rglob("*.npy"))
+    assert not list(tmp_path.rglob("x_final.npy"))
 
 
 def test_divergence_names_the_agent_and_the_round(tmp_path: Path) -> None:

@@ -1,0 +1,200 @@
+"""A model of released parameters as files that others load, and what it says on whoever's data.
+
+``model.safetensors`` for every model; ``state_dict.pt`` besides for torch models, which torch reads with
+``weights_only=True``.  A softmax model has the names of a ``torch.nn.Linear`` (classes x features): ``weight`` (W) and
+``bias`` (the run file's bias already multiplied in; zeros where there is none), float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.config.data import resolved_dataset
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning import features
+from dpgt_node.learning.arrays import I64, Dataset
+from dpgt_node.learning.datasets import CLASSES
+from dpgt_node.learning.shards import own_file, run_dataset
+from dpgt_node.learning.torch_models import guessed_shape, torch
+from dpgt_node.learning.torch_network import Network, fresh
+from dpgt_node.privacy.noise import F64
+
+MODEL_FILE, STATE_DICT_FILE = "model.safetensors", "state_dict.pt"
+IMAGES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+"""Of the data sets whose pictures have one shape for everybody."""
+_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a model needs to know of data.  ``shape``: (channels, height, width) of a picture, or (numbers,)."""
+
+    shape: tuple[int, ...]
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """``loss``: mean cross-entropy in nats; ``accuracy`` in [0, 1]; ``samples`` that were looked at.
+
+    ``calibrated``: samples of the same data whose statistics BatchNorm was given, 0 for a model without.
+    """
+
+    loss: float
+    accuracy: float
+    samples: int
+    calibrated: int = 0
+
+
+def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = None) -> Frame:
+    """The frame of ``run``'s data; of the named picture sets they need not be here.  ConfigError: they do, and are not.
+
+    ``data_path``: an agent's own file.
+    """
+    if run.data.dataset in CLASSES:
+        return Frame(IMAGES[run.data.dataset], CLASSES[run.data.dataset])
+    data = run_dataset(run, data_root) if data_path is None else own_file(run, data_path)
+    return frame_of_data(data)
+
+
+def frame_of_data(data: Dataset) -> Frame:
+    """The frame of ``data``."""
+    return Frame(data.image or (int(data.x_train.shape[1]),), data.classes)
+
+
+def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Write the files of parameters ``x`` (d,) into ``folder``; their names.  ``metadata`` goes into the safetensors.
+
+    ConfigError: ``x`` is not of this model.
+    """
+    if run.model.name == "softmax":
+        from safetensors.numpy import save_file
+
+        save_file(_softmax_tensors(run, frame, x), folder / MODEL_FILE, metadata=dict(metadata))
+        return (MODEL_FILE,)
+    from safetensors.torch import save_model
+
+    net = _network(run, frame)
+    _check_size(x, net.dimension, run)
+    net.load(x)
+    module = net.module.eval()
+    save_model(module, str(folder / MODEL_FILE), metadata=dict(metadata))
+    torch().save(module.state_dict(), folder / STATE_DICT_FILE)
+    return MODEL_FILE, STATE_DICT_FILE
+
+
+def notes(run: RunConfig, frame: Frame) -> tuple[str, ...]:
+    """What a reader of the files must know of the model."""
+    if run.model.name == "softmax":
+        return ()
+    net = _network(run, frame)
+    found = []
+    if net.batch_norm:
+        found.append(
+            "The model has BatchNorm, whose statistics depend on private data: they are not in the files, which hold "
+            "their initial values. Give it statistics of data of your own before it judges anything (`dpgt evaluate` "
+            "takes them from the data that it judges)."
+        )
+    if frozen := [name for name, value in net.module.named_parameters() if not value.requires_grad]:
+        found.append(f"Frozen parameters are as the model's own code made them, not trained here: {', '.join(frozen)}.")
+    return tuple(found)
+
+
+def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
+    """The model in ``folder`` on ``part`` (test | train) of ``data``.  ConfigError: it does not fit, or no samples."""
+    y = data.y_test if part == "test" else data.y_train
+    if not len(y):
+        message = f"has no {part} samples: give data that has some, or --part {'train' if part == 'test' else 'test'}"
+        raise ConfigError.one("command line", "--data", message)
+    real = data.real_test if part == "test" else data.real_train
+    shape = frame_of_data(data).shape
+
+    def inputs(rows: slice | I64) -> F64:
+        return features.transform(real(rows), run.data.features, run.data.normalise)
+
+    try:
+        if run.model.name == "softmax":
+            logits, calibrated = _softmax_logits(folder, run), 0
+        else:
+            logits, calibrated = _torch_logits(folder, run, Frame(shape, data.classes), inputs, len(y))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
+        raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
+    loss, hits = 0.0, 0
+    for start in range(0, len(y), _ROWS):
+        rows = slice(start, start + _ROWS)
+        found = logits(inputs(rows))
+        if found.shape[1] <= int(y[rows].max()):
+            message = f"has label {int(y.max())}, the model {found.shape[1]} classes"
+            raise ConfigError.one("command line", "--data", message)
+        hits += int(np.count_nonzero(found.argmax(axis=1) == y[rows]))
+        found = found - found.max(axis=1, keepdims=True)
+        loss += float((np.log(np.exp(found).sum(axis=1)) - found[np.arange(len(found)), y[rows]]).sum())
+    return Score(loss / len(y), hits / len(y), len(y), calibrated)
+
+
+Logits = Callable[[F64], F64]
+
+
+def _softmax_tensors(run: RunConfig, frame: Frame, x: F64) -> dict[str, F64]:
+    numbers, classes = _feature_size(run, frame), frame.classes
+    bias = classes if run.model.bias else 0
+    _check_size(x, classes * numbers + bias, run)
+    weights = np.ascontiguousarray(x[: classes * numbers].reshape(classes, numbers), dtype=np.float64)
+    b = np.asarray(run.model.bias * x[classes * numbers :], dtype=np.float64) if bias else np.zeros(classes)
+    return {"weight": weights, "bias": b}
+
+
+def _softmax_logits(folder: Path, run: RunConfig) -> Logits:
+    from safetensors.numpy import load_file
+
+    held = load_file(folder / MODEL_FILE)
+    weight, bias = held["weight"], held["bias"]
+
+    def logits(phi: F64) -> F64:
+        if phi.shape[1] != weight.shape[1]:
+            message = f"has {phi.shape[1]} numbers a sample, the model takes {weight.shape[1]}"
+            raise ConfigError.one("command line", "--data", message)
+        return np.asarray(phi @ weight.T + bias)
+
+    return logits
+
+
+def _torch_logits(
+    folder: Path, run: RunConfig, frame: Frame, inputs: Callable[[slice | I64], F64], count: int
+) -> tuple[Logits, int]:
+    net = _network(run, frame)
+    from safetensors.torch import load_model
+
+    load_model(net.module, str(folder / MODEL_FILE))
+    shape, calibrated = _model_shape(run, frame), 0
+    if net.batch_norm:
+        calibrated = min(count, _ROWS)
+        net.calibrate(net.inputs(inputs(slice(0, calibrated)), 1.0, shape))
+    return (lambda phi: net.logits(net.inputs(phi, 1.0, shape))), calibrated
+
+
+def _network(run: RunConfig, frame: Frame) -> Network:
+    """A module of its own: what is loaded into it reaches no run."""
+    return fresh(run.model, _model_shape(run, frame), frame.classes)
+
+
+def _model_shape(run: RunConfig, frame: Frame) -> tuple[int, ...]:
+    if run.data.features == "raw" and run.data.normalise == "none" and len(frame.shape) == 3:
+        return frame.shape
+    return guessed_shape(run.model.name, _feature_size(run, frame))
+
+
+def _feature_size(run: RunConfig, frame: Frame) -> int:
+    return features.size(run.data.features, int(np.prod(frame.shape)), f"'{resolved_dataset(run)}'")
+
+
+def _check_size(x: F64, dimension: int, run: RunConfig) -> None:
+    if x.size != dimension:
+        message = f"{run.model.name!r} has {dimension} parameters with these data, the released vector {x.size}"
+        raise ConfigError.one("run file", "model.name", message)

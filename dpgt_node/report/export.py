@@ -1,0 +1,262 @@
+"""What is said beside a published model: which releases it is made of, what they cost each agent, what that leaves out.
+
+``privacy.json`` for programs, ``PRIVACY.md`` for people; both from one value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.config.emit import run_sha256
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError
+from dpgt_node.report import epsilons
+from dpgt_node.report.metrics import ACCOUNTANTS
+from dpgt_node.report.summary import Epsilon, PrivacySummary, to_json, versions
+
+F64 = npt.NDArray[np.float64]
+Which = Literal["average", "last", "final"]
+PRIVACY_FILE, STATEMENT_FILE, RUN_FILE = "privacy.json", "PRIVACY.md", "run.toml"
+PUBLIC_STATE = frozenset({"public-state", "noise-once"})
+"""Mechanisms under which x_{i,K+1} is a function of the transcript."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The vector that becomes the model, of ``agent``, and the rounds whose x̆ it is made of (of "final": K+1)."""
+
+    which: Which
+    agent: str
+    first: int
+    last: int
+    x: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One agent's own guarantee: what its transcript cost; ``data_id`` where its ledger is here."""
+
+    name: str
+    epsilon: Epsilon
+    data_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model comes from.  ``released_through``: the last round anybody released.  ``keystream``: "test" or None.
+
+    ``parties``: every agent that this machine knows the cost of.
+    """
+
+    run_id: str
+    released_through: int
+    keystream: str | None
+    parties: tuple[Party, ...]
+    reasons: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def choose(
+    run: RunConfig,
+    agent: str,
+    which: Which | None,
+    *,
+    last: tuple[int, F64] | None,
+    mean: tuple[int, int, F64] | None,
+    final: F64 | None,
+) -> Chosen:
+    """The vector to publish; ``which`` None: x_{K+1} where it is public, else the average, else the last x̆.
+
+    ``last``: (round, x̆), ``mean``: (first round, last round, mean of x̆), ``final``: x_{i,K+1}; None: not here.
+    ConfigError: it is not public, or not here.
+    """
+    mechanism, public = run.algorithm.mechanism, run.algorithm.mechanism in PUBLIC_STATE
+    if which == "final" and not public:
+        message = (
+            f'x_(K+1) under "{mechanism}" depends on private data beyond what was released, and no accountant covers '
+            "it: publish --as average or --as last (or run with noise-once or public-state, where it is covered)"
+        )
+        raise ConfigError.one("command line", "--as", message)
+    if which is None:
+        which = "final" if public and final is not None else "average" if mean is not None else "last"
+    if which == "final" and final is not None:
+        return Chosen("final", agent, run.K + 1, run.K + 1, final)
+    if which == "average" and mean is not None:
+        return Chosen("average", agent, *mean)
+    if which == "last" and last is not None:
+        return Chosen("last", agent, last[0], last[0], last[1])
+    missing = {
+        "final": f"x_(K+1) of {agent} is not here: the run did not end, or the file was removed",
+        "average": f"no average of {agent}: it begins with round {(run.K + 1) // 2}; take --as last",
+        "last": f"no released x of {agent} is here; its own state_dir has it (dpgt export STATE_DIR --run RUN.toml)",
+    }
+    raise ConfigError.one("command line", "--as", missing[which])
+
+
+def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str, str], notes: Sequence[str]) -> Any:
+    """``privacy.json`` as JSON data; ``files``: SHA-256 (hex) by name."""
+    privacy = PrivacySummary.of(run)
+    return to_json(
+        {
+            "format": "dpgt export 1",
+            "guarantee": not no_guarantee(run, source),
+            "no_guarantee_because": no_guarantee(run, source),
+            "release": {
+                "as": chosen.which,
+                "agent": chosen.agent,
+                "rounds": [chosen.first, chosen.last],
+                "sha256": hashlib.sha256(np.ascontiguousarray(chosen.x, dtype="<f8").data).hexdigest(),
+                "what": _what(run, chosen),
+            },
+            "run": {
+                "name": run.name,
+                "run_id": source.run_id,
+                "run_sha256": run_sha256(run),
+                "method": run.algorithm.method,
+                "mechanism": run.algorithm.mechanism,
+                "K": run.K,
+                "released_through": source.released_through,
+                "keystream": source.keystream,
+                "metrics": run.evaluate.metrics,
+            },
+            "adjacency": privacy.adjacency,
+            "C": privacy.C,
+            "clip_l1": privacy.clip_l1,
+            "clip_l2": privacy.clip_l2,
+            "enforced": privacy.enforced,
+            "law": privacy.law,
+            "delta": privacy.delta,
+            "headline": _headline(source),
+            "agents": [{"name": p.name, "data_id": p.data_id, "epsilon": p.epsilon} for p in source.parties],
+            "reasons": source.reasons,
+            "model": {
+                "name": run.model.name,
+                "parameters": int(chosen.x.size),
+                "dataset": run.data.dataset.partition(":")[0] if ":" in run.data.dataset else run.data.dataset,
+                "features": run.data.features,
+                "normalise": run.data.normalise,
+            },
+            "files": files,
+            "notes": [*caveats(run), *notes],
+            "versions": versions(),
+        }
+    )
+
+
+def no_guarantee(run: RunConfig, source: Source) -> str | None:
+    """Why nothing is promised at all; None where some sound accountant has a finite value for every agent here."""
+    if source.keystream is not None:
+        return "the noise came from a test keystream: whoever knows it can take the noise off again"
+    if run.noise.multiplier == 0.0:
+        return "the noise was switched off"
+    headline = _headline(source)
+    if headline is None:
+        return "no sound accountant has a value for every agent (Lemma 5 is conditional)"
+    if not all(math.isfinite(getattr(p.epsilon, headline)) for p in source.parties):
+        return "every sound epsilon is infinite"
+    return None
+
+
+def caveats(run: RunConfig) -> tuple[str, ...]:
+    """What an epsilon does not cover, as far as the run file tells."""
+    privacy = run.privacy
+    found = [
+        "Each epsilon is one agent's own: it protects one sample of that agent's data against whoever sees everything "
+        "that all agents sent, this model included.",
+        "It does not cover how step sizes, clip, features or this agent were chosen, if private data were looked at.",
+    ]
+    if privacy.C is not None:
+        found.append("The constant C is declared, not enforced: where a gradient exceeds it, nothing is promised.")
+    if run.evaluate.metrics == "study":
+        found.append(
+            'The run had metrics = "study": its coordinator received private states, and its accuracies and losses '
+            "are outside the guarantee. They are not in this folder."
+        )
+    if ":" in run.data.features:
+        found.append(f"Features {run.data.features}: fixed by the operator, who answers for their being independent.")
+    if ":" in run.model.name:
+        found.append(f"Model {run.model.name}: its initial values are the operator's, who answers for them likewise.")
+    return tuple(found)
+
+
+def statement(data: Mapping[str, Any]) -> str:
+    """``PRIVACY.md`` from :func:`document`."""
+    run, release = data["run"], data["release"]
+    lines = [f"# Privacy of this model ({run['name']})", ""]
+    if data["guarantee"]:
+        lines += [_claim(data), ""]
+    else:
+        lines += [f"**No guarantee: {data['no_guarantee_because']}.**", ""]
+    lines += [
+        f"Model: {release['what']}",
+        "",
+        f"Adjacent data sets: {data['adjacency']}; {_enforcement(data)}. Mechanism {run['mechanism']}, "
+        f"{data['law']} noise, rounds 0..{run['released_through']} of 0..{run['K']} released, delta {data['delta']:g}.",
+        "",
+        "| agent | data set | " + " | ".join(ACCOUNTANTS) + " |",
+        "|---|---|" + "---|" * len(ACCOUNTANTS),
+    ]
+    for agent in data["agents"]:
+        cells = " | ".join(_cell(agent["epsilon"][name]) for name in ACCOUNTANTS)
+        lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
+    lines += [
+        "",
+        f"lemma5 is {epsilons.LEMMA5}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
+        "pure; `-`: no value.",
+        "",
+    ]
+    lines += [f"- {note}" for note in data["notes"]]
+    lines += ["", f"Run {run['run_id']}, run file SHA-256 {run['run_sha256']}."]
+    lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def write_statement(
+    folder: Path, run: RunConfig, chosen: Chosen, source: Source, names: Sequence[str], notes: Sequence[str]
+) -> None:
+    """Write both files beside the files ``names`` that are in ``folder`` already."""
+    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    data = document(run, chosen, source, files, notes)
+    text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / PRIVACY_FILE).write_text(text + "\n", encoding="utf-8")
+    (folder / STATEMENT_FILE).write_text(statement(data), encoding="utf-8")
+
+
+def _what(run: RunConfig, chosen: Chosen) -> str:
+    if chosen.which == "final":
+        return f"x_(K+1) of {chosen.agent}, under {run.algorithm.mechanism} a function of what was released"
+    if chosen.which == "last":
+        return f"the x that {chosen.agent} released in round {chosen.last}"
+    return f"the mean of the x that {chosen.agent} released in rounds {chosen.first}..{chosen.last}"
+
+
+def _headline(source: Source) -> str | None:
+    return epsilons.tightest({name: [getattr(p.epsilon, name) for p in source.parties] for name in ACCOUNTANTS})
+
+
+def _claim(data: Mapping[str, Any]) -> str:
+    headline, delta = data["headline"], data["delta"]
+    worst = max(agent["epsilon"][headline] for agent in data["agents"])
+    alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
+    whose = "every agent" if len(data["agents"]) > 1 else alone
+    kind = f"delta {delta:g}" if headline in epsilons.WITH_DELTA else "pure"
+    claim = f"Differential privacy for one replaced sample of {whose}: epsilon {worst:.6g}, {kind}"
+    return f"**{claim} (accountant {headline}).**"
+
+
+def _enforcement(data: Mapping[str, Any]) -> str:
+    if data["enforced"]:
+        return "enforced: every per-sample gradient is clipped"
+    return "no C: every epsilon is null" if data["C"] is None else "declared, not enforced"
+
+
+def _cell(value: float | str | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.6g}"

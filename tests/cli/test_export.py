@@ -1,0 +1,193 @@
+"""``dpgt export`` and ``dpgt evaluate``: what may be published, what it says, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from dpgt_node import cli
+from dpgt_node.config import model, to_toml
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.report.released import LAST_FILE, SUM_FILE, read_sum
+from tests.learning.cases import run
+
+KEY = "00112233445566778899"
+
+
+def made(mechanism: str = "noise-once", **changes: object) -> model.RunConfig:
+    found = run("digits", K=12, privacy=model.Privacy(clip_l1=20.0), noise=5.0)
+    return replace(found, algorithm=replace(found.algorithm, mechanism=mechanism), **changes)
+
+
+def simulated(folder: Path, config: model.RunConfig, *options: str) -> Path:
+    (folder / "run.toml").write_text(to_toml(config))
+    out = folder / "out"
+    assert cli.run(["simulate", str(folder / "run.toml"), "--out", str(out), *options]) == 0
+    return out
+
+
+def exported(out: Path, to: Path, *options: str) -> dict:
+    assert cli.run(["export", str(out), "--out", str(to), *options]) == 0
+    return json.loads((to / "privacy.json").read_text())
+
+
+def logits(folder: Path, phi: np.ndarray) -> np.ndarray:
+    held = load_file(folder / "model.safetensors")
+    return phi @ held["weight"].T + held["bias"]
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0, 0.3])
+def test_the_model_is_the_agent_s_own(tmp_path, bias, capsys):
+    config = made(model=model.Model(bias=bias))
+    out = simulated(tmp_path, config)
+    x = np.load(out / "agents/agent-2/state/x_final.npy")
+    data = exported(out, tmp_path / "e", "--agent", "agent-2")
+    assert data["release"]["as"] == "final" and data["guarantee"] is True and data["headline"] == "amplified"
+    assert [agent["name"] for agent in data["agents"]] == ["agent-1", "agent-2", "agent-3"]
+    oracle = build_oracle(config, 1)
+    expected = oracle.evaluate(x)
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "e"), "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["accuracy"] == expected.accuracy_test and said["samples"] == 359
+    phi = np.asarray(oracle._x_test)
+    np.testing.assert_allclose(logits(tmp_path / "e", phi).argmax(1), oracle._logits(x, phi).argmax(0))
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
+def test_average_and_last_are_of_what_was_released(tmp_path, mechanism):
+    out = simulated(tmp_path, made(mechanism))
+    state = out / "agents/agent-1/state"
+    total, last = read_sum(state / SUM_FILE), np.load(state / LAST_FILE)
+    for which, x, rounds in (("average", total.mean(), [6, 12]), ("last", last, [12, 12])):
+        data = exported(out, tmp_path / which, "--as", which)
+        assert data["release"]["rounds"] == rounds
+        np.testing.assert_array_equal(load_file(tmp_path / which / "model.safetensors")["weight"].ravel(), x[:640])
+    default = exported(out, tmp_path / "default")["release"]["as"]
+    assert default == ("final" if mechanism in ("public-state", "noise-once") else "average")
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "published-point"])
+def test_a_private_state_is_refused_with_what_to_do(tmp_path, mechanism, capsys):
+    out = simulated(tmp_path, made(mechanism))
+    capsys.readouterr()
+    assert cli.run(["export", str(out), "--out", str(tmp_path / "e"), "--as", "final"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f'under "{mechanism}" depends on private data beyond what was released' in line and "--as average" in line
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "why"),
+    [
+        (made(), ("--test-keystream", KEY), "test keystream"),
+        (made(noise=model.Noise(None, None, multiplier=0.0)), (), "switched off"),
+        (made(privacy=model.Privacy()), (), "no sound accountant"),
+    ],
+    ids=["test keystream", "no noise", "no clip"],
+)
+def test_where_nothing_is_promised_the_statement_says_so(tmp_path, config, options, why):
+    config = replace(config, evaluate=model.Evaluation(metrics="study"))
+    data = exported(simulated(tmp_path, config, *options), tmp_path / "e")
+    assert data["guarantee"] is False and why in data["no_guarantee_because"]
+    text = (tmp_path / "e/PRIVACY.md").read_text()
+    assert f"**No guarantee: {data['no_guarantee_because']}.**" in text and "Differential privacy for" not in text
+    assert any("received private states" in note for note in data["notes"])
+
+
+def test_the_statement_names_what_matters(tmp_path):
+    out = simulated(tmp_path, made())
+    data = exported(out, tmp_path / "e")
+    text = (tmp_path / "e/PRIVACY.md").read_text()
+    for part in (
+        data["run"]["run_id"],
+        data["run"]["run_sha256"],
+        "noise-once",
+        "rounds 0..12",
+        "delta 1e-05",
+        "agent-3",
+    ):
+        assert part in text
+    assert "replace-one" in text and "enforced" in text and f"{data['agents'][0]['epsilon']['tight']:.6g}" in text
+    assert set(data["files"]) == {"model.safetensors", "run.toml"}
+    assert {p.name for p in (tmp_path / "e").iterdir()} == {*data["files"], "privacy.json", "PRIVACY.md"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{out}", "--out", "{tmp}/full"], "--out: {tmp}/full is not empty"),
+        (["{out}", "--out", "{tmp}/e", "--agent", "bob"], "--agent: bob is not in the run, whose agents are agent-1"),
+        (["{tmp}/full", "--out", "{tmp}/e"], "neither a run's output folder (no run.toml) nor an agent's state"),
+        (["{tmp}/begun", "--out", "{tmp}/e"], "has no summary.json: the run has not ended"),
+        (["{tmp}/torn", "--out", "{tmp}/e", "--as", "last"], "x_released.sum: torn"),
+        (["{tmp}/bare", "--out", "{tmp}/e", "--as", "last"], "no released x of agent-1 is here"),
+    ],
+)
+def test_bad_exports_are_one_line(tmp_path, arguments, message, capsys):
+    import shutil
+
+    out = simulated(tmp_path, made("paper"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").write_text("")
+    for name in ("begun", "torn", "bare"):
+        shutil.copytree(out, tmp_path / name)
+    (tmp_path / "begun/summary.json").unlink()
+    torn = tmp_path / "torn/agents/agent-1/state" / SUM_FILE
+    torn.write_bytes(torn.read_bytes()[:-8])
+    shutil.rmtree(tmp_path / "bare/agents")
+    capsys.readouterr()
+    assert cli.run(["export", *(a.format(out=out, tmp=tmp_path) for a in arguments)]) in (2, 70)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message.format(tmp=tmp_path) in line
+    assert not list(tmp_path.glob(".e.*")) and not (tmp_path / "e").exists()
+
+
+def test_bad_evaluations_are_one_line(tmp_path, capsys):
+    out = simulated(tmp_path, made())
+    exported(out, tmp_path / "e")
+    rng = np.random.default_rng(0)
+    for name, p, labels, tests in (("wide", 65, 10, 5), ("labels", 64, 12, 5), ("empty", 64, 10, 0)):
+        x, y = rng.standard_normal((20, p)), np.arange(20) % labels
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:tests], y_test=y[11 : 11 + tests])
+    cases = [
+        ([str(out)], "holds no exported model"),
+        ([str(tmp_path / "e"), "--data", f"npz:{tmp_path}/wide.npz"], "has 65 numbers a sample, the model takes 64"),
+        ([str(tmp_path / "e"), "--data", f"npz:{tmp_path}/labels.npz"], "has label 11, the model 10 classes"),
+        ([str(tmp_path / "e"), "--data", f"npz:{tmp_path}/empty.npz"], "has no test samples"),
+        ([str(tmp_path / "e"), "--data", "npz:/nowhere.npz"], "cannot be read"),
+    ]
+    (tmp_path / "broken").mkdir()
+    for file in (tmp_path / "e").iterdir():
+        (tmp_path / "broken" / file.name).write_bytes(
+            file.read_bytes()[: 100 if file.suffix == ".safetensors" else None]
+        )
+    cases.append(([str(tmp_path / "broken")], "cannot be read as the model of its run.toml"))
+    for arguments, message in cases:
+        capsys.readouterr()
+        assert cli.run(["evaluate", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+
+@pytest.mark.e2e
+def test_agents_and_their_own_states_export_alike(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(to_toml(made("published-point")))
+    out = tmp_path / "out"
+    assert cli.run(["launch", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
+    whole = exported(out, tmp_path / "a", "--agent", "agent-3")
+    state = out / "agents/agent-3/state"
+    own = exported(state, tmp_path / "b", "--run", str(out / "run.toml"))
+    assert whole["release"] == own["release"] and whole["release"]["rounds"] == [6, 12]
+    assert [agent["data_id"] for agent in whole["agents"]] == ["default"] * 3
+    assert own["agents"] == whole["agents"][2:]
+    other = tmp_path / "other.toml"
+    other.write_text((out / "run.toml").read_text().replace("iterations = 12", "iterations = 13"))
+    capsys.readouterr()
+    assert cli.run(["export", str(state), "--run", str(other), "--out", str(tmp_path / "c")]) == 2
+    assert "is another run (sha256" in capsys.readouterr().err
