@@ -87,6 +87,16 @@ class Capture:
         link = self._known(link & 0x0FFF_FFFF)  # above: the length of a frame check sequence
         record = struct.Struct(order + "IIII").unpack_from
         while source.more():
+            block, at = source.block, source.next
+            while at + 16 <= len(block):  # most packets lie in one block
+                seconds, ticks, kept, length = record(block, at)
+                start, at = at + 16, at + 16 + kept
+                if at > len(block):
+                    break
+                source.next = at
+                yield Packet(seconds * 1_000_000_000 + ticks * tick, link, block[start:at], length)
+            if not source.more():
+                return
             seconds, ticks, kept, length = record(source.take(16, "a packet's header"))
             if kept > _MAX_RECORD:
                 raise PcapError(f"{self.name}: a packet of {kept} bytes at byte {source.at - 16}: it is damaged")
@@ -186,43 +196,43 @@ class _Source:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._block = memoryview(b"")
-        self._next = 0
+        self.block = memoryview(b"")
+        self.next = 0
         self._before = 0
         self.before_reading: Callable[[], None] = lambda: None
 
     @property
     def at(self) -> int:
         """Bytes taken so far."""
-        return self._before + self._next
+        return self._before + self.next
 
     def more(self) -> bool:
         """Whether anything follows."""
-        return self._next < len(self._block) or self._fill(1)
+        return self.next < len(self.block) or self._fill(1)
 
     def peek(self, size: int) -> bytes:
         """The next ``size`` bytes, or as many as there are."""
-        if len(self._block) - self._next < size:
+        if len(self.block) - self.next < size:
             self._fill(size)
-        return bytes(self._block[self._next : self._next + size])
+        return bytes(self.block[self.next : self.next + size])
 
     def take(self, size: int, what: str) -> memoryview:
         """The next ``size`` bytes."""
-        start = self._next
+        start = self.next
         end = start + size
-        if end > len(self._block):
+        if end > len(self.block):
             if not self._fill(size):
                 raise PcapError(
-                    f"{self._name}: cut short at byte {self.at + len(self._block) - self._next}, inside {what}: "
+                    f"{self._name}: cut short at byte {self.at + len(self.block) - self.next}, inside {what}: "
                     "what it held before that is not all there was"
                 )
             start, end = 0, size
-        self._next = end
-        return self._block[start:end]
+        self.next = end
+        return self.block[start:end]
 
     def _fill(self, size: int) -> bool:
         """Have at least ``size`` bytes ahead; whether there are."""
-        parts = [self._block[self._next :]]
+        parts = [self.block[self.next :]]
         have = len(parts[0])
         while have < size:
             part = self._read()
@@ -230,9 +240,9 @@ class _Source:
                 break
             parts.append(memoryview(part))
             have += len(part)
-        self._before += self._next
-        self._next = 0
-        self._block = memoryview(b"".join(parts))
+        self._before += self.next
+        self.next = 0
+        self.block = memoryview(b"".join(parts))
         return have >= size
 
     def _read(self) -> bytes:

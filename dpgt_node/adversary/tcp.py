@@ -127,8 +127,10 @@ class Piped:
 _M32 = 0xFFFF_FFFF
 _HALF = 1 << 31
 _FIN, _SYN, _RST, _PSH, _ACK = 1, 2, 4, 8, 16
+_NOTABLE = _FIN | _SYN | _RST
 _IPV4 = struct.Struct("!BxHxxHxB").unpack_from
-_TCP = struct.Struct("!HHIIBB").unpack_from
+_TCP = struct.Struct("!IIBB").unpack_from  # from the sequence number on
+_COMMON = struct.Struct("!12xHBxH2xHxB2x12sIIBB").unpack_from  # Ethernet, IPv4 without options, TCP
 _RUN_BYTES = 256 << 10
 _WAITING_BYTES = 16 << 20
 _ALL_WAITING_BYTES = 256 << 20
@@ -176,14 +178,42 @@ class Reassembly:
 
     def feed(self, packet: Packet) -> None:
         """One packet, of any kind."""
+        self.counts.packets += 1
+        if packet.link == LINKTYPE_ETHERNET and len(packet.data) >= 54:
+            kind, head, total, fragment, protocol, key, seq, ack, offset, flags = _COMMON(packet.data)
+            if kind == 0x0800 and head == 0x45 and protocol == 6 and total and not fragment & 0x3FFF:
+                start, end = 34 + (offset >> 4) * 4, 14 + total
+                if not self._next_in_line(packet, key, seq, ack, flags, start, end):
+                    self._segment(packet, key, seq, ack, flags, start, end)
+                return
+        self._uncommon(packet)
+
+    def _next_in_line(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> bool:
+        """Most packets: nothing waits, and this is what comes next.  False: it is another one."""
+        direction = self._directions.get(key)
+        if (
+            direction is None or direction.next != seq or flags & _NOTABLE or direction.waiting
+            or not direction.known or direction.end is not None or end > len(packet.data)
+        ):  # fmt: skip
+            return False
+        direction.other.acked = ack
+        size = end - start
+        if size > 0:
+            direction.take(packet.data[start:end], packet.time_ns)
+            if size > direction.largest:
+                direction.largest = size
+            if flags & _PSH or direction.size >= _RUN_BYTES:
+                self._deliver(direction)
+            elif len(direction.parts) == 1:
+                self._run(direction)
+        return True
+
+    def _uncommon(self, packet: Packet) -> None:
+        """IPv6, options of IP, other link layers, other protocols."""
         counts = self.counts
-        counts.packets += 1
         _, link, data, _ = packet
         size = len(data)
-        if link == LINKTYPE_ETHERNET and size > 54 and data[12] == 8 and data[13] == 0:
-            ip, version = 14, 4
-        else:
-            ip, version = _network(link, data)
+        ip, version = _network(link, data)
         if version == 4 and size >= ip + 40:
             head, total, fragment, protocol = _IPV4(data, ip)
             at = ip + (head & 15) * 4
@@ -201,16 +231,16 @@ class Reassembly:
         if protocol != 6 or at + 20 > size:
             counts.ignored += 1
             return
-        source, target, seq, ack, offset, flags = _TCP(data, at)
-        if self._ports and source not in self._ports and target not in self._ports:
-            counts.ignored += 1
-            return
+        seq, ack, offset, flags = _TCP(data, at + 4)
         key = addresses + data[at : at + 4].tobytes()
         start = at + (offset >> 4) * 4
         self._segment(packet, key, seq, ack, flags, start, end)
 
     def _segment(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> None:
         direction = self._directions.get(key)
+        if direction is None and self._ports and self._ports.isdisjoint(struct.unpack("!HH", key[-4:])):
+            self.counts.ignored += 1
+            return
         if flags & _SYN:
             direction = self._begun(direction, key, seq, flags)
             seq = (seq + 1) & _M32
@@ -222,7 +252,7 @@ class Reassembly:
             self._end(direction)  # its end and the next one's beginning were both missed
             direction = self._connect(key, opened=False)
         if flags & _ACK:
-            direction.other.acknowledge(ack)
+            direction.other.acked = ack
         if flags & _RST:
             self._end(direction)
             return
@@ -309,11 +339,15 @@ class Reassembly:
             if flags & _PSH or direction.size >= _RUN_BYTES:
                 self._deliver(direction)
             else:
-                self._running.add(direction)
-                if len(self._running) > _MAX_RUNNING:
-                    self.flush()
+                self._run(direction)
             return
         self._wait(direction, direction.offset + ahead, data, time_ns)
+
+    def _run(self, direction: _Direction) -> None:
+        """Something is held back there to make larger pieces."""
+        self._running.add(direction)
+        if len(self._running) > _MAX_RUNNING:
+            self.flush()
 
     def _wait(self, direction: _Direction, start: int, data: memoryview, time_ns: int) -> None:
         if not direction.hold(start, data, time_ns):
@@ -389,7 +423,7 @@ class _Held(NamedTuple):
 
 class _Direction:
     __slots__ = (
-        "acknowledged", "closed", "end", "first", "held", "key", "known", "largest", "next", "offset", "other", "parts",
+        "acked", "closed", "end", "first", "held", "key", "known", "largest", "next", "offset", "other", "parts",
         "patience", "sink", "size", "time_ns", "waiting",
     )  # fmt: skip
 
@@ -406,7 +440,7 @@ class _Direction:
         self.waiting: list[_Held] = []  # by start, without overlaps at equal starts
         self.held = 0
         self.patience = 0
-        self.acknowledged = 0
+        self.acked: int | None = None  # the sequence number that the other side said last
         self.largest = 0
         self.end: int | None = None  # offset after the last byte
         self.closed = False
@@ -419,9 +453,10 @@ class _Direction:
         ahead = (seq - self.next) & _M32
         return self.offset + (ahead if ahead < _HALF else ahead - _M32 - 1)
 
-    def acknowledge(self, ack: int) -> None:
-        if self.known:
-            self.acknowledged = max(self.acknowledged, self.place(ack))
+    @property
+    def acknowledged(self) -> int:
+        """The offset up to which the other side has everything."""
+        return 0 if self.acked is None or not self.known else self.place(self.acked)
 
     def take(self, data: memoryview, time_ns: int) -> None:
         size = len(data)
