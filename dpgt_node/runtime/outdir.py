@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, run_sha256, to_toml
 from dpgt_node.errors import ConfigError
@@ -81,7 +81,7 @@ def prepare(
     if finished and not (close and CLOSING_FILE in entries):
         raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
     if held_by != by:
-        began = "simulated" if held_by == "simulate" else "carried out by agents"
+        began = "in a simulation" if held_by == "simulate" else "with agents"
         raise ConfigError.one(source, "--out", f"the run in {path} began {began}; go on likewise")
     if held_keystream != keystream:
         message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"

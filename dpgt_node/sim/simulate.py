@@ -137,6 +137,7 @@ def simulate(
     sums = [ReleasedSum.empty(run_id, window_start(run.K), agents[0].work.dimension) for _ in agents]
     if held is not None:
         sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
+    newest = {i: agent.records[max(agent.records)].x for i, agent in enumerate(agents) if agent.records}
     saver = saved.Saver(out, "agents", lambda: saved.agents_arrays(agents, sums))
     begin, first = time.monotonic(), 0 if held is None else held[0]
 
@@ -149,13 +150,15 @@ def simulate(
 
     def round_done(k: int) -> None:
         nonlocal done
+        if k < first:  # the coordinator before it heard where the agents are
+            return
         done = k
         if on_round is not None:
             on_round(k, recorder, time.monotonic() - begin)
         saver.perhaps()
 
     def stopping() -> bool:
-        if (stops := should_stop()):
+        if stops := should_stop():
             saver.now()
         return stops
 
@@ -166,6 +169,7 @@ def simulate(
             recordings[i].received(sender, payload)
 
     def persisted(i: int, record: RoundRecord) -> None:
+        newest[i] = record.x
         if record.k >= sums[i].first:
             sums[i].add(record.k, record.x.array())
         if i in recordings:
@@ -188,9 +192,8 @@ def simulate(
             recording.finish()
         recording.close(ended=True)
     results = [AgentResult(agent.releases, agent.bytes_sent) for agent in agents]
-    for name, agent, total in zip(names, agents, sums, strict=True):
-        if agent.records:  # x of the last round is kept until everybody has the one after it
-            save_released(out, name, agent.records[max(agent.records)].x.array(), total)
+    for i, x in newest.items():
+        save_released(out, names[i], x.array(), sums[i])
     seconds, finals = time.monotonic() - begin, [agent.x_final for agent in agents]
     summary = write_results(run, out, recorder, run_id, conclude, done, seconds, results, finals, made=done - first)
     if conclude.exit_code is ExitCode.DONE:
@@ -234,7 +237,8 @@ def write_results(
 ) -> Summary:
     """The last outputs of a run in one process: x_final.npy where launch puts them, then summary.json.
 
-    ``rounds``: those that every agent finished, ``made`` of them by this start.  ``results``, ``finals``: one an agent; None: x_{i,K+1} not reached.
+    ``rounds``: those that every agent finished, ``made`` of them by this start.  ``results``, ``finals``: one an agent;
+    None: x_{i,K+1} not reached.
     """
     study, known = run.evaluate.metrics == "study", {}
     for name, result, x in zip(run.graph.agents, results, finals, strict=True):
