@@ -94,6 +94,14 @@ def test_least_squares_is_the_dense_one_whatever_is_missing(seed: int) -> None:
     np.testing.assert_allclose(fused.variance[:, 0], variance, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_runs_of_one_and_two_rounds_are_fused_as_well(rounds: int) -> None:
+    v, _ = made(rounds, 3)
+    fused, (g, variance) = least_squares(v), dense(v)
+    np.testing.assert_allclose(fused.g, g, atol=1e-6)
+    np.testing.assert_allclose(fused.variance[:, 0], variance, rtol=1e-5)
+
+
 def test_coordinates_with_other_holes_do_not_disturb_each_other() -> None:
     v, _ = made(8, 6)
     whole = least_squares(v)
