@@ -18,19 +18,22 @@ REJECT_ALL: tuple[Line, ...] = (("", _RET, 0, "", ""),)
 
 def port_filter(ports: Iterable[int], snap_bytes: int) -> tuple[Line, ...]:
     """Keeps ``snap_bytes`` of each Ethernet frame with TCP over IPv4, or over IPv6 without extension headers, from or
-    to one of ``ports``; of a fragmented packet the first fragment alone.  ValueError for no port or too many.
+    to one of ``ports`` (none: any port); of a fragmented packet the first fragment alone.  ValueError for too many.
     """
     wanted = sorted(set(ports))
-    if not 1 <= len(wanted) <= MAX_PORTS:
-        raise ValueError(f"{len(wanted)} ports; a filter has 1 to {MAX_PORTS}")
+    if len(wanted) > MAX_PORTS:
+        raise ValueError(f"{len(wanted)} ports; a filter has at most {MAX_PORTS}")
 
     def either(family: str, load: int, *offsets: int) -> Iterable[Line]:
         for offset in offsets:
             yield "", load, offset, "", ""
             for port in wanted:
                 yield "", _JEQ, port, f"keep{family}", ""
-        yield f"drop{family}", _RET, 0, "", ""
+        if wanted:
+            yield f"drop{family}", _RET, 0, "", ""
         yield f"keep{family}", _RET, snap_bytes, "", ""
+        if not wanted:
+            yield f"drop{family}", _RET, 0, "", ""
 
     return (
         ("", _LDH_ABS, 12, "", ""),

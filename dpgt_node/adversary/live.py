@@ -53,7 +53,7 @@ class Captured:
 
 
 class LiveTap:
-    """Captures TCP of ``ports`` on ``interface`` from the moment it is made until ``close``.
+    """Captures TCP of ``ports`` (none: all) on ``interface`` from the moment it is made until ``close``.
 
     ConfigError where this machine, or this user, cannot: it says what is missing.  ``buffer_bytes``: of the kernel's
     queue of frames that wait to be read.

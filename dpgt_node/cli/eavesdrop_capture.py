@@ -20,7 +20,12 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.option("--out", required=True, metavar="FILE.pcap", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--interface", metavar="IFACE", help="Listen on this network interface (lo, eth0, a bridge); needs root.")
 @click.option(
-    "--port", "ports", metavar="PORT", multiple=True, type=click.IntRange(1, 65535), help="With --interface: TCP ports."
+    "--port",
+    "ports",
+    metavar="PORT",
+    multiple=True,
+    type=click.IntRange(1, 65535),
+    help="With --interface: only these TCP ports.",
 )
 @click.option(
     "--proxy",
@@ -37,8 +42,8 @@ def capture(
 
     Exit 1 when anything was lost: the file is kept and named as partial.
     """
-    if (interface is None) == (not proxies) or bool(ports) != (interface is not None):
-        raise ConfigError.one("command line", "", "give --interface with one or more --port, or one or more --proxy")
+    if (interface is None) == (not proxies) or (ports and interface is None):
+        raise ConfigError.one("command line", "", "give --interface, perhaps with --port, or one or more --proxy")
     common.check_file(out, "--out")
     if interface is not None:
         _live(out, interface, ports, seconds)
@@ -51,7 +56,8 @@ def _live(out: Path, interface: str, ports: tuple[int, ...], seconds: float | No
     from dpgt_node.adversary.live import LiveTap
 
     with contextlib.closing(LiveTap(interface, ports)) as tap, _stopped(seconds) as stopped:
-        click.echo(f"capturing TCP port {', '.join(map(str, ports))} on {interface} into {out}; Ctrl-C ends it")
+        what = f"TCP port {', '.join(map(str, ports))}" if ports else "all TCP"
+        click.echo(f"capturing {what} on {interface} into {out}; Ctrl-C ends it")
         done = tap.record(out, stopped)
     click.echo(f"{done.frames} frames, {done.nbytes} bytes, none lost, in {out}")
 
