@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -42,7 +43,7 @@ async def tapped(run: RunConfig, capture: Path, links: Iterable[Link] | None = N
     """Places for a launch of ``run`` in which ``links`` (None: all) lead through a tap that writes ``capture``.
 
     The launch must end before the context does.  In the file agent i is 10.77.0.i, whatever it really is.
-    CaptureError at the end when the file is not whole.
+    CaptureError, at once, when the file cannot be written on.
     """
     names = run.graph.agents
     chosen = links_of(run) if links is None else tuple(links)
@@ -55,9 +56,29 @@ async def tapped(run: RunConfig, capture: Path, links: Iterable[Link] | None = N
         ]
         async with ProxyTap(capture, relays) as tap:
             through = dict(zip(chosen, tap.addresses, strict=True))
-            yield {
-                name: Place(
-                    listen=listens.get(name), dial={k.receiver: at for k, at in through.items() if k.sender == name}
-                )
+            places = {
+                name: Place(listens.get(name), dial={k.receiver: at for k, at in through.items() if k.sender == name})
                 for name in names
             }
+            async with _ended_by(tap.failed):
+                yield places
+
+
+@contextlib.asynccontextmanager
+async def _ended_by(event: asyncio.Event) -> AsyncIterator[None]:
+    """The block is cancelled, and just ends, when ``event`` is set: agents would wait for a dead tap for ever."""
+    owner = asyncio.current_task()
+    assert owner is not None
+
+    async def watch() -> None:
+        await event.wait()
+        owner.cancel()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not event.is_set() or owner.uncancel():
+            raise
+    finally:
+        watching.cancel()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from dpgt_node.adversary.errors import CaptureError
 from dpgt_node.cli.tapped import links_of, parse_links, tapped
 from dpgt_node.config import format_address, parse_address, parse_run
 from dpgt_node.errors import ConfigError
@@ -28,6 +30,32 @@ def test_a_link_that_the_run_does_not_have_is_named_with_those_it_has(text: str)
         ConfigError, match=r"--links: .* is no link of this run; it has agent-1>agent-2,agent-2>agent-3"
     ):
         parse_links(text, RUN, "--links")
+
+
+async def test_a_tap_that_cannot_write_ends_what_it_taps() -> None:
+    """Agents would dial it again and again."""
+    with pytest.raises(CaptureError, match="/dev/full is only the beginning"):
+        async with tapped(RUN, Path("/dev/full"), RING[:1]) as places:
+            host, port = parse_address(places["agent-2"].listen or "")
+            async with await asyncio.start_server(lambda r, w: None, host, port):
+                _, writer = await asyncio.open_connection(*parse_address(places["agent-1"].dial["agent-2"]))
+                writer.write(bytes(1_000_000))
+                await asyncio.Event().wait()
+
+
+async def test_whoever_cancels_a_tapped_launch_is_obeyed(tmp_path: Path) -> None:
+    entered = asyncio.Event()
+
+    async def launch() -> None:
+        async with tapped(RUN, tmp_path / "a.pcap"):
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(launch())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_only_the_senders_of_tapped_links_dial_elsewhere(tmp_path: Path) -> None:
