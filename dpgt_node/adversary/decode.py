@@ -18,7 +18,7 @@ from dpgt_node.adversary.tally import Edge, Statistics, Tally
 from dpgt_node.adversary.tcp import Connection, Endpoint, Piped, Reassembly, Sink, Stages, TcpCounts
 from dpgt_node.adversary.vectors import Sighting, Vectors
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import Stream
+from dpgt_node.protocol.types import Stream, WireDtype
 from dpgt_node.wire.messages import Resume
 from dpgt_node.wire.transcript import Channel, Header, Link, Seen, TranscriptWriter
 
@@ -95,6 +95,7 @@ class Decoder:
         self._senders = senders
         self._links = links
         self._elsewhere = 0
+        self._shape: tuple[WireDtype, int] | None = None
         self._stages = stages
         self._source = source
         self._writer: TranscriptWriter | None = None
@@ -195,6 +196,10 @@ class Decoder:
             self._study += 1
             return
         if sighting.blank:
+            return
+        self._shape = self._shape or (head.dtype, head.dimension)
+        if self._shape != (head.dtype, head.dimension):
+            self.foreign(f"a vector of {head.dimension} {head.dtype} values where others have {self._shape[1]}")
             return
         if self._links and (Link(head.sender, receiver) not in self._links):
             self._elsewhere += 1

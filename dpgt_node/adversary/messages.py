@@ -18,7 +18,9 @@ _SHIFT_BYTES = 256
 _SIGN_BYTES = 16
 _LIKELY = re.compile(rb"(?=\x00\x00[\x00-\x7f][\x00-\xff]{2}[\x0a\x12])", re.DOTALL)
 _LIKELY_VECTORS = re.compile(rb"(?=\x00\x00[\x00-\x03][\x00-\xff]{2}\x0a)", re.DOTALL)
-_REGION_BYTES = 128 << 20
+_CHUNK_SIGN = b"\x00\x00\x10\x00\x04\x12\x80\x80\x40"  # a chunk of 1 MiB, as all but a vector's last one are
+_REGION_BYTES = 2 << 20
+_CHUNKED_REGION_BYTES = 128 << 20
 _VECTOR = b"\x0a\x10"  # a vector begins with its run id, 16 bytes
 
 Holes = list[tuple[int, int]]
@@ -113,7 +115,7 @@ class Messages:
 
     def __init__(self, reader: Reader, *, at_start: bool) -> None:
         self._reader = reader
-        self._buffer = bytearray(1 << 16)
+        self._buffer = bytearray(1 << 12)
         self._view = memoryview(self._buffer)
         self._at = 0  # among the call's bytes, where this message begins
         self._fill = 0  # bytes of it so far, prefix included
@@ -130,6 +132,7 @@ class Messages:
         self._whole = False  # it begins where a message begins
         self._sure = 0  # in it, behind the last hole whose size is only likely
         self._looked = 0  # so far no message begins in it
+        self._chunks = False  # there are chunks of vectors in it
         self._time = 0
 
     def data(self, data: memoryview, time_ns: int) -> None:
@@ -318,12 +321,12 @@ class Messages:
 
     def _restart(self, pending: bytearray) -> None:
         self._pending, self._missing = pending, []
-        self._whole, self._sure, self._looked = False, 0, 0
+        self._whole, self._sure, self._looked, self._chunks = False, 0, 0, False
 
     def _pass_over(self, size: int, sure: bool) -> None:
         """A hole while it is not known where messages begin."""
         start = len(self._pending)
-        if not self._reader.keeps_regions or start + size > _REGION_BYTES:
+        if not self._reader.keeps_regions or start + size > self._most:
             self._at += start + size
             self._restart(bytearray())
             return
@@ -344,10 +347,15 @@ class Messages:
             if likely_prefix(pending, at):
                 self._found(at, regions)
                 return
+        self._chunks = self._chunks or pending.find(_CHUNK_SIGN, self._looked) >= 0
         self._looked = max(self._looked, len(pending) - _SIGN_BYTES)
-        if not regions or len(pending) > _REGION_BYTES:
+        if not regions or len(pending) > self._most:
             self._at += self._looked
             self._restart(pending[self._looked :])
+
+    @property
+    def _most(self) -> int:
+        return _CHUNKED_REGION_BYTES if self._chunks else _REGION_BYTES
 
     def _found(self, at: int, regions: bool) -> None:
         pending = self._pending
