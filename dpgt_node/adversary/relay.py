@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from dpgt_node.config import format_address, parse_address
 from dpgt_node.errors import ConfigError
 
 _READ_BYTES = 256 << 10
+_SOCKET_BYTES = 256 << 10
+"""Of each socket's buffers: what waits in a relay holds up the pings behind it, and peers give up after seconds."""
 CONNECT_S = 10.0
 
 
@@ -123,6 +126,9 @@ class Relays:
             raise ConfigError.one(
                 "command line", self._option, f"cannot listen on {relay.listen}: {error.strerror or error}"
             ) from error
+        for listening in server.sockets:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)  # those it accepts have it too
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         self._servers.append(server)
         self.addresses += (format_address(host, int(server.sockets[0].getsockname()[1])),)
 
@@ -152,6 +158,8 @@ class Relays:
                 watcher.refused()
             writer.transport.abort()
             return
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            far_writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
         watcher = self.watch(relay, client, _endpoint(far_writer.get_extra_info("peername")))
         ends = (writer, far_writer)
         try:
