@@ -149,8 +149,8 @@ def bench_membership(data: Path, folder: Path, K: int) -> None:
                 print(f"  m = {m}, b = {b:g}, {kind}: {', '.join(cells)}; {_mean(result, 'auc'):.3f}", flush=True)
 
 
-def bench_properties(data: Path, folder: Path, K: int) -> None:
-    print("\nproperties, eight agents with two digits each: agents right for good from round")
+def bench_properties(data: Path, folder: Path, K: int, draws: int = 5) -> None:
+    print("\nproperties, eight agents with two digits each")
     partition = 'partition = "by-label"\nclass_assignment_mode = "random"\nseed = {seed}'
     exponents = [round(0.09 + 0.01 * i, 2) for i in range(1, 9)]
     settings = {
@@ -158,23 +158,24 @@ def bench_properties(data: Path, folder: Path, K: int) -> None:
         "S2, p = .9996": (S2, scale(0.9996**2000), 55),
     }
     for name, (scheme, noise, m) in settings.items():
-        for aux in ("no", "yes"):
-            right, first, needed = 0, 0, []
-            for seed in range(5):
-                run = run_file(
-                    data, K=K, m=m, noise=noise, scheme=scheme, graphs=(RING8, RING8),
-                    partition=partition.format(seed=seed),
-                )  # fmt: skip
-                (result,) = attacked(properties, run, folder, Options(extra={"aux": aux, "classes": "10"}))
-                right += sum(f.verdict == "succeeds" for f in result.findings)
-                needed += [f.measured["rounds_needed"] for f in result.findings]
-                first += sum(int(result.curves[f"{f.agent}: its classes are right"][1][0]) for f in result.findings)
-            told = sorted(int(x) for x in needed if x is not None)
-            low, high = _wilson(right, 40)
+        options = [Options(extra={"aux": aux, "classes": "10"}) for aux in ("no", "yes")]
+        found: list[list[Result]] = [[], []]
+        for seed in range(draws):
+            run = run_file(
+                data, K=K, m=m, noise=noise, scheme=scheme, graphs=(RING8, RING8), partition=partition.format(seed=seed)
+            )
+            for results, result in zip(found, attacked(properties, run, folder, *options), strict=True):
+                results.append(result)
+        for aux, results in zip(("no", "yes"), found, strict=True):
+            findings = [f for result in results for f in result.findings]
+            right = sum(f.verdict == "succeeds" for f in findings)
+            curves = [r.curves[f"{f.agent}: its classes are right"][1] for r in results for f in r.findings]
+            told = sorted(int(f.measured["rounds_needed"]) for f in findings if f.measured["rounds_needed"] is not None)
+            low, high = _wilson(right, 8 * draws)
             print(
-                f"  {name}, public samples {aux}: {right} of 40 agents [95 %: {low:.2f}, {high:.2f}] after {K + 1} "
-                f"rounds; {first} of 40 at message 1; median round {told[len(told) // 2] if told else '-'}, "
-                f"last {told[-1] if told else '-'}",
+                f"  {name}, public samples {aux}: {right} of {8 * draws} agents [95 %: {low:.2f}, {high:.2f}] after "
+                f"{K + 1} rounds; {sum(int(c[0]) for c in curves)} of {8 * draws} at message 1; right for good from round "
+                f"{told[len(told) // 2] if told else '-'} (median), {told[-1] if told else '-'} (last)",
                 flush=True,
             )
 

@@ -1,10 +1,12 @@
 """Which classes an agent holds: a fact about the whole data set, which record-level privacy does not cover.
 
-The gradient of a class's row of W is the mean of p_c phi over the batch, less pi_c times the mean of phi in class c.
-For a class that the agent does not hold it is positive along any typical sample; for one that it holds it is smaller.
-So the statistic is the gradient along a direction (the public mean sample of the class with ``aux``, else the average
-of all features, which needs features of one sign), added up over rounds with the inverse of its noise as weight; the
-classes with the smallest ones are held.
+A gradient is about sum_y pi_y a_k(y), pi the shares of the classes and a_k(y) the mean gradient of class y at the point
+where it was taken.  With public samples (``aux``) a_k is known, and pi follows by least squares over all coordinates
+and rounds, each with the inverse of its noise as weight; the largest shares are held.
+
+Without them: the gradient of a class's row of W is the mean of p_c phi over the batch, less pi_c times the mean of phi
+in class c.  Along the average of all features (of one sign) it is smallest for classes that are held, as long as the
+model does not answer everything with them.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
     Curves,
     auxiliary,
-    mean,
     positive,
     result,
     setting,
     targets,
     whole,
 )
+from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
 from dpgt_node.adversary.knowledge import Samples, Softmax, class_count
 from dpgt_node.adversary.observation import Observation
@@ -71,20 +73,53 @@ class _Properties:
         return result(self.name, text, findings, observation, curves=curves)
 
 
-def statistics(v: es.View, directions: F64, model: Softmax) -> tuple[F64, F64]:
-    """Running weighted mean over rounds of each class's gradient along its direction, (rounds, classes), and its
-    standard deviation from noise alone, (rounds,).  ``directions`` (classes, features + 1), unit rows; the last: bias.
+def shares(v: es.View, model: Softmax, public: Samples) -> tuple[F64, F64]:
+    """pi from rounds 0..k, (rounds, classes), NaN before anything was seen, and one share's deviation, (rounds,)."""
+    fused, points = least_squares(v), gradient_points(v)
+    gram, right = np.zeros((model.classes, model.classes)), np.zeros(model.classes)
+    out, spread = np.full((v.rounds, model.classes), np.nan), np.full(v.rounds, np.nan)
+    noisy = bool(v.var_y.any())
+    for k in range(v.rounds):
+        if not (np.isnan(fused.g[k]).any() or np.isnan(points[k]).any()):
+            means = _class_means(model, points[k], public)
+            weight = 1.0 / float(fused.variance[k].mean()) if noisy else 1.0
+            gram += weight * means @ means.T
+            right += weight * means @ fused.g[k]
+        if gram.any():
+            inverse = np.linalg.inv(gram + np.eye(len(gram)) * 1e-9 * float(np.trace(gram)))
+            out[k] = inverse @ right
+            spread[k] = math.sqrt(float(np.diag(inverse).mean())) if noisy else 0.0
+    return out, spread
+
+
+def _class_means(model: Softmax, x: F64, public: Samples) -> F64:
+    """a_k(y), (classes, d): the mean gradient of the public samples of each class at ``x``."""
+    errors = model.errors(x, public.phi, public.labels)
+    rows = []
+    for y in range(model.classes):
+        own = np.flatnonzero(public.labels == y)
+        e, phi = errors[own], public.phi[own]
+        mean_gradient = (e.T @ phi).ravel()
+        if model.bias:
+            mean_gradient = np.concatenate([mean_gradient, model.bias * e.sum(axis=0)])
+        rows.append(mean_gradient / max(1, len(own)))
+    return np.array(rows)
+
+
+def sums(v: es.View, model: Softmax) -> tuple[F64, F64]:
+    """Running weighted mean over rounds of each class's gradient along the average of all features, (rounds, classes),
+    and its deviation from noise alone, (rounds,).
     """
+    direction = np.append(np.full(model.features, 1.0 / math.sqrt(model.features)), model.bias)
+    direction /= float(np.linalg.norm(direction))
     fused = least_squares(v)
     W, b = model.split(fused.g)
-    along = np.einsum("kcf,cf->kc", W, directions[:, :-1]) + b * directions[:, -1]
+    along = W @ direction[:-1] + b * direction[-1]
     seen = ~np.isnan(along).any(axis=1)
-    variance = fused.variance[:, 0]
     noisy = bool(v.var_y.any())
     with np.errstate(divide="ignore", invalid="ignore"):
-        weight = np.where(seen, 1.0 / variance if noisy else 1.0, 0.0)
-    total = np.cumsum(weight)
-    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(seen, 1.0 / fused.variance.mean(axis=1) if noisy else 1.0, 0.0)
+        total = np.cumsum(weight)
         running = np.cumsum(np.nan_to_num(along) * weight[:, None], axis=0) / total[:, None]
     return running, _spread(v, weight, total) if noisy else np.zeros(v.rounds)
 
@@ -101,32 +136,22 @@ def _spread(v: es.View, weight: F64, total: F64) -> F64:
     return out
 
 
-def directions_of(model: Softmax, public: Samples | None) -> F64:
-    """Unit rows: the public mean of each class and the bias, or the average of all features."""
-    rows = np.ones((model.classes, model.features))
-    if public is not None:
-        for c in range(model.classes):
-            own = public.phi[public.labels == c]
-            rows[c] = own.mean(axis=0) if len(own) else public.phi.mean(axis=0)
-    else:
-        rows /= math.sqrt(model.features)
-    whole = np.hstack([rows, np.full((model.classes, 1), model.bias)])
-    return np.asarray(whole / np.linalg.norm(whole, axis=1, keepdims=True))
-
-
 def _one(
     v: es.View, model: Softmax, public: Samples | None, held: int | None, truth: Truth | None, curves: Curves
 ) -> Finding:
-    directions = directions_of(model, public)
-    running, spread = statistics(v, directions, model)
+    running, spread = sums(v, model) if public is None else shares(v, model, public)
+    if public is not None:
+        running = -running
     seen = np.asarray(~np.isnan(running).any(axis=1))
     if not seen.any():
         return Finding(v.name, "no power", {"classes_right": None, "rounds_needed": None}, note="no gradient was seen")
-    guesses = [_guess(running[k], held) if seen[k] else None for k in range(v.rounds)]
+    bar = 0.0 if public is None else -0.5 / model.classes
+    guesses = [_guess(running[k], held, bar) if seen[k] else None for k in range(v.rounds)]
     last = guesses[-1] if guesses[-1] is not None else next(g for g in reversed(guesses) if g is not None)
     text = "classes " + ", ".join(str(c) for c in sorted(last))
-    gap = _expected_gap(model, directions, public, held)
-    predicted = {"separation": _ratio(gap, float(spread[0]))}
+    begin = int(np.flatnonzero(seen)[0])
+    gap = None if public is None or held is None else 1.0 / held
+    predicted = {"separation": _ratio(gap, float(spread[begin]))}
     true = _classes(truth, v.name)
     if not true:
         return Finding(
@@ -137,12 +162,12 @@ def _one(
     needed = 0 if not wrong.size else int(wrong[-1]) + 1
     inside = [c in true for c in range(model.classes)]
     others = [not c for c in inside]
-    first = running[np.flatnonzero(seen)[0]]
+    first = running[begin]
     apart = float(first[others].mean() - first[inside].mean()) if any(others) else None
     measured = {
         "classes_right": len(last & true) / len(true | last),
         "rounds_needed": float(needed) if needed < v.rounds else None,
-        "separation": _ratio(apart, float(spread[0])),
+        "separation": _ratio(apart, float(spread[begin])),
     }
     rounds = np.arange(v.rounds, dtype=np.float64)
     curves[f"{v.name}: its classes are right"] = rounds, right.astype(np.float64)
@@ -154,22 +179,10 @@ def _ratio(gap: float | None, spread: float) -> float | None:
     return None if gap is None or not spread or math.isnan(spread) else gap / spread
 
 
-def _guess(row: F64, held: int | None) -> set[int]:
+def _guess(row: F64, held: int | None, bar: float) -> set[int]:
     if held is None:
-        return {int(c) for c in np.flatnonzero(row < 0.0)}
+        return {int(c) for c in np.flatnonzero(row < bar)}
     return {int(c) for c in np.argsort(row, kind="stable")[:held]}
-
-
-def _expected_gap(model: Softmax, directions: F64, public: Samples | None, held: int | None) -> float | None:
-    """How much smaller a held class's statistic is at a start of zero: its mean sample's length over ``held``."""
-    if public is None or held is None:
-        return None
-    pieces = []
-    for c in range(model.classes):
-        own = public.phi[public.labels == c]
-        if len(own):
-            pieces.append(float(directions[c, :-1] @ own.mean(axis=0) + directions[c, -1] * model.bias) / held)
-    return mean(pieces)
 
 
 def _classes(truth: Truth | None, name: str) -> set[int]:
