@@ -28,6 +28,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from dpgt_node.adversary.lab import Network
+from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.process import die_with_parent
 
 DOMAIN = "lab.example"
@@ -324,7 +326,17 @@ class Lab:
 
 # ---------------------------------------------------------------- what this machine can do
 
+
+def _eavesdrop(_: Lab) -> None:
+    try:
+        with Network(["a"]):
+            pass
+    except ConfigError as error:
+        raise LabError(str(error)) from error
+
+
 ABILITIES: dict[str, Callable[[Lab], None]] = {
+    "eavesdrop": _eavesdrop,
     "cut": lambda lab: lab.cut("a", "b"),
     "loss": lambda lab: lab.lose(1),
     "rate": lambda lab: lab["a"].limit_rate(160),

@@ -16,7 +16,7 @@ import pytest
 from dpgt_node.adversary.traffic import observe
 from tests.e2e import processes
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.needs("eavesdrop")]
 
 KEY = "77aa"
 K = 12
