@@ -23,7 +23,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State, Stream
 from dpgt_node.report import truth
-from dpgt_node.wire.transcript import Header, Seen, TranscriptWriter, seen
+from dpgt_node.wire.transcript import Header, Seen, Transcript, TranscriptError, TranscriptWriter, seen
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,17 @@ class Recording:
             header = Header("semi-honest", (self._name,), channel="agent", run_id=run_id, source=source)
             self._transcript = _Transcript(state_dir / TRANSCRIPT, header, self._name, edges)
 
-    def begin(self, recovered: Recovered | None) -> None:
-        """Before anything else happens; ``recovered``: what the store holds of this run."""
+    def begin(self, recovered: Recovered | None, *, anew: bool = False) -> None:
+        """Before anything else happens; ``recovered``: what the store holds of this run.
+
+        ``anew``: rounds from the checkpoint on may be drawn again, as simulations do that were killed: what was
+        recorded of them goes.
+        """
         low = recovered.checkpoint.k if recovered else 0
         if self._transcript is not None:
             self._transcript.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if anew:
+                self._transcript.cut(low)
             self._transcript.open(low)
         if self._truth:
             truth.begin(self._folder, self._run_id)
@@ -147,6 +153,22 @@ class _Transcript:
         self._writer.flush()  # its readers are told from now on that it has no end yet
         self.check(low)
         self.forget(low)
+
+    def cut(self, low: int) -> None:
+        """Drop what was seen of rounds from ``low`` on."""
+        try:
+            before = Transcript(self.path)
+        except TranscriptError:
+            return  # not there, or torn: whether that matters is seen when it is opened
+        if before.header != self._header:
+            return
+        part = self.path.with_name(f"{self.path.name}.part")
+        writer = TranscriptWriter(part, self._header)
+        for _, entry in before.whole():
+            if entry is not None and entry.k < low:
+                writer.write(entry)
+        writer.abandon()
+        os.replace(part, self.path)
 
     def add(self, sender: str, payload: Payload, time_ns: int) -> None:
         """The vector of ``payload.k``, unless it is there."""

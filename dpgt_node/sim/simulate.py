@@ -78,7 +78,12 @@ def build_agents(
 
 
 def build_recordings(
-    run: RunConfig, out: Path, topology: Topology, run_id: bytes, agents: Sequence[SimAgent]
+    run: RunConfig,
+    out: Path,
+    topology: Topology,
+    run_id: bytes,
+    agents: Sequence[SimAgent],
+    from_save: tuple[int, saved.Arrays] | None = None,
 ) -> dict[int, Recording]:
     """What ``[adversary]`` asks for, by agent, where an agent of a launch writes it."""
     recordings = {}
@@ -86,7 +91,7 @@ def build_recordings(
         if wanted(run, name):
             folder = out / "agents" / name / "state"
             recordings[i] = Recording(folder, run, topology, i, run_id, agents[i].work, source=f"{name}, dpgt simulate")
-            recordings[i].begin(None)
+            recordings[i].begin(None if from_save is None else saved.recovered(i, *from_save), anew=True)
     return recordings
 
 
@@ -138,7 +143,13 @@ def simulate(
     if held is not None:
         sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
     newest = {i: agent.records[max(agent.records)].x for i, agent in enumerate(agents) if agent.records}
-    saver = saved.Saver(out, "agents", lambda: saved.agents_arrays(agents, sums))
+
+    def state() -> tuple[int, saved.Arrays] | None:
+        for recording in recordings.values():
+            recording.flush()  # rounds before the save are not made again
+        return saved.agents_arrays(agents, sums)
+
+    saver = saved.Saver(out, "agents", state)
     begin, first = time.monotonic(), 0 if held is None else held[0]
 
     def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
@@ -162,7 +173,7 @@ def simulate(
             saver.now()
         return stops
 
-    recordings = build_recordings(run, out, topology, run_id, agents)
+    recordings = build_recordings(run, out, topology, run_id, agents, held)
 
     def received(i: int, sender: int, payload: Payload) -> None:
         if i in recordings:

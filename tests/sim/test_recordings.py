@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dpgt_node.config import Adversary, Data, Model, RunConfig, SchemeS2, to_tom
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.report.truth import SAMPLES_BYTES, AgentTruth, Truth, find_truth
+from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import build_agents, build_oracles, simulate
 from dpgt_node.sim.world import Observer, World
 from dpgt_node.wire.transcript import Transcript
@@ -141,6 +143,48 @@ def test_samples_beyond_the_limit_are_not_kept_and_labels_are(tmp_path: Path) ->
         simulate(run, out, RUN_ID, test_keystream=KEY)
         one = AgentTruth(out / "agents" / "agent-1" / "state" / "truth").round(1)
         assert len(one.samples) == kept and len(one.labels) == len(one.batch) == samples
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_an_interrupted_simulation_goes_on_with_its_recordings(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, rounds after the last save are drawn anew, and so is what was recorded of them."""
+    run, out, seen = make(K=23), tmp_path / "out", [0]
+    real, key = saved.Saver.perhaps, KEY if end == "stopped" else None
+
+    class Killed(BaseException):
+        pass
+
+    def perhaps(saver: saved.Saver) -> None:
+        seen[0] += 1
+        if seen[0] == 8:
+            saver.now()
+        if seen[0] == 17 and end == "killed":
+            raise Killed
+
+    monkeypatch.setattr(saved.Saver, "perhaps", perhaps)
+    with contextlib.suppress(Killed):
+        simulate(run, out, RUN_ID, test_keystream=key, should_stop=lambda: end == "stopped" and seen[0] == 12)
+    path = out / "agents" / "agent-1" / "state" / "transcript"
+    before = [entry for _, entry in Transcript(path).whole() if entry is not None]
+    assert 10 < max(entry.k for entry in before) < run.K
+    monkeypatch.setattr(saved.Saver, "perhaps", real)
+    conclude, _ = simulate(run, out, RUN_ID, test_keystream=key)
+    assert conclude.exit_code == 0
+    last = Observation.load([out / "agents" / name / "state" / "transcript" for name in run.graph.agents], run)
+    assert last.missing() == "" and last.counts.conflicting == 0
+    entries = [(e.sender, e.stream, e.k) for e in Transcript(path)]
+    assert len(entries) == len(set(entries))
+    truth = find_truth(out, run.graph.agents, RUN_ID)
+    for i, name in enumerate(run.graph.agents):
+        for one in truth[name]:  # of the rounds as they were made in the end: noise has scale 0.01 (i + 1)
+            assert np.abs(one.x - last.series(i, "X")[one.k]).max() < 0.5
+    if end == "stopped":
+        simulate(run, tmp_path / "whole", RUN_ID, test_keystream=KEY)
+        whole = Transcript(tmp_path / "whole" / "agents" / "agent-1" / "state" / "transcript")
+        found = [{(e.sender, e.stream, e.k, e.sha256) for e in t} for t in (whole, Transcript(path))]
+        assert found[0] == found[1]
 
 
 def test_without_the_section_nothing_is_written_or_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
