@@ -141,9 +141,8 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
         raise ConfigError.one("command line", "DIR", message)
     name = run.graph.agents[0] if agent is None else agent
     if name not in run.graph.agents:
-        raise ConfigError.one(
-            "command line", "--agent", f"{name} is not in the run: {', '.join(run.graph.agents[:10])}"
-        )
+        message = f"{name} is not in the run, whose agents are {', '.join(run.graph.agents[:10])}"
+        raise ConfigError.one("command line", "--agent", message)
     state = folder / "agents" / name / "state"
     last, mean, final, ids, through = None, None, None, {}, summary.rounds - 1
     if _is_state(state):

@@ -66,15 +66,12 @@ def read_data(section: Section) -> Data:
     return data
 
 
-def word_or_plug_in(section: Section, key: str, words: Words, default: str, *, plug_ins: bool = False) -> str:
-    """A built word, or ``module:function`` where ``plug_ins`` are built too; what is planned is refused as such."""
+def word_or_plug_in(section: Section, key: str, words: Words, default: str) -> str:
+    """A built word or ``module:function``; what is planned is refused as such."""
     value = section.get(key)
-    planned = words.planned
     if isinstance(value, str) and PLUG_IN.fullmatch(value):
-        if plug_ins:
-            return value
-        planned = (*planned, value)
-    return section.choice(key, words.built, default, planned=planned)
+        return value
+    return section.choice(key, words.built, default, planned=words.planned)
 
 
 def _dataset(section: Section) -> str:

@@ -240,7 +240,7 @@ def _model(section: Section, data: Data) -> Model:
     if data.dataset in TOYS:
         section.done(dict.fromkeys(Model.__slots__, f'"{data.dataset}" has no model'))
         return Model()
-    name = word_or_plug_in(section, "name", MODELS, "softmax", plug_ins=True)
+    name = word_or_plug_in(section, "name", MODELS, "softmax")
     seed = section.integer("init_seed") if section.has("init_seed") else None
     model = Model(name, seed, norm=section.choice("norm", ("batch", "group"), "batch"))
     if name == "softmax":

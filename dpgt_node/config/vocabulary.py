@@ -52,4 +52,4 @@ TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 """Objectives in closed form: no samples, no features, no model."""
 
 PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""``module:function``: a plug-in of the operator's own, for data sets and models; for features it is planned."""
+"""``module:function``: a plug-in of the operator's own, for data sets, models and features."""

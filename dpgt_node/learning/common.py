@@ -34,7 +34,10 @@ def spaced(count: int, samples: int | None) -> npt.NDArray[np.int64]:
     return np.arange(samples) * count // samples
 
 
-def shape_hash(*shapes: tuple[str, tuple[int, ...]]) -> str:
-    """SHA-256 (hex) of parameter names and shapes, one ``name:10x64`` line each, in order."""
-    text = "".join(f"{name}:{'x'.join(map(str, shape))}\n" for name, shape in shapes)
+def shape_hash(*shapes: tuple[str, tuple[int, ...]], features_id: str = "") -> str:
+    """SHA-256 (hex) of parameter names and shapes, one ``name:10x64`` line each, in order.
+
+    ``features_id``: of frozen features, whose weights give the same parameters another meaning; a last line.
+    """
+    text = "".join(f"{name}:{'x'.join(map(str, shape))}\n" for name, shape in shapes) + features_id
     return hashlib.sha256(text.encode()).hexdigest()

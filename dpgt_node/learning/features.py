@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import Reals
+from dpgt_node.learning.frozen import frozen
 from dpgt_node.learning.synthetic import synthetic
 from dpgt_node.privacy.noise import F64
 
@@ -42,6 +43,8 @@ def size(features: str, p: int, what: str) -> int:
     """Number of features of samples with ``p`` numbers.  ConfigError when they are no 28 x 28 images."""
     if features == "raw":
         return p
+    if ":" in features:
+        return frozen(features, p).size
     if p != SIDE * SIDE:
         side = math.isqrt(p)
         seen = f"{side} x {side} = {p}" if side * side == p else f"{p}"
@@ -51,13 +54,14 @@ def size(features: str, p: int, what: str) -> int:
 
 
 def transform(x: Reals, features: str, normalise: str) -> F64:
-    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-white | edges.
+    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-white | edges | module:function.
 
     ``pool14``: means over 2 x 2 pixels, row-major.  The others: see :func:`hog`, :func:`hog_white`, :func:`edges`.
     Then ``normalise``, none | l1 | l2: each row divided by its norm, a zero row stays zero.  ``x`` is finite and has as
     many columns as :func:`size` asks for.
     """
-    kind, norm = _FEATURES[features], _NORMS[normalise]
+    kind = frozen(features, x.shape[1]) if ":" in features else _FEATURES[features]
+    norm = _NORMS[normalise]
     if kind is None and norm is None:
         return np.ascontiguousarray(x, dtype=np.float64)
     out = np.empty((len(x), size(features, x.shape[1], "the data")))

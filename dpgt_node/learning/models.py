@@ -35,8 +35,11 @@ class SoftmaxOracle:
         bias: float = 1.0,
         clip: Clip | None = None,
         init_seed: int | None = None,
+        features_id: str = "",
     ) -> None:
-        """``shard``: the agent's rows of the training set, None: all.  ``bias`` s = 0: there is no b."""
+        """``shard``: the agent's rows of the training set, None: all.  ``bias`` s = 0: there is no b.  ``features_id``:
+        see :func:`~dpgt_node.learning.common.shape_hash`.
+        """
         own = slice(None) if shard is None else shard
         self._x = np.ascontiguousarray(data.x_train[own], dtype=np.float64)
         self._y = np.ascontiguousarray(data.y_train[own])
@@ -53,7 +56,7 @@ class SoftmaxOracle:
                 self._norms = np.sqrt(np.square(self._x).sum(axis=1) + bias * bias)
         self._columns = np.arange(len(self._x))
         b = (("b", (self._classes,)),) if bias else ()
-        self._shape_sha256 = shape_hash(("W", (self._classes, self._features)), *b)
+        self._shape_sha256 = shape_hash(("W", (self._classes, self._features)), *b, features_id=features_id)
 
     @property
     def dimension(self) -> int:

@@ -19,6 +19,7 @@ from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics
+from dpgt_node.learning.frozen import frozen
 from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS
 from dpgt_node.learning.models import SoftmaxOracle
 from dpgt_node.learning.shards import (
@@ -131,9 +132,9 @@ def build_oracle(
         data, divided = run_dataset(run, data_root), division(run)
     oracle: SoftmaxOracle | TorchOracle
     if run.model.name == "softmax":
-        oracle = _softmax(run, shard, data, divided)
+        oracle = _softmax(run, shard, data, divided, data_root)
     else:
-        oracle = _torch(run, shard, data, divided, device)
+        oracle = _torch(run, shard, data, divided, data_root, device)
     m, D = Schedule.from_config(run).m_for(oracle.samples), oracle.samples
     if not 1 <= m <= D:
         name = run.graph.agents[shard]
@@ -145,22 +146,41 @@ def build_oracle(
     return oracle
 
 
-def _softmax(run: RunConfig, shard: int, data: Dataset, divided: Division | None) -> SoftmaxOracle:
-    own = shards(data, run.data.features, run.data.normalise, divided).own(shard)
+def _own(run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None) -> Dataset:
+    """The agent's samples and the test set as features."""
+    cache = None if data_root is None else data_root / "features"
+    return shards(data, run.data.features, run.data.normalise, divided, cache).own(shard)
+
+
+def _frozen_id(run: RunConfig, data: Dataset) -> str:
+    """Of a frozen module as features, what agents compare; empty without one."""
+    return frozen(run.data.features, int(data.x_train.shape[1])).identity if ":" in run.data.features else ""
+
+
+def _softmax(
+    run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None
+) -> SoftmaxOracle:
     return SoftmaxOracle(
-        own, None, bias=run.model.bias, clip=Clip.from_config(run.privacy), init_seed=run.model.init_seed
+        _own(run, shard, data, divided, data_root),
+        None,
+        bias=run.model.bias,
+        clip=Clip.from_config(run.privacy),
+        init_seed=run.model.init_seed,
+        features_id=_frozen_id(run, data),
     )
 
 
-def _torch(run: RunConfig, shard: int, data: Dataset, divided: Division | None, device: str) -> TorchOracle:
+def _torch(
+    run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None, device: str
+) -> TorchOracle:
     from dpgt_node.learning.torch_oracle import TorchOracle
 
     clip = Clip.from_config(run.privacy)
     if run.data.features == "raw" and run.data.normalise == "none":
         own = None if divided is None else blocks(data, divided)[shard]
         return TorchOracle(data, own, run.model, clip=clip, device=device)
-    own_features = shards(data, run.data.features, run.data.normalise, divided).own(shard)
-    return TorchOracle(own_features, None, run.model, clip=clip, device=device)
+    own_features, features_id = _own(run, shard, data, divided, data_root), _frozen_id(run, data)
+    return TorchOracle(own_features, None, run.model, clip=clip, device=device, features_id=features_id)
 
 
 def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
@@ -183,10 +203,11 @@ def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, flo
     """(L1, mu) of Assumptions 2(i) and 3, for F = (1/n) sum_i f_i; mu None where it is not known.
 
     Softmax: the Hessian of one sample is (diag(p) - p p') (x) (phi, s)(phi, s)', so L1 = max_j ||(phi_j, s)||^2 / 2,
-    and no mu is known.  None for ``zeros`` and for torch models.  Raises ConfigError for data that cannot be used.
+    and no mu is known.  None for ``zeros``, torch models and frozen modules.  Raises ConfigError for unusable data.
     """
     if run.data.dataset in TOYS:
         return toy_constants(run)
-    if run.model.name != "softmax":
+    unbounded = ":" in run.data.features and run.data.normalise != "l2"  # not worth a pass over everybody's samples
+    if run.model.name != "softmax" or unbounded:
         return None
     return 0.5 * (largest_square_norm(run, run_dataset(run, data_root)) + run.model.bias**2), None

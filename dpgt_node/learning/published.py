@@ -107,6 +107,8 @@ def notes(run: RunConfig, frame: Frame) -> tuple[str, ...]:
 
 def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     """The model in ``folder`` on ``part`` (test | train) of ``data``.  ConfigError: it does not fit, or no samples."""
+    from safetensors import SafetensorError
+
     y = data.y_test if part == "test" else data.y_train
     if not len(y):
         message = f"has no {part} samples: give data that has some, or --part {'train' if part == 'test' else 'test'}"
@@ -122,7 +124,7 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
             logits, calibrated = _softmax_logits(folder, run), 0
         else:
             logits, calibrated = _torch_logits(folder, run, Frame(shape, data.classes), inputs, len(y))
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
         raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
     loss, hits = 0.0, 0

@@ -12,6 +12,7 @@ from dpgt_node.config.model import RunConfig, Scalar
 from dpgt_node.learning import features
 from dpgt_node.learning.arrays import Reals
 from dpgt_node.learning.datasets import CLASSES, Dataset, load_dataset, load_file
+from dpgt_node.learning.frozen import cached, frozen
 from dpgt_node.learning.partition import I64, partition
 from dpgt_node.privacy.noise import F64
 
@@ -22,39 +23,46 @@ Division = tuple[str, int, int, tuple[tuple[str, Scalar], ...]]
 class Shards:
     """One data set, divided, under one choice of features; only what is asked for is computed, once."""
 
-    def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None) -> None:
-        self._data, self._kind, self._normalise = data, kind, normalise
+    def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None) -> None:
+        self._data, self._kind, self._normalise, self._cache = data, kind, normalise, cache
         self._rows = None if division is None else blocks(data, division)
-        self._x_test = self._features(data.real_test())
+        self._x_test = self._features(data.x_test)
         self._own: dict[int, Dataset] = {}
 
     def own(self, agent: int) -> Dataset:
         """Features of the training samples of 0-based ``agent`` and of all test samples.  Shared, read-only."""
         if agent not in self._own:
             data, rows = self._data, slice(None) if self._rows is None else self._rows[agent]
-            x_train = self._features(data.real_train(rows))
+            x_train = self._features(data.x_train[rows])
             self._own[agent] = Dataset(x_train, data.y_train[rows], self._x_test, data.y_test, data.classes)
         return self._own[agent]
 
-    def _features(self, x: Reals) -> F64:
-        phi = features.transform(x, self._kind, self._normalise)
+    def _features(self, stored: Reals) -> F64:
+        kind, divisor = self._kind, self._data.divisor
+        if ":" in kind:
+            found = cached(frozen(kind, int(stored.shape[1])), np.asarray(stored), divisor, self._cache)
+            phi = features.transform(found, "raw", self._normalise)
+        else:
+            real: Reals = stored if divisor == 1.0 else np.asarray(stored / divisor, dtype=np.float64)
+            phi = features.transform(real, kind, self._normalise)
         phi.setflags(write=False)
         return phi
 
 
 @lru_cache(maxsize=1)
-def shards(data: Dataset, kind: str, normalise: str, division: Division | None) -> Shards:
+def shards(data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None = None) -> Shards:
     """Kept for the next oracle of the same run: n agents in one process compute the test features once.
 
-    ``division`` None: all training samples belong to every agent that asks.
+    ``division`` None: all training samples belong to every agent that asks.  ``cache``: where a frozen module's output
+    is kept.
     """
-    return Shards(data, kind, normalise, division)
+    return Shards(data, kind, normalise, division, cache)
 
 
 def run_dataset(run: RunConfig, data_root: Path | None = None) -> Dataset:
     """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it."""
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
-    features.size(run.data.features, data.x_train.shape[1], f"'{run.data.dataset}'")
+    _check_features(run, data, f"'{run.data.dataset}'")
     return data
 
 
@@ -73,8 +81,13 @@ def own_file(run: RunConfig, path: Path) -> Dataset:
     """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run."""
     classes = run.data.params.get("classes", CLASSES.get(run.data.dataset))
     data = load_file(path, run.data.params, None if classes is None else int(classes))
-    features.size(run.data.features, data.x_train.shape[1], f"'{path}'")
+    _check_features(run, data, f"'{path}'")
     return data
+
+
+def _check_features(run: RunConfig, data: Dataset, what: str) -> None:
+    if ":" not in run.data.features:  # a module of the operator's own is tried when it is used
+        features.size(run.data.features, int(data.x_train.shape[1]), what)
 
 
 def largest_square_norm(run: RunConfig, data: Dataset) -> float:

@@ -16,7 +16,7 @@ from dpgt_node.config.model import Model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import I64, Dataset
 from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.common import Metrics, spaced
+from dpgt_node.learning.common import Metrics, shape_hash, spaced
 from dpgt_node.learning.torch_models import Shape, guessed_shape, torch
 from dpgt_node.learning.torch_network import EVALUATION_ROWS, Network, network
 from dpgt_node.privacy.noise import F64, ByteStream
@@ -33,9 +33,20 @@ class TorchOracle:
     own samples at x; they are computed when they are needed, stay here and are never released.
     """
 
-    def __init__(self, data: Dataset, own: I64 | None, model: Model, *, clip: Clip | None, device: str = "cpu") -> None:
-        """``own``: the agent's rows of the training set, None: all.  Raises ConfigError."""
-        self._lib = torch()
+    def __init__(
+        self,
+        data: Dataset,
+        own: I64 | None,
+        model: Model,
+        *,
+        clip: Clip | None,
+        device: str = "cpu",
+        features_id: str = "",
+    ) -> None:
+        """``own``: the agent's rows of the training set, None: all.  ``features_id``: of frozen features, compared by
+        agents.  Raises ConfigError.
+        """
+        self._lib, self._features_id = torch(), features_id
         rows: slice | I64 = slice(None) if own is None else own
         # Bytes of pictures stay bytes until their batch is drawn.
         self._x, self._y = np.asarray(data.x_train[rows]), np.asarray(data.y_train[rows])
@@ -84,7 +95,8 @@ class TorchOracle:
     @property
     def shape_sha256(self) -> str:
         """See :class:`~dpgt_node.learning.oracle.Oracle`."""
-        return self._network.shape_sha256
+        known = self._network.shape_sha256
+        return shape_hash((known, ()), features_id=self._features_id) if self._features_id else known
 
     @property
     def sample_size(self) -> int:

@@ -66,7 +66,7 @@ def refuse(
             return Refusal(
                 "data",
                 f"{name} has a model of d = {register.dimension} parameters, {other.name} of {other.dimension}, "
-                "or their shapes differ",
+                "or their shapes differ (or code or weights of their features)",
                 ends_run=True,
             )
     return None

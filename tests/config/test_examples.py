@@ -21,7 +21,8 @@ from tests.config import test_node
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic spanning-trees zeros"
+    "demo-private demo frozen paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic "
+    "spanning-trees zeros"
 )
 
 

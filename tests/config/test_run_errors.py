@@ -148,7 +148,7 @@ BAD = [
     ({"data.dataset": "npz:x.npz", "data.classes": 0}, "data.classes", "must be >= 1"),
     ({"data.dataset": "my-module:make"}, "data.dataset", "is not a data set"),
     ({"data.dataset": "npz:"}, "data.dataset", "needs a path"),
-    ({"data.features": "my.module:make"}, "data.features", "not in this version"),
+    ({"data.features": "my-module:make"}, "data.features", "must be one of"),
     ({"data.features": "rw"}, "data.features", 'did you mean "raw"?'),
     ({"data.normalise": "max"}, "data.normalise", "must be one of"),
     ({"data.partition": "dirichlet"}, "data.alpha", "is missing"),
