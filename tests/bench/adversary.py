@@ -174,8 +174,8 @@ def bench_properties(data: Path, folder: Path, K: int, draws: int = 5) -> None:
             low, high = _wilson(right, 8 * draws)
             print(
                 f"  {name}, public samples {aux}: {right} of {8 * draws} agents [95 %: {low:.2f}, {high:.2f}] after "
-                f"{K + 1} rounds; {sum(int(c[0]) for c in curves)} of {8 * draws} at message 1; right for good from round "
-                f"{told[len(told) // 2] if told else '-'} (median), {told[-1] if told else '-'} (last)",
+                f"{K + 1} rounds; {sum(int(c[0]) for c in curves)} of {8 * draws} at message 1; right for good from "
+                f"round {told[len(told) // 2] if told else '-'} (median), {told[-1] if told else '-'} (last)",
                 flush=True,
             )
 
