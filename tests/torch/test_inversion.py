@@ -62,8 +62,15 @@ def found(name: str, rows: tuple[int, ...], b: float = 0.0, sign: float = 1.0, *
     g = sign * search.gradient(net, x, y)
     s = math.sqrt(2 * g.size) * b / float(np.linalg.norm(g))
     seen = g + (np.random.default_rng(0).laplace(0, b, g.size) if b else 0.0)
-    labels = analytic.labels_of(output_bias(net, seen, 10), len(rows), search.mean_answer(net, SHAPE, 0))
-    out = search.search(net, seen, labels, SHAPE, s=s, settings=search.Settings(**settings))  # type: ignore[arg-type]
+    labels, out = search.labels_and_samples(
+        net,
+        seen,
+        output_bias(net, seen, 10),
+        len(rows),
+        SHAPE,
+        s=s,
+        settings=search.Settings(**settings),  # type: ignore[arg-type]
+    )
     order = measure.matched(x, out.samples)
     return out, labels[order], measure.psnr(x, out.samples[order])
 

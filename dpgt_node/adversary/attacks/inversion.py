@@ -100,7 +100,8 @@ class _Inversion:
         findings: list[Finding] = []
         pictures: dict[str, F64] = {}
         for i in targets(observation, options):
-            v = es.view(observation, i, rounds[-1])
+            # One round more: where y̆_k was not seen, x̆_{k+1} holds it.
+            v = es.view(observation, i, min(rounds[-1] + 1, observation.facts.run.K))
             fused, points = least_squares(v), gradient_points(v)
             true = known_rounds(truth, v.name, rounds, observation)
             for k in rounds:
@@ -162,12 +163,12 @@ def recover(model: Model, g: F64, x: F64, m: int, variance: float, options: Opti
     if model.softmax is not None:
         return _softmax(model, model.softmax, g, x, m, variance, s)
     module = search.load(model.module, x)
-    answers = search.mean_answer(module, model.shape, options.seed)
-    labels = analytic.labels_of(output_bias(module, g, model.classes), m, answers)
+    bias = output_bias(module, g, model.classes)
     first = first_layer(module, math.prod(model.shape), g) if m == 1 else None
     if first is not None:
         found = analytic.one_sample(*first, variance=variance)
         samples = found.phi.reshape(1, *model.shape)
+        labels = np.array([analytic.label_of(bias)], dtype=np.int64)
         return Batch(samples, labels, "closed form", s, measure.psnr_of(found.mse))
     settings = search.Settings(
         setting(options, "method", "auto", _method),
@@ -175,7 +176,7 @@ def recover(model: Model, g: F64, x: F64, m: int, variance: float, options: Opti
         setting(options, "restarts", 1, positive),
         options.seed,
     )
-    seen = search.search(module, g, labels, model.shape, s=s, settings=settings)
+    labels, seen = search.labels_and_samples(module, g, bias, m, model.shape, s=s, settings=settings)
     return Batch(seen.samples, labels, seen.method, s, None, seen.misfit)
 
 

@@ -14,11 +14,12 @@ Gaussian likelihood has with a fixed prior.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from dpgt_node.adversary.attacks.inversion_analytic import labels_of
 from dpgt_node.learning.torch_models import Module, Shape, torch
 from dpgt_node.protocol.types import F64, I64
 
@@ -30,10 +31,11 @@ _FLOAT64_TO = 200_000
 _RATE = 0.1
 _DROPS = ((3 / 8, 1.0), (5 / 8, 0.1), (7 / 8, 0.01), (1.0, 0.001))  # (share of the steps, factor of the rate)
 _ADAM_TV, _ADAM_TV_MAX = 1e-2, 1e-1
-_POLISH_TV = 1e-7
+_FINE_TV, _FINE_RATE = 1e-4, 0.02
 _FITS = 1e-5
 _HOPELESS = 1e-3
 _SMOOTHING = 1e-6
+_DARKNESS, _RELABEL = 6, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,34 @@ def gradient(module: Module, samples: F64, labels: I64) -> F64:
     return out
 
 
-def mean_answer(module: Module, shape: Shape, seed: int) -> F64:
-    """Mean outputs (classes,) on random samples: what a module answers that has not learnt much."""
+def mean_answer(module: Module, samples: F64) -> F64:
+    """Mean outputs (classes,) on samples (m, *shape)."""
     lib = torch()
-    kind = _trained(module)[0].dtype
-    noise = np.random.default_rng(seed).random((64, *shape))
     with lib.no_grad():
-        answers: F64 = module(lib.from_numpy(noise).to(kind)).double().softmax(dim=1).mean(dim=0).numpy()
+        logits = module(lib.from_numpy(np.array(samples)).to(_trained(module)[0].dtype))
+        answers: F64 = logits.double().softmax(dim=1).mean(dim=0).numpy()
     return answers
+
+
+def labels_and_samples(
+    module: Module, target: F64, bias: F64, m: int, shape: Shape, *, s: float = 0.0, settings: Settings | None = None
+) -> tuple[I64, Found]:
+    """Labels (m,) from ``bias`` (classes,), the output layer's part of ``target``, and then the samples.
+
+    The labels of several samples need the model's mean answer to them: that to mostly dark noise at first, then that to
+    what a short search finds with the labels so far, until they stay.
+    """
+    settings = settings or Settings()
+    noise = np.random.default_rng(settings.seed).random((64, *shape)) ** _DARKNESS
+    labels = labels_of(bias, m, mean_answer(module, noise))
+    rough = replace(settings, method="lbfgs", steps=settings.steps // 4, restarts=1)
+    for _ in range(_RELABEL if m > 1 else 0):
+        found = search(module, target, labels, shape, s=s, settings=rough)
+        better = labels_of(bias, m, mean_answer(module, found.samples))
+        if np.array_equal(better, labels):
+            break
+        labels = better
+    return labels, search(module, target, labels, shape, s=s, settings=settings)
 
 
 def search(
@@ -131,9 +153,9 @@ def _once(fit: _Fit, start: F64, s: float, floor: float, settings: Settings) -> 
             return smooth
     found = _adam(fit, start, min(max(_ADAM_TV, s * s), _ADAM_TV_MAX), settings.steps)
     if floor < _FITS:
-        # Without the prior a fit that is not exact gets worse pictures, an exact one proves itself.
-        polished = _lbfgs(fit, found.samples, _POLISH_TV, steps // 2)
-        found = Found(polished.samples, polished.misfit, "adam") if polished.misfit <= _enough(floor) else found
+        # With a weak prior a fit that is not exact gives worse pictures; an exact one proves itself.
+        finer = _adam(fit, found.samples, _FINE_TV, settings.steps // 2, rate=_FINE_RATE)
+        found = finer if finer.misfit <= _enough(floor) else found
     return smooth if smooth is not None and smooth.misfit < 0.1 * found.misfit else found
 
 
@@ -181,16 +203,16 @@ def _lbfgs(fit: _Fit, start: F64, weight: float, steps: int) -> Found:
     return Found(samples, fit(fit.lib.from_numpy(samples).to(fit.kind), 0.0)[0], "lbfgs")
 
 
-def _adam(fit: _Fit, start: F64, weight: float, steps: int) -> Found:
+def _adam(fit: _Fit, start: F64, weight: float, steps: int, rate: float = _RATE) -> Found:
     lib = fit.lib
     x = lib.from_numpy(np.array(start)).to(fit.kind)
-    adam = lib.optim.Adam([x], lr=_RATE)
+    adam = lib.optim.Adam([x], lr=rate)
     best, least, misfit = x.clone(), math.inf, math.inf
     for i in range(steps):
         now, total, slope = fit(x, weight)
         if total < least:
             best, least, misfit = x.clone(), total, now
-        adam.param_groups[0]["lr"] = _RATE * next(f for share, f in _DROPS if i < share * steps)
+        adam.param_groups[0]["lr"] = rate * next(f for share, f in _DROPS if i < share * steps)
         x.grad = slope.sign()
         adam.step()
         x.clamp_(0.0, 1.0)
