@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dpgt_node.adversary.tcp import Connection, Gap, Item, Segment
+from dpgt_node.adversary.tcp import Connection, Endpoint, Gap, Item, Segment
 from dpgt_node.adversary.tlssecrets import RECORD_HEADER, SUITES, Chain, KeyLog
 
 Side = Literal["CLIENT", "SERVER"]
@@ -46,11 +46,17 @@ class Decryptor:
 
     def __init__(self, path: Path) -> None:
         self._keys = KeyLog(path)
+        self._seen: dict[frozenset[Endpoint], _Session] = {}
         self.counts = TlsCounts()
 
     def open(self, connection: Connection) -> tuple[_Direction, _Direction]:
         """The stages of both directions."""
         session = _Session(self._keys, self.counts)
+        ends = frozenset(connection.ends)
+        if connection.opened:
+            self._seen[ends] = session
+        elif ends in self._seen:  # what strays in after its end is of the same session: no need to try all the others
+            session.random, session.suite = self._seen[ends].random, self._seen[ends].suite
         client, server = (_Direction(session, side, hasty=not connection.opened) for side in _SIDES)
         return client, server
 
@@ -97,7 +103,8 @@ class _Session:
         for (label, random), secret in self._keys.secrets.items():
             if label.endswith("_TRAFFIC_SECRET_0") and self.random in (None, random):
                 for suite in (0x1302,) if len(secret) == 48 else (0x1301, 0x1303):
-                    yield Chain(suite, None, secret)
+                    if self.suite in (None, suite):
+                        yield Chain(suite, None, secret)
 
 
 class _Direction:

@@ -173,6 +173,26 @@ def test_a_tap_that_starts_in_mid_connection_finds_its_place(spoken: Talk, folde
         assert len(heard) > 300_000 and said.endswith(heard)
 
 
+def test_what_strays_in_after_the_end_is_tried_with_its_own_keys_alone(
+    spoken: Talk, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated segment looks like a connection of its own; a key log may hold thousands of sessions."""
+    many = folder / "many"
+    others = (f"CLIENT_TRAFFIC_SECRET_0 {i:064x} {i:096x}\n" for i in range(2000))
+    many.write_text((folder / "keys").read_text() + "".join(others))
+    decryptor = Decryptor(many)
+    for stage, side in zip(decryptor.open(CONNECTION), (0, 1), strict=True):
+        data = b"".join(part for who, part in spoken.wire if who == side)
+        list(stage.feed(Segment(0, data, 1)))
+        list(stage.close())
+    tried: list[object] = []
+    true_open = tlskeys.Chain.open
+    monkeypatch.setattr(tlskeys.Chain, "open", lambda self, *rest: (tried.append(self), true_open(self, *rest))[1])
+    stray = b"".join(part for who, part in spoken.wire if who == 0)[-40_000:]
+    heard = kept(decryptor.open(MID)[0].feed(Segment(0, stray, 2)))
+    assert heard and len(set(map(id, tried))) <= 2
+
+
 def test_without_its_keys_nothing_comes_out(spoken: Talk, folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "keys"
     text = (folder / "keys").read_text()
