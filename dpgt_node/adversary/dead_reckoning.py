@@ -46,6 +46,13 @@ def gradient_points(v: View) -> F64:
     return v.x.copy() if v.mechanism == "published-point" else dead_reckoned(v)
 
 
+def point_variance(v: View) -> F64:
+    """Variance of one coordinate of :func:`gradient_points`, (rounds,), the mean over coordinates."""
+    if v.mechanism == "published-point":
+        return np.zeros(v.rounds)
+    return np.asarray(reckoned(v)[1].mean(axis=1))
+
+
 def gain(a: float, gamma: float, scale_x: float, scale_y: float) -> float:
     """How many times closer x̂ is than x̆ in the limit of a long run with constant scales; inf where x̂ is exact."""
     rho = 1.0 - a

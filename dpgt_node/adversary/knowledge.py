@@ -88,16 +88,21 @@ class Softmax:
         W = vector[..., :w].reshape(*head, self.classes, self.features)
         return W, vector[..., w:] if self.bias else np.zeros((*head, self.classes))
 
-    def errors(self, x: F64, phi: F64, labels: I64) -> F64:
-        """p - e_y, (m, classes), at parameters ``x`` (d,)."""
-        p = self.probabilities(x, phi)
+    def errors(self, x: F64, phi: F64, labels: I64, spread: float = 0.0) -> F64:
+        """p - e_y, (m, classes), at parameters ``x`` (d,); ``spread``: see :meth:`probabilities`."""
+        p = self.probabilities(x, phi, spread)
         p[np.arange(len(labels)), labels] -= 1.0
         return p
 
-    def probabilities(self, x: F64, phi: F64) -> F64:
-        """(m, classes)."""
+    def probabilities(self, x: F64, phi: F64, spread: float = 0.0) -> F64:
+        """(m, classes).  ``spread``: variance of one coordinate of ``x``, where that is only an estimate; the result is
+        then about the mean over it (logits over sqrt(1 + pi/8 of their variance), MacKay 1992).
+        """
         W, b = self.split(x)
         logits = phi @ W.T + self.bias * b
+        if spread:
+            variance = spread * (np.square(phi).sum(axis=1, keepdims=True) + self.bias**2)
+            logits /= np.sqrt(1.0 + math.pi / 8.0 * variance)
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)

@@ -29,7 +29,7 @@ from dpgt_node.adversary.attacks.common import (
     targets,
     whole,
 )
-from dpgt_node.adversary.dead_reckoning import gradient_points
+from dpgt_node.adversary.dead_reckoning import gradient_points, point_variance
 from dpgt_node.adversary.fusion import least_squares
 from dpgt_node.adversary.knowledge import Samples, Softmax, class_count
 from dpgt_node.adversary.observation import Observation
@@ -75,13 +75,13 @@ class _Properties:
 
 def shares(v: es.View, model: Softmax, public: Samples) -> tuple[F64, F64]:
     """pi from rounds 0..k, (rounds, classes), NaN before anything was seen, and one share's deviation, (rounds,)."""
-    fused, points = least_squares(v), gradient_points(v)
+    fused, points, unsure = least_squares(v), gradient_points(v), point_variance(v)
     gram, right = np.zeros((model.classes, model.classes)), np.zeros(model.classes)
     out, spread = np.full((v.rounds, model.classes), np.nan), np.full(v.rounds, np.nan)
     noisy = bool(v.var_y.any())
     for k in range(v.rounds):
         if not (np.isnan(fused.g[k]).any() or np.isnan(points[k]).any()):
-            means = _class_means(model, points[k], public)
+            means = _class_means(model, points[k], float(unsure[k]), public)
             weight = 1.0 / float(fused.variance[k].mean()) if noisy else 1.0
             gram += weight * means @ means.T
             right += weight * means @ fused.g[k]
@@ -92,9 +92,9 @@ def shares(v: es.View, model: Softmax, public: Samples) -> tuple[F64, F64]:
     return out, spread
 
 
-def _class_means(model: Softmax, x: F64, public: Samples) -> F64:
-    """a_k(y), (classes, d): the mean gradient of the public samples of each class at ``x``."""
-    errors = model.errors(x, public.phi, public.labels)
+def _class_means(model: Softmax, x: F64, spread: float, public: Samples) -> F64:
+    """a_k(y), (classes, d): the mean gradient of the public samples of each class at ``x``, known up to ``spread``."""
+    errors = model.errors(x, public.phi, public.labels, spread)
     rows = []
     for y in range(model.classes):
         own = np.flatnonzero(public.labels == y)
