@@ -118,6 +118,10 @@ def run(arguments: Sequence[str]) -> int:
         for line in str(error).splitlines() or [type(error).__name__]:
             print(f"{prefix}: {line}", file=sys.stderr)
         return int(error.exit_code)
+    except MemoryError:
+        logging.getLogger(__name__).debug("traceback", exc_info=True)
+        print(f"{prefix}: out of memory: free some, or take fewer agents or a smaller model", file=sys.stderr)
+        return int(ExitCode.CONFIG)
     except Exception as error:  # the outermost frame: whatever is left is a bug and says so
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         print(

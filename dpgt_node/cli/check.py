@@ -32,11 +32,15 @@ def check(run_file: Path, format_: str) -> ExitCode:
     Exits 1 when a condition fails without which a run is refused; all others are warnings.
     """
     run = load_run(run_file)
-    report, needs = examine(run), disk_needs(run)
+    report, unknown = examine(run), None
+    try:
+        needs = disk_needs(run)
+    except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
+        needs, unknown = (), str(error).splitlines()[0]
     if format_ == "json":
         click.echo(json.dumps({**report.to_json(), "disk": disk_json(needs)}, allow_nan=False, indent=2))
     else:
-        click.echo(render(report, disk_lines(needs)))
+        click.echo(render(report, disk_lines(needs, unknown)))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
 
 
@@ -60,7 +64,10 @@ def examine(run: RunConfig) -> CheckReport:
 
 
 def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
-    """What each agent, in the order of the run file, and then the coordinator need; () where d is not known here."""
+    """What each agent, in the order of the run file, and then the coordinator need; () where the data are not here.
+
+    ConfigError: the model cannot be built.
+    """
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
     from dpgt_node.runtime.disk import agent_need, coordinator_need
@@ -68,10 +75,7 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     root = data_root()
     if not data_is_here(run, root):
         return ()
-    try:
-        oracle = build_oracle(run, 0, data_root=root)
-    except ConfigError:
-        return ()  # m_K > D: the report says so
+    oracle = build_oracle(run, 0, data_root=root)
     schedule, D = Schedule.from_config(run), sample_counts(run, root)
     batches = [None if count is None else schedule.m_for(count) for count in D]
     d, size = oracle.dimension, oracle.sample_size
@@ -79,10 +83,10 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     return (*agents, coordinator_need(run, d))
 
 
-def disk_lines(needs: Sequence[DiskNeed]) -> list[str]:
-    """A table of the needs, in text."""
+def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None) -> list[str]:
+    """A table of the needs, in text; ``unknown``: why there are none."""
     if not needs:
-        return ["Disk: not known here, where the data are not"]
+        return [f"Disk: not known here, {'where the data are not' if unknown is None else unknown}"]
     from dpgt_node.runtime.disk import readable
 
     head = ["process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.model import RunConfig, Scalar
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning import features
 from dpgt_node.learning.arrays import Reals
 from dpgt_node.learning.datasets import CLASSES, Dataset, load_dataset, load_file
@@ -26,7 +27,7 @@ class Shards:
     def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None) -> None:
         self._data, self._kind, self._normalise, self._cache = data, kind, normalise, cache
         self._rows = None if division is None else blocks(data, division)
-        self._x_test = self._features(data.x_test)
+        self._x_test = self._features(data.x_test[:])  # pictures are decoded when they are sliced
         self._own: dict[int, Dataset] = {}
 
     def own(self, agent: int) -> Dataset:
@@ -62,7 +63,7 @@ def shards(data: Dataset, kind: str, normalise: str, division: Division | None, 
 def run_dataset(run: RunConfig, data_root: Path | None = None) -> Dataset:
     """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it."""
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
-    _check_features(run, data, f"'{run.data.dataset}'")
+    _check(run, data, f"'{run.data.dataset}'")
     return data
 
 
@@ -81,11 +82,14 @@ def own_file(run: RunConfig, path: Path) -> Dataset:
     """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run."""
     classes = run.data.params.get("classes", CLASSES.get(run.data.dataset))
     data = load_file(path, run.data.params, None if classes is None else int(classes))
-    _check_features(run, data, f"'{path}'")
+    _check(run, data, f"'{path}'")
     return data
 
 
-def _check_features(run: RunConfig, data: Dataset, what: str) -> None:
+def _check(run: RunConfig, data: Dataset, what: str) -> None:
+    if data.classes < 2:
+        message = f"{what} has one class only, so there is nothing to learn; if others hold more: [data] classes = N"
+        raise ConfigError.one("run file", "data", message)
     if ":" not in run.data.features:  # a module of the operator's own is tried when it is used
         features.size(run.data.features, int(data.x_train.shape[1]), what)
 

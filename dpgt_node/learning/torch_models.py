@@ -74,6 +74,9 @@ def check_module(name: str, module: Module) -> None:
         if isinstance(part, lib.nn.modules.dropout._DropoutNd) and part.p > 0:
             message = f"{name!r} has {kind}({part.p:g}): its randomness cannot be replayed; set p = 0 or take it out"
             raise ConfigError.one("run file", "model.name", message)
+    if lazy := [key for key, value in module.named_parameters() if lib.nn.parameter.is_lazy(value)]:
+        message = f"{name!r}: parameter {lazy[0]} has no shape yet (a Lazy layer): give the layer its input size"
+        raise ConfigError.one("run file", "model.name", message)
     trained = [(key, value) for key, value in module.named_parameters() if value.requires_grad]
     if not trained:
         raise ConfigError.one("run file", "model.name", f"{name!r} has no parameter to train")
@@ -85,7 +88,12 @@ def check_module(name: str, module: Module) -> None:
 
 def has_batch_norm(module: Module) -> bool:
     """Whether samples of one batch see each other, so that a sample has no gradient of its own."""
-    return any(isinstance(part, torch().nn.modules.batchnorm._BatchNorm) for part in module.modules())
+    return any(map(is_batch_norm, module.modules()))
+
+
+def is_batch_norm(part: Module) -> bool:
+    """Whether ``part`` itself is a BatchNorm layer, whose running statistics this oracle handles."""
+    return isinstance(part, torch().nn.modules.batchnorm._BatchNorm)
 
 
 def _mlp(lib: Any, shape: Shape, classes: int, norm: str) -> Module:

@@ -18,11 +18,13 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import I64
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import shape_hash
-from dpgt_node.learning.torch_models import Module, Shape, build_module, has_batch_norm, torch
+from dpgt_node.learning.torch_models import Module, Shape, build_module, has_batch_norm, is_batch_norm, torch
 from dpgt_node.privacy.noise import F64
 
 EVALUATION_ROWS = 256
 """Rows a pass of an evaluation, which bounds its memory."""
+_PROBED = 3
+"""Random samples that a module of the operator's own is tried on."""
 _ONE_BY_ONE_FROM = 1_000_000
 """From this d on, a pass a sample is faster on a CPU than one vectorised pass, which holds a gradient a sample."""
 
@@ -50,6 +52,48 @@ class Network:
         self.start.setflags(write=False)
         self._vector: Callable[..., Any] | None = None
         self.one_by_one = self.device.type == "cpu" and self.dimension >= _ONE_BY_ONE_FROM
+
+    def probe(self, name: str, shape: Shape, classes: int) -> None:
+        """Refuse a module of the operator's own that fails, is random or changes with use.  ConfigError names it."""
+        lib = self._lib
+        norms = [key for key, part in self.module.named_modules() if is_batch_norm(part)]
+        before = {key: value.clone() for key, value in self.module.named_buffers()}
+        inputs = self.inputs(np.random.default_rng(0).random((_PROBED, *shape)), 1.0, shape)
+        with self.guarded():
+            try:
+                with lib.no_grad(), self._cast():
+                    first, second = self.module.train()(inputs), self.module(inputs)
+            except (lib.OutOfMemoryError, MemoryError):
+                raise
+            except Exception as error:  # an operator's own code may fail in any way
+                raise self._unfit(name, f"fails on samples of shape {shape}", error) from error
+        if not isinstance(first, lib.Tensor) or tuple(first.shape) != (_PROBED, classes):
+            found = tuple(first.shape) if isinstance(first, lib.Tensor) else type(first).__name__
+            raise self._unfit(
+                name, f"gives {found} for {_PROBED} samples, not ({_PROBED}, {classes}): logits are asked"
+            )
+        if not lib.equal(first, second):
+            raise self._unfit(name, "computes something else at a second look: its randomness cannot be replayed")
+        for key, value in self.module.named_buffers():
+            of_norm = any(key.startswith(f"{norm}." if norm else "") for norm in norms)
+            if not of_norm and not lib.equal(before[key], value):
+                message = f"changes its buffer {key} when it computes: a gradient is a function of x and batch alone"
+                raise self._unfit(name, message)
+
+    def probe_clipped(self, name: str, shape: Shape, clip: Clip) -> None:
+        """Refuse one whose samples cannot be taken one by one.  ConfigError."""
+        inputs = self.inputs(np.random.default_rng(0).random((_PROBED, *shape)), 1.0, shape)
+        with self.guarded():
+            try:
+                self.clipped_sum(inputs, self.labels(np.zeros(_PROBED, dtype=np.int64)), clip)
+            except (self._lib.OutOfMemoryError, MemoryError):
+                raise
+            except Exception as error:
+                raise self._unfit(name, "has no gradient of one sample, which a clip needs", error) from error
+
+    def _unfit(self, name: str, message: str, error: Exception | None = None) -> ConfigError:
+        why = "" if error is None else f": {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return ConfigError.one("run file", "model.name", f"{name!r} {message}{why}")
 
     # --- x and data -----------------------------------------------------------------------------------------------
 
@@ -202,7 +246,8 @@ class _Guard:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        allocation = isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        words = ("not enough memory", "can't allocate memory")  # of torch's allocator, by system
+        allocation = isinstance(error, RuntimeError) and any(said in str(error) for said in words)
         if error is not None and (isinstance(error, self._errors) or allocation):
             message = "the gradient does not fit into memory: lower model.memory_mb, or m_K"
             raise ConfigError.one("run file", "model.memory_mb", message) from error
@@ -217,7 +262,10 @@ def network(model: Model, shape: Shape, classes: int, device: str, purpose: str 
 def fresh(model: Model, shape: Shape, classes: int, device: str = "cpu") -> Network:
     """One with its initial values.  ConfigError: see ``build_module``; there is no such device."""
     seed = 0 if model.init_seed is None else model.init_seed
-    return Network(build_module(model.name, shape, classes, norm=model.norm, seed=seed), model, device)
+    net = Network(build_module(model.name, shape, classes, norm=model.norm, seed=seed), model, device)
+    if ":" in model.name:
+        net.probe(model.name, shape, classes)
+    return net
 
 
 def _device(lib: Any, name: str) -> Any:

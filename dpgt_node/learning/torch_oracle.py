@@ -61,6 +61,8 @@ class TorchOracle:
                 'to clip: use norm = "group" (GroupNorm)'
             )
             raise ConfigError.one("run file", "model.norm", message)
+        if clip is not None and ":" in model.name:
+            self._network.probe_clipped(model.name, self._shape, clip)
 
     @property
     def net(self) -> Network:

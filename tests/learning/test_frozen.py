@@ -177,7 +177,9 @@ def test_the_verbs_take_it(plug, capsys, monkeypatch):
     assert cli.run(["check", str(plug / "run.toml")]) in (0, 1)
     (plug / "bad.toml").write_text(to_toml(config(plug, "mixed")))
     capsys.readouterr()
-    for verb in (["check"], ["simulate", "--out", str(plug / "no")], ["launch", "--out", str(plug / "never")]):
-        assert cli.run([verb[0], str(plug / "bad.toml"), *verb[1:]]) == 2
+    for verb in ("simulate", "launch"):
+        assert cli.run([verb, str(plug / "bad.toml"), "--out", str(plug / verb)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "lets the samples of a batch see each other" in line
+    assert cli.run(["check", str(plug / "bad.toml")]) in (0, 1), "the plug-in may be elsewhere"
+    assert "Disk: not known here, run file: data.features: 'my_features:mixed'" in capsys.readouterr().out
