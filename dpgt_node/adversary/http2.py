@@ -96,7 +96,7 @@ class Frames:
             elif self._search or self._fruitless:
                 self._die("no HTTP/2 in what was seen of it")
         for call in self._open.values():
-            call.close()
+            call.close(ended=False)
         self._open.clear()
 
     def _die(self, what: str) -> None:
@@ -177,21 +177,21 @@ class Frames:
             call = Messages(self._calls.reader(stream), at_start=self._intact or stream in self._begun)
             self._open[stream] = call
             if len(self._open) > _MAX_CALLS:
-                self._end(next(iter(self._open)))
+                self._end(next(iter(self._open)), ended=False)
         return call
 
     def _frame_end(self) -> None:
         if self._block is not None and (path := _PATH.search(self._block[1])):
             self._calls.named(self._block[0], path.group().decode("ascii"))
         if self._ending:
-            self._end(self._ending)
+            self._end(self._ending, ended=True)
         self._call = self._block = None
         self._ending = 0
 
-    def _end(self, stream: int) -> None:
+    def _end(self, stream: int, *, ended: bool) -> None:
         call = self._open.pop(stream, None)
         if call is not None:
-            call.close()
+            call.close(ended=ended)
             self._last = None if self._last is call else self._last
 
     # --- holes

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from dpgt_node.adversary.alignment import wrong_hole
+
 PREFIX_BYTES = 5
 MAX_BODY_BYTES = 8 << 20
 _LOOK_BYTES = 512
@@ -185,10 +187,10 @@ class Messages:
         elif not sure and not self._fill:
             self._look = bytearray()  # the next message begins about here
 
-    def close(self) -> None:
-        """No byte follows."""
+    def close(self, *, ended: bool) -> None:
+        """No byte follows; ``ended``: because the sender said so, at the end of a message."""
         if self._look is not None:
-            self._settle(last=True)
+            self._settle(last=ended)
         if self._size:
             self._hole(self._size - self._fill, True)
             self._drop_doubtful()
@@ -267,14 +269,12 @@ class Messages:
         """Where the message in doubt ends, or where the next one begins, by what follows."""
         shift = self._place(last=last)
         look, self._look = self._look or bytearray(), None
-        if shift is not None and self._size and not self._shift(look, shift):
+        if shift and self._size and not self._shift(look, shift):
             shift = None
         if shift is None:
             self._drop_doubtful()
             self._lose()
         elif self._size:
-            if shift:  # no hole is larger than was taken: at shift 0 all are right, else which one was wrong?
-                self._blank(self._unsure[0][1], self._unsure[-1][0])
             self._hand_on()
         else:
             self._at += shift
@@ -282,13 +282,19 @@ class Messages:
             self.data(memoryview(look)[shift or 0 :], self._time)
 
     def _shift(self, look: bytearray, shift: int) -> bool:
-        """The last unsure hole was ``shift`` bytes smaller, or so many bytes behind it were no data (the rest of a
-        frame header that began in it); False: it cannot be.
+        """An unsure hole was ``shift`` bytes smaller, or so many bytes behind it were no data (the rest of a frame
+        header that began in it); False: it cannot be.  At shift 0 all holes are right, for none is larger than it was
+        taken.  Where it cannot be told which hole it was, what lies between them is not used.
         """
-        start, end = self._unsure[-1]
-        if not shift:
-            return True
-        keep = end - shift if self._clean else end  # what came first behind the hole
+        which = len(self._unsure) - 1
+        if which:
+            found = wrong_hole(self._view[: self._size], self._unsure, joined(self._holes), shift)
+            if found is None:
+                self._blank(self._unsure[0][1], self._unsure[-1][0])
+            which = which if found is None else found
+        start, end = self._unsure[which]
+        last = which == len(self._unsure) - 1
+        keep = end - shift if self._clean and last else end  # what came first behind the hole
         if keep < start:
             return False
         moved = bytes(self._view[end : self._size]) + look[:shift]

@@ -62,7 +62,9 @@ def decode(
     from dpgt_node.adversary.decode import Decoder
     from dpgt_node.adversary.decode import decode as run_decoder
     from dpgt_node.adversary.packets import Capture, open_capture
+    from dpgt_node.runtime.process import tune_malloc
 
+    tune_malloc()  # vectors come and go; without it their pages do too
     config, known_id = _run(run)
     if not out.parent.is_dir():
         raise ConfigError.one("command line", "--out", f"there is no folder {out.parent}")

@@ -18,7 +18,7 @@ from dpgt_node.wire import convert
 from dpgt_node.wire.codec import encode_vectors
 from dpgt_node.wire.messages import Resume
 from dpgt_node.wire.transcript import Seen, Transcript
-from tests.fuzz.http2 import DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW, frame, message, request
+from tests.fuzz.http2 import DATA, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, WINDOW, frame, message, request
 
 RUN = bytes(range(16))
 EXCHANGE = b"/dpgt.v1.Agent/Exchange"
@@ -143,7 +143,8 @@ def exchange(
     """A whole connection."""
     talk = (talk or Talk()).open()
     talk.say(0, opening()).say(1, answer(receiver))
-    return rounds(talk, sender, payloads, random.Random(seed), largest=largest).end()
+    rounds(talk, sender, payloads, random.Random(seed), largest=largest)
+    return talk.say(0, frame(DATA, END_STREAM, 1)).end()
 
 
 def write_pcap(path: Path, wires: Iterable[Wire], link: int = LINKTYPE_ETHERNET) -> Path:

@@ -27,6 +27,7 @@ import numpy as np
 from dpgt_node.adversary.decode import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.packets import Capture
 from dpgt_node.adversary.tcp import Connection, Gap, Item, Reassembly
+from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.wires import Talk, Wire, write_pcap
 from tests.e2e import processes
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keep", choices=("all", "digests"), default="all")
     options = parser.parse_args()
+    tune_malloc()  # as the command does
     for size, (dimension, K) in SIZES.items():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
