@@ -79,10 +79,12 @@ def shares(v: es.View, model: Softmax, public: Samples) -> tuple[F64, F64]:
     gram, right = np.zeros((model.classes, model.classes)), np.zeros(model.classes)
     out, spread = np.full((v.rounds, model.classes), np.nan), np.full(v.rounds, np.nan)
     noisy = bool(v.var_y.any())
+    # A point known up to ``unsure`` moves a sample's gradient by p(1 - p) |phi|^2 of it along phi, for rounds on end.
+    size = float(np.mean(np.square(public.phi).sum(axis=1))) + model.bias**2
     for k in range(v.rounds):
         if not (np.isnan(fused.g[k]).any() or np.isnan(points[k]).any()):
             means = _class_means(model, points[k], float(unsure[k]), public)
-            weight = 1.0 / float(fused.variance[k].mean()) if noisy else 1.0
+            weight = 1.0 / (float(fused.variance[k].mean()) + 0.1 * size**2 * float(unsure[k])) if noisy else 1.0
             gram += weight * means @ means.T
             right += weight * means @ fused.g[k]
         if gram.any():
