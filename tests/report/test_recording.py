@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -51,10 +52,13 @@ class Work:
         return Private(at.g, at.batch + 1, at.batch / 2)
 
 
-def recording(folder: Path, kind: type[Recording] = Recording, run_id: bytes = RUN_ID, **changes: Any) -> Recording:
+def recording(
+    folder: Path, kind: type[Recording] = Recording, run_id: bytes = RUN_ID, *, sync: bool = False, **changes: Any
+) -> Recording:
     run = replace(make_run(K), adversary=Adversary(**{"semi_honest": ("agent-1",), "truth": True, **changes}))
     work: Any = Work()
-    return kind(folder, run, Topology.from_config(run.graph), INDEX, run_id, work, source="test", now_ns=lambda: 5)
+    topology = Topology.from_config(run.graph)
+    return kind(folder, run, topology, INDEX, run_id, work, source="test", sync=sync, now_ns=lambda: 5)
 
 
 @dataclass
@@ -121,7 +125,7 @@ def crashed(folder: Path, seed: int, kind: type[Recording] = Recording) -> None:
                 super().flush()
                 flushed[0] = path.stat().st_size
 
-        target = recording(folder, Noting)
+        target = recording(folder, Noting, sync=seed % 3 == 0)
         try:
             live(target, durable, step, dice)
             return
@@ -298,3 +302,15 @@ def test_a_finished_recording_that_lacks_something_is_refused(tmp_path: Path) ->
         target.finish()
     with pytest.raises(TranscriptError, match="did not end"):
         list(Transcript(tmp_path / TRANSCRIPT))
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_against_power_cuts_what_is_flushed_is_synced(
+    tmp_path: Path, sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
+    live(recording(tmp_path, sync=sync), Durable(), lambda: None, random.Random(1))
+    names = {Path(name).name for name in synced}
+    assert names == ({TRANSCRIPT, TRUTH, tmp_path.name, *(f"{k:07d}.part" for k in range(K + 1))} if sync else set())
