@@ -169,3 +169,26 @@ def test_the_clock_and_a_digest_survive_going_on(tmp_path: Path) -> None:
     second = TranscriptWriter(path, HEADER, known=lambda _: None)
     assert second.close(conflicting=2) == Counts(messages=2, complete=1, with_holes=1, conflicting=2)
     assert [e.time_ns for e in Transcript(path)] == [7, 7]
+
+
+def test_only_some_coordinates_are_kept(tmp_path: Path) -> None:
+    kept = entry(data=np.array([1.5, 4.25]).tobytes(), coordinates=(0, 2))
+    path = written(tmp_path / "t", kept, without_values(entry(4)), header=replace(HEADER, coordinates=(0, 2)))
+    first, second = Transcript(path)
+    assert first == kept and first.complete
+    assert np.array_equal(first.array(), [1.5, np.nan, 4.25], equal_nan=True)
+    assert second.data is None and second.coordinates == ()
+    with pytest.raises(TranscriptError, match="no coordinate"):
+        list(Transcript(written(tmp_path / "u", kept, header=replace(HEADER, coordinates=(0, 9)))))
+    with pytest.raises(TranscriptError, match="ascend"):
+        Transcript(written(tmp_path / "v", header=replace(HEADER, coordinates=(2, 0))))
+
+
+def test_copies_are_counted_after_the_vector_was_written(tmp_path: Path) -> None:
+    holed = replace(entry(4), missing=((8, 12),), sha256_seen=b"")
+    with TranscriptWriter(tmp_path / "t", HEADER) as writer:
+        places = [writer.write(one) for one in (entry(), holed, without_values(entry(6)))]
+        for at, copies in zip(places, (3, 127, 500), strict=True):
+            writer.recount(at, copies)
+        writer.write(entry(7))
+    assert [one.copies for one in Transcript(tmp_path / "t")] == [3, 127, 127, 1]
