@@ -42,10 +42,12 @@ _WIDTH = 116
 )
 @click.option(
     "--public",
-    metavar="npz:PATH",
-    help="Public data to try candidates on instead of synthetic ones; never the agents' own.",
+    metavar="npz:PATH|NAME",
+    help="Public data to try candidates on instead of synthetic ones, a file or a picture set that was fetched (mnist, "
+    "...); never the agents' own.",
 )
 @click.option("--tune-clip", is_flag=True, help="A clip smaller than the run file's may be taken where it helps.")
+@click.option("--keep-steps", is_flag=True, help="Keep K, alpha, beta and gamma of the run file; fill in the rest.")
 @click.option(
     "--pareto",
     type=click.Path(path_type=Path, file_okay=False),
@@ -61,6 +63,7 @@ def plan(
     shape_text: str | None,
     public: str | None,
     tune_clip: bool,
+    keep_steps: bool,
     pareto: Path | None,
 ) -> ExitCode:
     """Fill in mechanism, noise, K, m and step sizes of RUN.toml so that every agent keeps to EPSILON.
@@ -81,7 +84,9 @@ def plan(
         tune_clip=tune_clip,
         progress=lambda line: click.echo(f"dpgt plan: {line}", err=True),
     )
-    found = planner.plan(target)
+    if keep_steps and (tune_clip or pareto is not None):
+        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --tune-clip and --pareto")
+    found = planner.plan(target, keep_steps=keep_steps)
     if pareto is not None:
         from dpgt_node.report.pareto import write_pareto
 
@@ -223,11 +228,17 @@ def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
     reasons = {
         "algorithm": [
             f"mechanism {way.reasons[0]}",
-            f"K = {c.K}, alpha, beta and gamma: the best of {found.considered} candidates by the predictor, then of "
-            f"{found.rehearsed} rehearsed on {stand_in}",
+            f"K = {c.K}, alpha, beta and gamma: as asked for, with --keep-steps"
+            if found.kept
+            else f"K = {c.K}, alpha, beta and gamma: the best of {found.considered} candidates by the predictor, then "
+            f"of {found.rehearsed} rehearsed on {stand_in}",
         ],
         "scheme": [
-            "alpha, beta: fast mixing against the noise that mixing feeds through this graph",
+            *(
+                []
+                if found.kept
+                else ["alpha, beta: fast mixing against the noise that mixing feeds through this graph"]
+            ),
             f"gamma: {part:.2g} of the step that solves the steepest direction in one round; gamma K says how far the "
             "run gets, and noise grows with it",
             'samples "full": the shift of a mean over m is C/m; sampling fewer never gains as much as it loses',
@@ -258,7 +269,9 @@ def _public(text: str | None) -> Dataset | None:
     if text is None:
         return None
     from dpgt_node.learning.datasets import load_dataset
+    from dpgt_node.learning.images import IMAGE_SETS
 
-    if not text.startswith("npz:"):
-        raise ConfigError.one("command line", "--public", f"must be npz:PATH, not {text!r}")
-    return load_dataset(text)
+    if not text.startswith("npz:") and text not in IMAGE_SETS:
+        message = f"must be npz:PATH, or one of {', '.join(IMAGE_SETS)}, not {text!r}"
+        raise ConfigError.one("command line", "--public", message)
+    return load_dataset(text, common.data_root())

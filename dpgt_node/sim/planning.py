@@ -72,7 +72,8 @@ class Plan:
 
     ``candidate``, ``outcome``: what was predicted and rehearsed for it, on synthetic data.  ``considered``,
     ``rehearsed``: how many candidates.  ``one_step``: 1 over the steepest curvature at the start, synthetic data.
-    ``chance``: accuracy there of a model that always says the most frequent class.
+    ``chance``: accuracy there of a model that always says the most frequent class.  ``kept``: K and steps are the run
+    file's own.
     """
 
     run: RunConfig
@@ -85,6 +86,7 @@ class Plan:
     rehearsed: int
     one_step: float
     chance: float
+    kept: bool = False
 
     @property
     def useless(self) -> bool:
@@ -122,13 +124,17 @@ class Planner:
         """The stand-in for the agents' data."""
         return Rehearsal(self._run, self._shape, self._public)
 
-    def plan(self, target: Target, rehearsals: int = REHEARSALS) -> Plan:
-        """The best run found for ``target`` in that many rehearsals.  Raises ConfigError for what is impossible."""
+    def plan(self, target: Target, rehearsals: int = REHEARSALS, *, keep_steps: bool = False) -> Plan:
+        """The best run found for ``target`` in that many rehearsals.  Raises ConfigError for what is impossible.
+
+        ``keep_steps``: nothing is searched; K, alpha, beta and gamma are the run file's, which must be of scheme S2.
+        """
         way = route(self._run, target)
         base = way.apply(self._run)
         # What cannot be met with any steps is refused before the search.
         self._calibrated(base, way, target, Candidate(1, *self._part(0.5, 0.5), 1.0, 1.0, 0.0))
-        candidates = list(self._candidates(way, target))
+        candidates = [self._kept(way, target)] if keep_steps else list(self._candidates(way, target))
+        rehearsals = 1 if keep_steps else rehearsals
         self._progress(f"epsilon {target.epsilon:g}: predicting {len(candidates)} candidates")
         predicted = self._predict(candidates)
         self._progress(f"epsilon {target.epsilon:g}: rehearsing the best, up to {rehearsals}")
@@ -146,6 +152,7 @@ class Planner:
             rehearsed,
             self._one_step,
             self.rehearsal.chance,
+            keep_steps,
         )
 
     def accounts(self, run: RunConfig) -> Sequence[AgentAccount]:
@@ -168,18 +175,33 @@ class Planner:
 
     def _candidates(self, way: Route, target: Target) -> Iterator[tuple[Candidate, F64, F64]]:
         """Every candidate of the grid with its (T, nu), one an agent; ``predicted`` is still 0."""
-        topology, n = self._topology, self._run.n
+        n = self._run.n
         once = way.mechanism == "noise-once"
         rounds, steps = (ROUNDS, STEPS) if once and n <= _MANY_AGENTS else (_COARSE_ROUNDS, _COARSE_STEPS)
         unit = self._unit(way)
-        weights = np.square(unit / unit.mean())
         for parts in itertools.product(steps, steps):
             alpha, beta = self._part(*parts)
-            response = respond(topology, alpha, beta, way.mechanism, rounds[-1], weights, weights)
+            response = self._response(way, alpha, beta, rounds[-1])
             speed = float((response.time[-1] - response.time[-2]).mean())
             for K, part in itertools.product(rounds, GAMMAS):
                 gamma = _short(part * self._one_step / speed)
                 yield self._placed(way, target, Candidate(K, alpha, beta, gamma, 1.0, 0.0), response, unit)
+
+    def _kept(self, way: Route, target: Target) -> tuple[Candidate, F64, F64]:
+        """The run file's own steps, as :meth:`_candidates` gives them."""
+        run, scheme = self._run, self._run.scheme
+        if not isinstance(scheme, SchemeS2):
+            raise ConfigError.one("command line", "--keep-steps", 'needs scheme.kind = "S2" in the run file')
+        failures = hard_failures(self._topology, Schedule.from_config(run), self._shape.samples)
+        if failures:
+            raise ConfigError(Problem("run file", key, message) for key, message in failures)
+        c = Candidate(run.K, scheme.alpha, scheme.beta, scheme.gamma, 1.0, 0.0)
+        return self._placed(way, target, c, self._response(way, c.alpha, c.beta, c.K), self._unit(way))
+
+    def _response(self, way: Route, alpha: float, beta: float, K_max: int) -> Response:
+        unit = self._unit(way)
+        weights = np.square(unit / unit.mean())
+        return respond(self._topology, alpha, beta, way.mechanism, K_max, weights, weights)
 
     def _placed(
         self, way: Route, target: Target, c: Candidate, response: Response, unit: F64

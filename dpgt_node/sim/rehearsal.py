@@ -210,7 +210,8 @@ def _cut(data: Dataset, train: int) -> Dataset:
     """The first ``train`` and _TEST samples of a random order."""
     rng = np.random.default_rng(0)
     first, second = rng.permutation(len(data.x_train))[:train], rng.permutation(len(data.x_test))[:_TEST]
-    return Dataset(data.x_train[first], data.y_train[first], data.x_test[second], data.y_test[second], data.classes)
+    x_train, x_test = data.real_train(first), data.real_test()[second]
+    return Dataset(x_train, data.y_train[first], x_test, data.y_test[second], data.classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

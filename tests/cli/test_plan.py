@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.config import load_run, parse_run, to_toml
+from dpgt_node.cli import plan as plan_module
+from dpgt_node.config import SchemeS2, load_run, parse_run, to_toml
 from dpgt_node.sim import planning
+from dpgt_node.sim.rehearsal import Rehearsal, Shape
+from tests.learning.files import write_idx
 
 RUN = """
 name = "to be planned"
@@ -124,6 +127,42 @@ def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: p
     assert "gdp, delta = 1e-05" in text and "the public data given" in text
 
 
+S1 = RUN[RUN.index("[scheme]") : RUN.index("[noise]")]
+S2 = '[scheme]\nkind = "S2"\nalpha = 0.31\nbeta = 0.17\ngamma = {gamma}\np_m = 0.5\n'
+
+
+@pytest.mark.parametrize("mechanism", ["noise-once", "public-state", "published-point"])
+def test_kept_steps(run_file: Path, mechanism: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text(RUN.replace(S1, S2.format(gamma=0.9)))
+    command = ["plan", str(run_file), "--epsilon", "4", "--mechanism", mechanism, "--keep-steps"]
+    assert cli.run(command) == 0
+    out = capsys.readouterr().out
+    planned = parse_run(out, "planned", run_file.parent)
+    assert planned.K == 7 and planned.scheme == SchemeS2(0.31, 0.17, 0.9, 1.0, samples="full")
+    assert "as asked for, with --keep-steps" in out and "candidates" not in out
+    assert "costs at most epsilon = 4 (gdp, delta = 1e-05)" in out
+    account = [float(line.split("gdp ")[1].split()[0]) for line in out.splitlines() if line.startswith("#   agent")]
+    assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
+
+
+def test_kept_steps_that_cannot_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_file.write_text(RUN.replace(S1, S2.format(gamma=0.9).replace("0.31", "1.5")))
+    assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps"]) == 2
+    assert "scheme.alpha" in capsys.readouterr().err
+
+
+def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored as bytes, rehearsed on as an agent reads them: numbers in [0, 1]."""
+    monkeypatch.setenv("DPGT_DATA", str(tmp_path))
+    write_idx(tmp_path / "MNIST" / "raw", 60, 20)
+    data = plan_module._public("mnist")
+    assert data is not None and data.x_train.dtype == np.uint8
+    run_file.write_text(RUN.replace('normalise = "l2"', ""))
+    rehearsal = Rehearsal(load_run(run_file), Shape(784, 10, (20, 20, 20)), data)
+    for part in (rehearsal._data.x_train, rehearsal._data.x_test):
+        assert 0.9 < part.max() <= 1.0
+
+
 @pytest.mark.parametrize(
     ("old", "new", "options", "says"),
     [
@@ -133,7 +172,9 @@ def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: p
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "1,2"], "--shape: must be P,CLASSES,D"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: must be P,CLASSES,D"),
-        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH, or one of mnist"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps"], '--keep-steps: needs scheme.kind = "S2"'),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps", "--tune-clip"], "--keep-steps: leaves nothing to search"),
         ('normalise = "l2"\n[model]\nbias = 0.2', "dimension = 3", [], "no samples"),
     ],
 )
