@@ -32,7 +32,9 @@ def watch(folder: str, *, off: bool) -> None:
     clock, commits = durability.Clock(), []
     AgentWork._gradient = clock.watched("gradient", AgentWork._gradient)  # type: ignore[method-assign]
     AgentWork.evaluate = clock.watched("evaluate", AgentWork.evaluate)  # type: ignore[method-assign]
-    durability.patched(clock, durability.MemoryStore if off else Store).__enter__()
+    patches = durability.patched(clock, durability.MemoryStore if off else Store)
+    patches.__enter__()
+    atexit.register(lambda: patches)  # it would undo itself when it is collected
     commit = AgentDriver._commit
 
     def committed(self: AgentDriver, effect: Any) -> Any:
