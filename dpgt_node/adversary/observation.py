@@ -80,18 +80,29 @@ class Observation:
     coordinates: I64 | None = field(default=None, repr=False)
 
     @classmethod
-    def load(cls, paths: Sequence[Path], run: RunConfig, *, coordinates: Sequence[int] | None = None) -> Observation:
+    def load(
+        cls,
+        paths: Sequence[Path],
+        run: RunConfig,
+        *,
+        coordinates: Sequence[int] | None = None,
+        run_id: bytes | None = None,
+    ) -> Observation:
         """Merge the transcripts at ``paths`` of ONE run of ``run``; ``coordinates`` keeps only those (None: all that
-        the transcripts kept).
+        the transcripts kept).  ``run_id``: of the run that is meant, 16 bytes, where that is known.
 
-        TranscriptError: of different runs, of other agents than the run's, mixed vantage points (an eavesdropper's
-        with an agent's), an edge or a dimension that the run does not have, or values that were not kept.
+        TranscriptError: of different runs or another run than ``run_id``, of other agents than the run's, mixed
+        vantage points (an eavesdropper's with an agent's), one transcript twice, an edge or a dimension that the run
+        does not have, or values that were not kept.
         """
         facts = Facts.of(run)
         transcripts = [Transcript(path) for path in paths]
         if not transcripts:
             raise TranscriptError("no transcript was given")
         _check_together(transcripts, facts)
+        seen_id = transcripts[0].header.run_id
+        if run_id is not None and seen_id and seen_id != run_id:
+            raise TranscriptError(f"{paths[0]}: of run {seen_id.hex()}, but {run_id.hex()} is the run that was named")
         index = {name: i for i, name in enumerate(facts.names)}
         kept = {transcript.header.coordinates for transcript in transcripts}
         if coordinates is None and kept != {()}:
@@ -201,10 +212,23 @@ def _check_together(transcripts: Sequence[Transcript], facts: Facts) -> None:
             "mixed vantage points: an eavesdropper's transcript and a semi-honest agent's are two adversaries; "
             "attack with one kind, or say what their coalition is by merging agents' transcripts only"
         )
+    _check_once(transcripts)
     for t in transcripts:
         strangers = sorted({n for n in t.header.observers} - set(facts.names))
         if strangers:
             raise TranscriptError(f"{t.path}: {', '.join(strangers)} is not in the run file: is it the right one?")
+
+
+def _check_once(transcripts: Sequence[Transcript]) -> None:
+    """Two copies of one file would pass for two looks at every release."""
+    if len(transcripts) < 2:
+        return
+    known: list[tuple[Header, Counts, int]] = []
+    for t in transcripts:
+        this = (t.header, t.counts(), t.path.stat().st_size)
+        if this in known or (t.header.observers and t.header.observers in [header.observers for header, *_ in known]):
+            raise TranscriptError(f"{t.path}: the same observer's transcript twice")
+        known.append(this)
 
 
 def _merge(vectors: dict[tuple[int, Stream, int], F64], key: tuple[int, Stream, int], values: F64) -> F64:

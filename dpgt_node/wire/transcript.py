@@ -432,6 +432,9 @@ class Transcript:
                 require(last <= start < end <= vector.nbytes, f"missing bytes {start} to {end}")
                 last = end
             require(entry.copies >= 1, "copies 0")
+            if vector.data and not missing and not chosen:  # what is kept in part, nobody can check
+                intact = hashlib.sha256(vector.data).digest() == entry.sha256_seen
+                require(intact, f"damaged: {stream} of round {vector.round} of {vector.sender} has another hash")
             return Seen(
                 sender=name_field(vector.sender, "sender"),
                 receiver=name_field(entry.receiver, "receiver") if entry.receiver else "",

@@ -107,3 +107,25 @@ def test_a_transcript_of_another_run_file_is_named(
     path = write(tmp_path / "t", TAP, ("agent-1", "agent-2", 0, [1, 2]), cell)
     with pytest.raises(TranscriptError, match=named):
         load(path)
+
+
+def test_the_run_that_is_meant(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", TAP, ("agent-1", "agent-2", 0, [1, 2]))
+    assert Observation.load([path], RUN, run_id=ID).run_id == ID
+    with pytest.raises(TranscriptError, match=f"of run {ID.hex()}, but {bytes(range(16)).hex()}"):
+        Observation.load([path], RUN, run_id=bytes(range(16)))
+
+
+def test_a_copy_is_no_second_look(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", TAP, ("agent-1", "agent-2", 0, [1, 2]))
+    other = write(tmp_path / "o", TAP, ("agent-1", "agent-2", 1, [1, 2]), ("agent-1", "agent-2", 2, [1, 2]))
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    assert len(load(path, other).headers) == 2
+    with pytest.raises(TranscriptError, match="twice"):
+        load(path, copy)
+    one = Header("semi-honest", ("agent-1",), channel="agent", run_id=ID)
+    first = write(tmp_path / "a", one, ("agent-2", "agent-1", 0, [1, 2]))
+    second = write(tmp_path / "b", one, ("agent-2", "agent-1", 1, [1, 2]))
+    with pytest.raises(TranscriptError, match="twice"):
+        load(first, second)

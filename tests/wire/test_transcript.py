@@ -192,3 +192,13 @@ def test_copies_are_counted_after_the_vector_was_written(tmp_path: Path) -> None
             writer.recount(at, copies)
         writer.write(entry(7))
     assert [one.copies for one in Transcript(tmp_path / "t")] == [3, 127, 127, 1]
+
+
+def test_damage_is_no_evidence(tmp_path: Path) -> None:
+    """A flipped bit would else be an agent's low-order bits, or a second copy that differs."""
+    path = written(tmp_path / "t", entry())
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(np.array([1.5]).tobytes()) + 6] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(TranscriptError, match="damaged: X of round 3 of agent-1"):
+        list(Transcript(path))
