@@ -41,7 +41,8 @@ class Decoded:
     ``with_holes`` lack bytes.  ``foreign``: connections and messages that are something else, ``named``: what they are.
     ``capture_dropped``: packets that the tap itself says it lost.  ``orphan_bytes``: of values of vectors whose header
     was sent before the tap began.  ``study``: private x_{i,k} that a study run uploaded past the tap; not kept.
-    ``elsewhere``: vectors on links that are not tapped.
+    ``elsewhere``: vectors on links that are not tapped.  ``ours``: vectors (sightings) of the run that is meant,
+    whatever became of them; ``strangers``: those of other runs, or of agents that the run does not have.
     """
 
     run_id: bytes
@@ -62,6 +63,8 @@ class Decoded:
     named: Mapping[str, int]
     study: int
     elsewhere: int
+    ours: int
+    strangers: int
     orphan_bytes: int
     capture_dropped: int
     tls_connections: int
@@ -94,7 +97,7 @@ class Decoder:
         self._keep = keep or Keep()
         self._senders = senders
         self._links = links
-        self._elsewhere = 0
+        self._elsewhere = self._ours = self._strangers = 0
         self._shape: tuple[WireDtype, int] | None = None
         self._stages = stages
         self._source = source
@@ -144,6 +147,8 @@ class Decoder:
             named=dict(self._named),
             study=self._study,
             elsewhere=self._elsewhere,
+            ours=self._ours,
+            strangers=self._strangers,
             orphan_bytes=self._orphan_bytes,
             capture_dropped=capture_dropped,
             tls_connections=self._tls,
@@ -187,11 +192,14 @@ class Decoder:
         if self.run_id is None:
             self.run_id = head.run_id
         if head.run_id != self.run_id:
+            self._strangers += 1
             self.foreign(f"a vector of run {head.run_id.hex()}")
             return
         if self._senders and head.sender not in self._senders:
+            self._strangers += 1
             self.foreign(f"a vector of {head.sender}, who is not in the run file")
             return
+        self._ours += 1
         if head.stream is None:
             self._study += 1
             return

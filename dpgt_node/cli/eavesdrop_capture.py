@@ -38,13 +38,15 @@ from dpgt_node.errors import ConfigError, ExitCode
 def capture(
     out: Path, interface: str | None, ports: tuple[int, ...], proxies: tuple[str, ...], seconds: float | None
 ) -> ExitCode:
-    """Record what passes a link, without or with TLS, until Ctrl-C; `eavesdrop decode` reads the file.
+    """Record what passes a link, without or with TLS, until Ctrl-C, in a new file; `eavesdrop decode` reads it.
 
     Exit 1 when anything was lost: the file is kept and named as partial.
     """
     if (interface is None) == (not proxies) or (ports and interface is None):
         raise ConfigError.one("command line", "", "give --interface, perhaps with --port, or one or more --proxy")
-    common.check_file(out, "--out")
+    from dpgt_node.cli.tapped import check_capture
+
+    check_capture(out, "--out")
     if interface is not None:
         _live(out, interface, ports, seconds)
     else:

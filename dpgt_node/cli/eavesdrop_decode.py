@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import signal
 import sys
@@ -56,8 +57,8 @@ def decode(
     them was not seen.
 
     Several captures (parts of one, several taps) are merged by time.  Live: tcpdump -i lo -s 0 -B 262144 -U -w - tcp |
-    dpgt eavesdrop decode - --out FILE.  A capture that was cut short is an error (exit 2), and FILE stays without an
-    end: nothing takes it for all there was.
+    dpgt eavesdrop decode - --out FILE.  FILE is written as FILE.part, and replaced, if it is a transcript, when that is
+    whole.  A capture that was cut short is an error (exit 2): FILE stays as it was, FILE.part has no end.
     """
     from dpgt_node.adversary.decode import Decoder
     from dpgt_node.adversary.decode import decode as run_decoder
@@ -66,28 +67,74 @@ def decode(
 
     tune_malloc()  # vectors come and go; without it their pages do too
     config, known_id = _run(run)
-    if not out.parent.is_dir():
-        raise ConfigError.one("command line", "--out", f"there is no folder {out.parent}")
+    wanted = _links(links, config)
+    target, part = _places(out, pcap)
     with contextlib.ExitStack() as stack:
         captures = []
         for name in pcap:
             stream = stack.enter_context(_standard_input() if name == "-" else open_capture(Path(name)))
             captures.append(Capture(stream, "standard input" if name == "-" else name))
         decoder = Decoder(
-            out,
+            part,
             keep=_keep(keep),
             run_id=_run_id(run_id) or known_id,
             senders=frozenset(config.graph.agents) if config else frozenset(),
-            links=tuple(map(_link, links)),
+            links=wanted,
             stages=_decryptor(keys),
             ports=frozenset(ports),
             source=", ".join(pcap),
         )
+        common.check_file(part, "--out")
         found = run_decoder(captures, decoder)
+    try:
+        _require_of_run(found, run, run_id)
+        if config is None:
+            _require_on_links(found, links)
+    except ConfigError:
+        part.unlink()  # nothing is in it
+        raise
+    part.replace(target)
     click.echo(json.dumps(_json(found), indent=2, allow_nan=False) if format_ == "json" else _text(found, out))
     for line in _warnings(found):
         click.echo(f"dpgt eavesdrop: {line}", err=True)
     return ExitCode.CHECK_FAILED if found.capture_dropped else ExitCode.DONE
+
+
+# --- where it goes
+
+
+def _places(out: Path, inputs: tuple[str, ...]) -> tuple[Path, Path]:
+    """The file that ``out`` is (through links) and the one beside it that is written first.
+
+    ConfigError where either would cost anybody a file that is not an earlier transcript.
+    """
+    target = Path(os.path.realpath(out))
+    if not target.parent.is_dir():
+        raise ConfigError.one("command line", "--out", f"there is no folder {target.parent}")
+    part = target.with_name(f"{target.name}.part")
+    for path in (target, part):
+        if not path.exists():
+            continue
+        shown = out if path == target else path
+        if any(name != "-" and Path(name).exists() and path.samefile(name) for name in inputs):
+            raise ConfigError.one("command line", "--out", f"{shown} is a capture to read: give another file name")
+        if not _is_transcript(path):
+            what = f"{shown} is there and is not a transcript: give another file name, or remove it"
+            raise ConfigError.one("command line", "--out", what)
+    return target, part
+
+
+def _is_transcript(path: Path) -> bool:
+    """Whether ``path`` begins like one of this version, or is an empty file: nothing else may be replaced."""
+    from dpgt_node.wire.transcript import MAGIC
+
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) in (MAGIC, b"")
+    except OSError as error:
+        raise ConfigError.one("command line", "--out", f"{path} cannot be read: {error.strerror}") from error
 
 
 # --- what was asked for
@@ -101,6 +148,8 @@ def _run(path: Path | None) -> tuple[RunConfig | None, bytes | None]:
         return None, None
     if not path.is_dir():
         return load_run(path), None
+    if not (path / "run.toml").exists() and (path / "run" / "run.toml").exists():
+        path = path / "run"  # the output folder of a lab
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
         found: bytes | None = bytes.fromhex(summary["run_id"])
@@ -145,6 +194,17 @@ def _link(text: str) -> Link:
     return Link(sender, receiver)
 
 
+def _links(texts: tuple[str, ...], config: RunConfig | None) -> tuple[Link, ...]:
+    """Those that are named; with ``config``, only such as the run has."""
+    found = tuple(map(_link, texts))
+    if config is not None:
+        from dpgt_node.cli.tapped import parse_links
+
+        for text in texts:
+            parse_links(text, config, "--link")
+    return found
+
+
 def _decryptor(keys: Path | None) -> Any:
     if keys is None:
         return None
@@ -171,6 +231,24 @@ def _standard_input() -> Iterator[BinaryIO]:
 
 
 # --- what was found
+
+
+def _require_of_run(found: Decoded, run: Path | None, run_id: str | None) -> None:
+    """ConfigError when vectors were seen, and all of them belong to others."""
+    if found.ours or not found.strangers:
+        return
+    others = [what for what in found.named if what.startswith("a vector of ")]
+    first = max(others, key=lambda what: found.named[what], default="others")
+    option, given = ("--run-id", run_id) if run_id is not None or run is None else ("--run", run)
+    what = f"{given}: none of the {found.strangers} vectors in the capture is of this run; there is {first}"
+    raise ConfigError.one("command line", option, what)
+
+
+def _require_on_links(found: Decoded, links: tuple[str, ...]) -> None:
+    """ConfigError when vectors were seen, and none on a link that was asked for."""
+    if found.elsewhere and not found.messages:
+        what = f"none of the {found.elsewhere} vectors in the capture went over {', '.join(links)}"
+        raise ConfigError.one("command line", "--link", what)
 
 
 def _json(found: Decoded) -> dict[str, Any]:
@@ -259,7 +337,13 @@ def _warnings(found: Decoded) -> Iterator[str]:
     if found.study:
         yield f"{found.study} private vectors went to the coordinator in plain sight (a study run); they were left out"
     if found.tls_connections and not found.messages:
-        yield f"{found.tls_connections} connections are TLS: without keys only sizes and times can be seen"
+        why = "no key of --keys opens them" if found.channel == "tls+keys" else "without --keys FILE"
+        yield (
+            f"{found.tls_connections} connections are TLS, {why}: only sizes and times can be seen, "
+            "by dpgt eavesdrop attack PCAP --attack traffic"
+        )
+    elif found.elsewhere and not found.messages:
+        yield f"none of the {found.elsewhere} vectors in the capture went over the links asked for"
     elif not found.messages:
         yield "no vector of a run was found: is it the right capture, and the right port?"
     reasons = sorted(found.named.items(), key=lambda item: (-item[1], item[0]))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--tap",
     metavar="FILE.pcap",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Let an eavesdropper record what agents send each other (docs/eavesdropping.md).",
+    help="Let an eavesdropper record what agents send each other, in a new file (docs/eavesdropping.md).",
 )
 @click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
@@ -57,7 +57,7 @@ def launch(
     die_with_parent: int | None,
 ) -> ExitCode:
     """Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent."""
-    from dpgt_node.cli.tapped import parse_links, tapped
+    from dpgt_node.cli.tapped import check_capture, parse_links, tapped
     from dpgt_node.config import with_overrides
     from dpgt_node.runtime import process
     from dpgt_node.runtime.places import read_places
@@ -69,14 +69,22 @@ def launch(
         run = with_overrides(run, channel="plain")
     places: AbstractAsyncContextManager[Places | None] = contextlib.nullcontext()
     if tap is not None:
-        common.check_file(tap, "--tap")
+        check_capture(tap, "--tap")
         places = tapped(run, tap, parse_links(tap_links, run, "--tap-links"))
     elif tap_links is not None:
         raise ConfigError.one("command line", "--tap-links", "goes with --tap FILE.pcap")
     elif places_file is not None:
         places = contextlib.nullcontext(read_places(places_file))
     return launch_run(
-        context, run, str(run_file), out, durability, test_keystream, restart=not no_restart, places=places
+        context,
+        run,
+        str(run_file),
+        out,
+        durability,
+        test_keystream,
+        restart=not no_restart,
+        places=places,
+        go_on="" if tap is None else f", and --tap with another file name than {tap}",
     )
 
 
@@ -90,10 +98,12 @@ def launch_run(
     *,
     restart: bool = True,
     places: AbstractAsyncContextManager[Places | None] | None = None,
+    go_on: str = "",
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary.
 
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.tapped.tapped`).
+    ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.live import LiveView, print_summary
@@ -133,8 +143,8 @@ def launch_run(
 
         ended = common.run_async(main())
     if ended.exit_code is not ExitCode.DONE:
-        go_on = f"\ngo on with the same command and --out {out}" if ended.exit_code is ExitCode.STOPPED else ""
-        error = DpgtError(ended.reason + go_on)
+        hint = f"\ngo on with the same command and --out {out}{go_on}" if ended.exit_code is ExitCode.STOPPED else ""
+        error = DpgtError(ended.reason + hint)
         error.exit_code = ended.exit_code
         raise error
     summary = load_summary(out)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpgt_node.adversary.proxy import ProxyTap, link_relay
 from dpgt_node.algo.graph import Topology
+from dpgt_node.cli import common
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.launcher import LOOPBACK, held_port
@@ -36,6 +37,17 @@ def parse_links(text: str | None, run: RunConfig, option: str) -> tuple[Link, ..
             raise ConfigError.one("command line", option, f"{part.strip()!r} is no link of this run; it has {listed}")
         found.append(Link(sender, receiver))
     return tuple(dict.fromkeys(found))
+
+
+def check_capture(path: Path, option: str) -> None:
+    """ConfigError naming ``option`` unless a capture can be written at ``path`` and none is there.
+
+    None is ever replaced.  An empty file and a device or pipe have nothing to lose.
+    """
+    if path.is_file() and path.stat().st_size:
+        what = f"{path} is there already, and no capture is written over: give another file name"
+        raise ConfigError.one("command line", option, f"{what} (eavesdrop decode takes several captures of a run)")
+    common.check_file(path, option)
 
 
 @contextlib.asynccontextmanager

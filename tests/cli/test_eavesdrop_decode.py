@@ -81,8 +81,43 @@ def test_a_capture_that_was_cut_is_named_and_leaves_no_whole_transcript(
     pcap.write_bytes(pcap.read_bytes()[:-30])
     code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t")
     assert code == 2 and out == "" and "x.pcap: cut short at byte" in line
+    assert not (tmp_path / "t").exists()
     with pytest.raises(TranscriptError):
-        list(Transcript(tmp_path / "t"))
+        list(Transcript(tmp_path / "t.part"))
+
+
+def test_a_transcript_is_replaced_only_by_a_whole_one(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    pcap, out = w.write_pcap(tmp_path / "x.pcap", wires), tmp_path / "t"
+    assert dpgt(pcap, "--out", out)[0] == 0 and not (tmp_path / "t.part").exists()
+    before, capture = out.read_bytes(), pcap.read_bytes()
+    pcap.write_bytes(capture[:-30])
+    assert dpgt(pcap, "--out", out)[0] == 2
+    assert out.read_bytes() == before and (tmp_path / "t.part").exists()
+    pcap.write_bytes(capture)
+    (tmp_path / "link").symlink_to("t")
+    assert dpgt(pcap, "--out", tmp_path / "link", "--keep", "digests")[0] == 0
+    assert (tmp_path / "link").is_symlink() and not (tmp_path / "t.part").exists()
+    assert [entry.data for entry in Transcript(out)] == [None] * 6
+
+
+@pytest.mark.parametrize("more", [[], ["-"]], ids=["a file", "standard input"])
+@pytest.mark.parametrize("named", ["x.pcap", "hard", "soft", "notes", "folder", "notes2"])
+def test_nothing_but_a_transcript_is_replaced(
+    dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire], named: str, more: list[str]
+) -> None:
+    pcap = w.write_pcap(tmp_path / "x.pcap", wires)
+    (tmp_path / "hard").hardlink_to(pcap)
+    (tmp_path / "soft").symlink_to("x.pcap")
+    (tmp_path / "notes").write_text("kept")
+    (tmp_path / "notes2.part").write_text("kept")
+    (tmp_path / "folder.part").mkdir()
+    before = pcap.read_bytes()
+    code, _, err = dpgt(*(more or [pcap]), "--out", tmp_path / named)
+    assert code == 2 and len(err) == 1 and err[0].startswith("dpgt eavesdrop: command line: --out: ")
+    assert f"{tmp_path / named}" in err[0] and "give another file name" in err[0]
+    assert pcap.read_bytes() == before and (tmp_path / "hard").read_bytes() == before
+    assert (tmp_path / "notes").read_text() == (tmp_path / "notes2.part").read_text() == "kept"
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 def test_packets_that_the_tap_lost_fail(dpgt: Dpgt, tmp_path: Path) -> None:
@@ -94,9 +129,10 @@ def test_packets_that_the_tap_lost_fail(dpgt: Dpgt, tmp_path: Path) -> None:
 
 def test_traffic_of_others_is_named(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
     other = w.Talk(client=("127.0.0.1", 9)).open().say(0, b"GET / HTTP/1.1\r\n\r\n").wires
+    ours = w.exchange([[w.payload("X", 0, 300)]], sender="a", receiver="b", talk=w.Talk(client=("127.0.0.1", 8))).wires
     (tmp_path / "run.toml").write_text(RUN_TOML.replace("agents = 2", 'agents = ["a", "b"]'))
     code, out, err = dpgt(
-        w.write_pcap(tmp_path / "x", [*wires, *other]), "--out", tmp_path / "t", "--run", tmp_path / "run.toml",
+        w.write_pcap(tmp_path / "x", [*wires, *ours, *other]), "--out", tmp_path / "t", "--run", tmp_path / "run.toml",
         "--format", "json",
     )  # fmt: skip
     assert code == 0 and json.loads(out)["foreign"] == 7
@@ -108,14 +144,49 @@ def test_the_folder_of_a_run_says_which_run_is_meant(dpgt: Dpgt, tmp_path: Path,
     (tmp_path / "run.toml").write_text(RUN_TOML)
     (tmp_path / "summary.json").write_text(json.dumps({"run_id": "00" * 16}))
     pcap = w.write_pcap(tmp_path / "x", wires)
-    code, out, err = dpgt(pcap, "--out", tmp_path / "t", "--run", tmp_path, "--format", "json")
-    assert code == 0 and json.loads(out)["messages"] == 0 and any(w.RUN.hex() in line for line in err)
+    code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--run", tmp_path, "--format", "json")
+    assert (code, out) == (2, "") and f"--run: {tmp_path}: none of the 6 vectors" in line and w.RUN.hex() in line
+    assert not list(tmp_path.glob("t*"))
     code, out, _ = dpgt(
         pcap, "--out", tmp_path / "t", "--run", tmp_path, "--run-id", w.RUN.hex(), "--format", "json",
         "--link", "agent-1>agent-2", "--port", 7000, "--keep", "coordinates=0,7,20-29",
     )  # fmt: skip
     assert code == 0 and json.loads(out)["complete"] == 6
     assert Transcript(tmp_path / "t").header.coordinates == (0, 7, *range(20, 30))
+
+
+def test_the_output_folder_of_a_lab_is_its_runs(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text(RUN_TOML)
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({"run_id": w.RUN.hex()}))
+    pcap = w.write_pcap(tmp_path / "x", wires)
+    code, out, err = dpgt(pcap, "--out", tmp_path / "t", "--run", tmp_path, "--format", "json")
+    assert (code, err) == (0, []) and json.loads(out)["complete"] == 6
+
+
+def test_a_run_or_link_that_is_not_the_captures_is_an_error(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    pcap, run = w.write_pcap(tmp_path / "x", wires), tmp_path / "run.toml"
+    run.write_text(RUN_TOML)
+    other = tmp_path / "other.toml"
+    other.write_text(RUN_TOML.replace("agents = 2", 'agents = ["a", "b"]'))
+    for arguments, says in (
+        (["--run", other], f"--run: {other}: none of the 6 vectors"),
+        (["--run-id", "00" * 16], f"--run-id: {'00' * 16}: none of the 6 vectors"),
+        (["--run", run, "--link", "agent-1>agent-9"], "--link: 'agent-1>agent-9' is no link of this run; it has"),
+        (["--link", "agent-1>agent-9"], "--link: none of the 6 vectors in the capture went over agent-1>agent-9"),
+    ):
+        code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t", *arguments)
+        assert (code, out) == (2, "") and says in line
+        assert not list(tmp_path.glob("t*"))
+    code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--run", run, "--link", "agent-2>agent-1")
+    assert code == 0 and "none of the 6 vectors in the capture went over the links asked for" in line
+
+
+def test_tls_without_keys_says_what_can_be_done(dpgt: Dpgt, tmp_path: Path) -> None:
+    hello = bytes([22, 3, 1, 0, 60, 1, 0, 0, 56, 3, 3]) + bytes(54)
+    talk = w.Talk().open().say(0, hello).end()
+    code, _, (line,) = dpgt(w.write_pcap(tmp_path / "x", talk.wires), "--out", tmp_path / "t")
+    assert code == 0 and "1 connections are TLS, without --keys FILE" in line and "--attack traffic" in line
 
 
 @pytest.mark.parametrize(
@@ -151,7 +222,7 @@ def test_standard_input_is_decoded_while_it_is_written(tmp_path: Path, wires: li
         assert process.stdin is not None
         process.stdin.write(pcap[:-2000])
         process.stdin.flush()
-        eventually("the first vectors are decoded", lambda: out.exists())
+        eventually("the first vectors are decoded", lambda: out.with_name("t.part").exists())
         if interrupted:
             os.kill(process.pid, signal.SIGINT)
         process.stdin.write(pcap[-2000:])

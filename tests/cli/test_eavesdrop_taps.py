@@ -46,6 +46,22 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert len(said) == 1 and said[0].startswith(f"dpgt eavesdrop: {message}")
 
 
+@pytest.mark.parametrize("verb", ["proxy", "interface", "launch"])
+def test_no_capture_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    (tmp_path / "run.toml").write_text(processes.quadratic(3, 5), encoding="utf-8")
+    capture = tmp_path / "a.pcap"
+    capture.write_bytes(b"kept")
+    arguments = {
+        "proxy": ["eavesdrop", "capture", "--proxy", "127.0.0.1:0=127.0.0.1:9", "--seconds", "0", "--out"],
+        "interface": ["eavesdrop", "capture", "--interface", "lo", "--seconds", "0", "--out"],
+        "launch": ["launch", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out"), "--tap"],
+    }
+    assert cli.run([*arguments[verb], str(capture)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{capture} is there already, and no capture is written over: give another file name" in line
+    assert capture.read_bytes() == b"kept" and not (tmp_path / "out").exists()
+
+
 def test_without_root_the_lab_says_so_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

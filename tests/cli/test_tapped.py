@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node import cli
 from dpgt_node.adversary.errors import CaptureError
 from dpgt_node.cli.tapped import links_of, parse_links, tapped
 from dpgt_node.config import format_address, parse_address, parse_run
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.runtime.launcher import Launcher
+from dpgt_node.runtime.supervisor import Ended
 from dpgt_node.wire.transcript import Link
 from tests.e2e.processes import quadratic
 
@@ -69,3 +72,20 @@ async def test_only_the_senders_of_tapped_links_dial_elsewhere(tmp_path: Path) -
         assert listen is not None and places["agent-1"].listen is None
         assert {parse_address(at)[0] for at in (listen, dialled)} == {"127.0.0.1"}
         assert listen != dialled == format_address(*parse_address(dialled))
+
+
+def test_a_stopped_launch_says_that_it_goes_on_with_another_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def stopped(_: Launcher) -> Ended:
+        return Ended(ExitCode.STOPPED, "stopped")
+
+    monkeypatch.setattr(Launcher, "run", stopped)
+    (tmp_path / "run.toml").write_text(quadratic(3, 5), encoding="utf-8")
+    out, capture = tmp_path / "out", tmp_path / "a.pcap"
+    command = ["launch", str(tmp_path / "run.toml"), "--insecure", "--out", str(out), "--tap"]
+    assert cli.run([*command, str(capture)]) == ExitCode.STOPPED
+    hint = f"go on with the same command and --out {out}, and --tap with another file name than {capture}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"dpgt launch: {hint}"
+    assert cli.run([*command, str(capture)]) == 2
+    assert cli.run([*command, str(tmp_path / "b.pcap")]) == ExitCode.STOPPED
