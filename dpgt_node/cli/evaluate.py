@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.config import RunConfig
+
+TABLES = ("csv", "parquet")
 
 
 @click.command()
@@ -16,25 +23,32 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.option(
     "--data",
     metavar="NAME|npz:PATH|...",
-    help="Data to judge it on, as [data] dataset names them.  [default: those of the run file]",
+    help="Data to judge it on, as [data] dataset names them; a csv: or parquet: file is judged whole.  [default: those "
+    "of the run file]",
+)
+@click.option(
+    "--label",
+    metavar="COLUMN",
+    help="Of --data csv:PATH or parquet:PATH: the column with the labels.  [default: that of the run file's own table]",
 )
 @click.option("--part", type=click.Choice(["test", "train"]), default="test", show_default=True)
 @common.format_option
-def evaluate(folder: Path, data: str | None, part: str, format_: str) -> ExitCode:
-    """Accuracy and loss of the model that `dpgt export` wrote into FOLDER.
+def evaluate(folder: Path, data: str | None, label: str | None, part: str, format_: str) -> ExitCode:
+    """Accuracy and loss of the model that `dpgt export` wrote into FOLDER; exits 2 unless its files are as PRIVACY.md
+    says.
 
     A figure of the test set is as public as the test set; one of --part train is about whoever's samples those are.
     """
-    from dataclasses import replace
-
     from dpgt_node.config import load_run
     from dpgt_node.learning.published import MODEL_FILE, judge
     from dpgt_node.learning.shards import run_dataset
+    from dpgt_node.report.export import verify
 
     if not (folder / MODEL_FILE).is_file() or not (folder / "run.toml").is_file():
         raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")
+    verify(folder)
     run = load_run(folder / "run.toml")
-    looked = run if data is None else replace(run, data=replace(run.data, dataset=data), base=Path.cwd())
+    looked = _looked_at(run, data, label)
     found = judge(folder, run, run_dataset(looked, common.data_root()), part)
     said = {
         "model": str(folder),
@@ -55,3 +69,19 @@ def evaluate(folder: Path, data: str | None, part: str, format_: str) -> ExitCod
     if found.calibrated:
         click.echo(f"BatchNorm took its statistics from the first {found.calibrated} of them")
     return ExitCode.DONE
+
+
+def _looked_at(run: RunConfig, data: str | None, label: str | None) -> RunConfig:
+    """``run`` with the data set ``data`` in place of its own.  ConfigError: a table without a label column."""
+    kind, _, path = ("" if data is None else data).partition(":")
+    if label is not None and kind not in TABLES:
+        raise ConfigError.one("command line", "--label", "names a column of --data csv:PATH or parquet:PATH")
+    if data is None:
+        return run
+    params = {name: value for name, value in run.data.params.items() if name not in ("label", "test", "test_fraction")}
+    if kind in TABLES:
+        column = run.data.params.get("label") if label is None else label
+        if column is None:
+            raise ConfigError.one("command line", "--label", f"{data} is a table: name the column with the labels")
+        params |= {"label": column, "test": path}  # whoever judges a model on a table has no use for a part of it
+    return replace(run, data=replace(run.data, dataset=data, params=params), base=Path.cwd())

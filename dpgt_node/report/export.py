@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from dpgt_node.report.summary import Epsilon, PrivacySummary, to_json, versions
 F64 = npt.NDArray[np.float64]
 Which = Literal["average", "last", "final"]
 PRIVACY_FILE, STATEMENT_FILE, RUN_FILE = "privacy.json", "PRIVACY.md", "run.toml"
+_HASH_LINE = re.compile(r"^(\S+): SHA-256 ([0-9a-f]{64})$", re.MULTILINE)
 PUBLIC_STATE = frozenset({"public-state", "noise-once"})
 """Mechanisms under which x_{i,K+1} is a function of the transcript."""
 
@@ -188,7 +190,7 @@ def caveats(run: RunConfig) -> tuple[str, ...]:
 
 
 def statement(data: Mapping[str, Any]) -> str:
-    """``PRIVACY.md`` from :func:`document`."""
+    """``PRIVACY.md`` from :func:`document`, without the hash of ``privacy.json`` itself."""
     run, release = data["run"], data["release"]
     lines = [f"# Privacy of this model ({run['name']})", ""]
     if data["guarantee"]:
@@ -226,8 +228,49 @@ def write_statement(
     files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     data = document(run, chosen, source, files, notes)
     text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
-    (folder / PRIVACY_FILE).write_text(text + "\n", encoding="utf-8")
-    (folder / STATEMENT_FILE).write_text(statement(data), encoding="utf-8")
+    held = f"{text}\n".encode()
+    (folder / PRIVACY_FILE).write_bytes(held)
+    (folder / STATEMENT_FILE).write_text(statement(data) + _hash_line(PRIVACY_FILE, held), encoding="utf-8")
+
+
+def verify(folder: Path) -> None:
+    """The files of ``folder`` are those that its PRIVACY.md names, and its figures those of privacy.json.
+
+    A file that is absent is not looked at, but for these two.  ConfigError: the first that does not match.
+    """
+    try:
+        said = (folder / STATEMENT_FILE).read_text(encoding="utf-8")
+        held = (folder / PRIVACY_FILE).read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        name = getattr(error, "filename", None) or folder / STATEMENT_FILE
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError.one(str(name), "", f"cannot be read ({reason}): nothing says what the model is") from error
+    named = _HASH_LINE.findall(said)
+    if any(name == PRIVACY_FILE and digest != hashlib.sha256(held).hexdigest() for name, digest in named):
+        raise _unlike(folder / PRIVACY_FILE, f"the SHA-256 in {STATEMENT_FILE}")
+    try:
+        data = json.loads(held)
+        files = [(str(name), str(digest)) for name, digest in data["files"].items()]
+        other = data["versions"].get("dpgt_node") != versions().get("dpgt_node")
+        same = said.removesuffix(_hash_line(PRIVACY_FILE, held)) == statement(data)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise _unlike(folder / PRIVACY_FILE, f"the figures in {STATEMENT_FILE}") from None
+    # Another version has its own words: there the hash of all figures must do.
+    if not same and not (other and any(name == PRIVACY_FILE for name, _ in named)):
+        raise _unlike(folder / STATEMENT_FILE, f"the figures in {PRIVACY_FILE}")
+    for name, digest in (*files, *named):
+        path = folder / Path(name).name
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise _unlike(path, f"the SHA-256 in {STATEMENT_FILE}")
+
+
+def _hash_line(name: str, content: bytes) -> str:
+    return f"{name}: SHA-256 {hashlib.sha256(content).hexdigest()}\n"
+
+
+def _unlike(path: Path, what: str) -> ConfigError:
+    message = f"does not match {what}: one of the two was changed after the export; get the folder anew"
+    return ConfigError.one(str(path), "", message)
 
 
 def _what(run: RunConfig, chosen: Chosen) -> str:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from PIL import Image
+from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.datasets import load_dataset
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.learning.published import judge
+from dpgt_node.learning.shards import run_dataset
+from dpgt_node.report.export import verify
 from dpgt_node.report.released import LAST_FILE, SUM_FILE, read_sum
 from tests.learning.cases import run
 
@@ -167,12 +176,143 @@ def test_bad_evaluations_are_one_line(tmp_path, capsys):
         (tmp_path / "broken" / file.name).write_bytes(
             file.read_bytes()[: 100 if file.suffix == ".safetensors" else None]
         )
-    cases.append(([str(tmp_path / "broken")], "cannot be read as the model of its run.toml"))
+    cases.append(([str(tmp_path / "broken")], "model.safetensors: does not match"))
+    config = made()
+    with pytest.raises(ConfigError, match=r"cannot be read as the model of its run\.toml"):
+        judge(tmp_path / "broken", config, run_dataset(config), "test")
     for arguments, message in cases:
         capsys.readouterr()
         assert cli.run(["evaluate", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
+
+
+def test_tables_and_folders_of_one_s_own(tmp_path, capsys):
+    out = simulated(tmp_path, made())
+    exported(out, tmp_path / "e")
+    data = load_dataset("digits")
+    x, y = data.real_test(slice(0, 50)), data.y_test[:50]
+    names = [*(f"p{i}" for i in range(64)), "digit"]
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savetxt(
+        tmp_path / "t.csv", np.column_stack([x, y]), fmt="%.17g", delimiter=",", header=",".join(names), comments=""
+    )
+    parquet.write_table(pyarrow.table(dict(zip(names, np.column_stack([x, y]).T, strict=True))), tmp_path / "t.parquet")
+    rng = np.random.default_rng(0)
+    for label in ("0", "1"):
+        folder = tmp_path / "pictures" / "test" / label
+        folder.mkdir(parents=True)
+        (tmp_path / "pictures" / "train" / label).mkdir(parents=True)
+        for part in ("test", "train"):
+            for i in range(3):
+                pixels = rng.integers(256, size=(8, 8)).astype(np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "pictures" / part / label / f"{i}.png")
+
+    def judged(*arguments: str) -> dict:
+        capsys.readouterr()
+        assert cli.run(["evaluate", str(tmp_path / "e"), "--format", "json", "--data", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    expected = judged(f"npz:{tmp_path}/t.npz")
+    assert expected["samples"] == 50
+    for kind in ("csv", "parquet"):
+        for part in ("test", "train"):
+            found = judged(f"{kind}:{tmp_path}/t.{kind}", "--label", "digit", "--part", part)
+            assert (found["samples"], found["accuracy"]) == (50, expected["accuracy"])
+            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+    assert judged(f"folder:{tmp_path}/pictures")["samples"] == 6
+    table = f"csv:{tmp_path}/t.csv"
+    for arguments, message in (
+        (["--data", table], f"--label: {table} is a table: name the column with the labels"),
+        (["--data", table, "--label", "x"], "has no column 'x'"),
+        (["--data", f"npz:{tmp_path}/t.npz", "--label", "digit"], "--label: names a column of --data csv:PATH"),
+        (["--label", "digit"], "--label: names a column of --data csv:PATH"),
+    ):
+        assert cli.run(["evaluate", str(tmp_path / "e"), *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+
+def test_a_model_of_a_table_knows_its_label(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.standard_normal((60, 2)), np.arange(60) % 2])
+    for name, kept in (("own", 60), ("other", 10)):
+        np.savetxt(tmp_path / f"{name}.csv", rows[:kept], fmt="%.17g", delimiter=",", header="a,b,label", comments="")
+    config = made(data=model.Data(f"csv:{tmp_path}/own.csv", params={"label": "label", "test_fraction": 0.2}))
+    exported(simulated(tmp_path, config), tmp_path / "e")
+    for arguments, samples in (([], 12), (["--data", f"csv:{tmp_path}/other.csv"], 10)):
+        capsys.readouterr()
+        assert cli.run(["evaluate", str(tmp_path / "e"), "--format", "json", *arguments]) == 0
+        assert json.loads(capsys.readouterr().out)["samples"] == samples
+
+
+def _flip(folder: Path) -> None:
+    held = bytearray((folder / "model.safetensors").read_bytes())
+    held[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(held)
+
+
+def _replaced(name: str, old: str, new: str):
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_flip, "model.safetensors: does not match the SHA-256 in PRIVACY.md"),
+        (_replaced("privacy.json", '"C": 40', '"C": 41'), "privacy.json: does not match the SHA-256 in PRIVACY.md"),
+        (
+            _replaced("PRIVACY.md", "delta 1e-05", "delta 1e-09"),
+            "PRIVACY.md: does not match the figures in privacy.json",
+        ),
+        (lambda folder: None, None),
+        (_replaced("run.toml", "[data]", "[data] "), "run.toml: does not match the SHA-256 in PRIVACY.md"),
+        (lambda folder: (folder / "privacy.json").unlink(), "privacy.json: cannot be read"),
+        (lambda folder: (folder / "notes.txt").write_text("mine"), None),
+    ],
+    ids=["model", "privacy.json", "PRIVACY.md", "nothing", "run.toml", "absent", "a file besides"],
+)
+def test_an_export_that_was_changed_is_not_judged(tmp_path, change, message, capsys):
+    exported(simulated(tmp_path, made()), tmp_path / "e")
+    change(tmp_path / "e")
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "e")]) == (0 if message is None else 2)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == (message is not None)
+    assert message is None or message in said[0]
+
+
+def test_exports_of_other_versions_are_judged_and_guarded(tmp_path):
+    """Earlier ones name no hash of privacy.json; later ones may say the same in other words."""
+    exported(simulated(tmp_path, made()), tmp_path / "e")
+    folder = tmp_path / "e"
+    text = (folder / "PRIVACY.md").read_text()
+    earlier, _, rest = text.rpartition("privacy.json: SHA-256")
+    assert rest.endswith("\n")
+    (folder / "PRIVACY.md").write_text(earlier)
+    verify(folder)
+    held = (folder / "privacy.json").read_text()
+    (folder / "privacy.json").write_text(held.replace('"rounds": [', '"rounds": [ '))
+    verify(folder)  # its figures are the same
+    data = json.loads(held)
+    data["agents"][0]["epsilon"]["tight"] /= 2
+    (folder / "privacy.json").write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="does not match the figures"):
+        verify(folder)
+    data = json.loads(held)
+    data["versions"]["dpgt_node"] = "99"
+    (folder / "privacy.json").write_text(json.dumps(data))
+    digest = hashlib.sha256((folder / "privacy.json").read_bytes()).hexdigest()
+    (folder / "PRIVACY.md").write_text(f"Other words.\nprivacy.json: SHA-256 {digest}\n")
+    verify(folder)
+    _flip(folder)
+    with pytest.raises(ConfigError, match=r"model\.safetensors: does not match"):
+        verify(folder)
 
 
 @pytest.mark.e2e
