@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,6 +20,7 @@ PAGES = sorted(
 )
 TEST = re.compile(r"\btests/[\w/]+\.py(?:::\w+)*")
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)|!\[[^\]\n]*\]\(([^)\s]+)\)")
+IMPORTED = re.compile(r"((?:`\w+`(?:, | and )?)+) of `(dpgt_node(?:\.\w+)*)`")
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 
 
@@ -61,10 +64,22 @@ def broken_links(page: Path, text: str) -> list[str]:
     return out
 
 
+def missing_names(text: str) -> list[str]:
+    """``module.name`` for every "`Name` and `name` of `dpgt_node.module`" that cannot be imported so."""
+    out = []
+    for names, module in IMPORTED.findall(text):
+        for name in re.findall(r"`(\w+)`", names):
+            found = getattr(importlib.import_module(module), name, None)
+            if found is None or isinstance(found, ModuleType):
+                out.append(f"{module}.{name}")
+    return out
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     assert missing_tests(text) == []
+    assert missing_names(text) == []
     assert broken_links(page, text) == []
 
 
@@ -84,6 +99,15 @@ def test_the_pages_that_state_theorems_name_their_tests() -> None:
 def test_a_test_that_is_not_there_is_noticed(text: str) -> None:
     assert missing_tests(text)
     assert not missing_tests("`tests/test_docs.py::test_a_test_that_is_not_there_is_noticed`")
+
+
+def test_a_name_that_cannot_be_imported_is_noticed() -> None:
+    audit = "dpgt_node.adversary.audit"
+    sound = f"`Replay` of `{audit}.replay`, `log_ratio` and `witness` of `{audit}.witness`"
+    assert missing_names(sound) == []
+    assert sound in (ROOT / "docs" / "audit.md").read_text()
+    wrong = f"`Replay`, `log_ratio` and `witness` of `{audit}` take"
+    assert len(missing_names(wrong)) == 3
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,15 @@ RUNS = 10_000
     type=click.IntRange(min=4),
     default=RUNS,
     show_default=True,
-    help="Canary runs in each world; half pick the test, half prove the bound.",
+    help="Canary trials a world, each in a world of its own (one run of the release path carries many); half of them "
+    "pick the test, half prove the bound.",
 )
 @click.option(
     "--launches",
     type=click.IntRange(min=1),
     help="Real launches instead, of the run with data whose labels are to be told; every sample is a trial.",
 )
-@click.option("--resume", type=common.FOLDER, help="Keep the runs here, and do only what is missing.")
+@click.option("--resume", type=common.FOLDER, help="Keep the trials here, and do only what is missing.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
 @click.option(
@@ -102,7 +103,7 @@ def audit(
         raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
     if run_file is not None:
         return _say(_transcripts(files, run_file, truth, agents), format_)
-    if len(files) > 1 or truth is not None:
+    if len(files) > 1 or truth is not None or _is_transcript(files[0]):
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
     if launches is not None:
         if test_keystream is not None:
@@ -112,6 +113,16 @@ def audit(
         _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
         format_,
     )
+
+
+def _is_transcript(path: Path) -> bool:
+    from dpgt_node.wire.transcript import MAGIC
+
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False  # whoever reads it says why not
 
 
 def _say(audits: Sequence[Audit], format_: str) -> ExitCode:
@@ -125,13 +136,19 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
     from dpgt_node.adversary.observation import Observation
     from dpgt_node.experiments.witnesses import transcript_audits
     from dpgt_node.report.truth import find_truth
+    from dpgt_node.runtime.outdir import held_run_id
 
     out = run_file if run_file.is_dir() else None
     run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
     observation = Observation.load(files, run)
     known = None if truth is None else find_truth(truth, run.graph.agents, observation.run_id)
     return transcript_audits(
-        observation, known, agents=agents, out=truth if out is None else out, data_root=common.data_root()
+        observation,
+        known,
+        agents=agents,
+        out=truth if out is None else out,
+        data_root=common.data_root(),
+        tied=out is not None and held_run_id(out) == observation.run_id,
     )
 
 

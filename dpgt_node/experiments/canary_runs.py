@@ -19,7 +19,7 @@ from dpgt_node.agent.noise import account_for, sampler_for
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present
+from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.noise import Sampler
 from dpgt_node.protocol.types import F64, I64
@@ -137,6 +137,7 @@ class Campaign:
             test=test,
             confidence=confidence,
             foreign=trials.foreign,
+            runs=runs_for(c.count, n),
         )
 
 

@@ -104,6 +104,7 @@ class Flips:
             test=test,
             confidence=confidence,
             foreign=trials.foreign,
+            runs=runs_for(self.count, n),
         )
 
     def ratios(self, observation: Observation) -> tuple[F64, int]:

@@ -122,8 +122,9 @@ def judge(
     test: Test = "threshold",
     confidence: float = 0.95,
     foreign: int = 0,
+    runs: int = 1,
 ) -> Audit:
-    """Every claim of ``account``, of ``agent``, against the trials in D and in D'."""
+    """Every claim of ``account``, of ``agent``, against the trials in D and in D', which ``runs`` runs carried."""
     (absent, present), delta, claims, bounds = worlds, run.privacy.delta, [], {}
     for accountant, claimed in account.epsilon_after(run.K).items():
         if claimed is None:
@@ -133,7 +134,7 @@ def judge(
         verdict: Verdict = "refuted" if refuted else "no power" if realised < LITTLE * claimed else "not refuted"
         note = ""
         if verdict == "no power":
-            note = f"{len(absent)} canaries a world show {realised:.3g} at most: this audit could not have told"
+            note = f"{len(absent)} canary trials a world show {realised:.3g} at most: this audit could not have told"
         claims.append(Claim(run.algorithm.mechanism, accountant, claimed, realised, refuted, verdict, note=note))
         bounds[accountant] = bound
     if foreign:
@@ -147,6 +148,7 @@ def judge(
         confidence,
         bounds,
         notes,
+        runs,
     )
 
 

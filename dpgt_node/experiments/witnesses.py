@@ -27,6 +27,7 @@ from dpgt_node.wire.transcript import TranscriptError
 CANDIDATES = 32
 """Samples among which the pair with the most different gradients is looked for."""
 TRUTH_TOLERANCE = 1e-6
+UNTIED = "nothing here ties this transcript to this run file's data: a wrong seed, clip or data set gives a wrong |T|."
 BATCHES_FIXED = (
     "m < D: the batches are those of the study files, so only `tight` is at stake, which holds whatever they are."
 )
@@ -85,11 +86,14 @@ def transcript_audits(
     agents: Sequence[str] = (),
     out: Path | None = None,
     data_root: Path | None = None,
+    tied: bool = False,
 ) -> list[Audit]:
     """Every agent of ``observation`` but those who look (or ``agents``) that was seen well enough, its own data here.
 
-    ``out``: a run's output folder; an agent with a data file of its own is found there.  Raises TranscriptError where
-    what was seen does not determine a named agent's ratio, or no agent's; ConfigError for data that are not the run's.
+    ``out``: a run's output folder; an agent with a data file of its own is found there.  ``tied``: the run file is
+    known to be of the transcripts' run; where neither that nor study files say so, a note does.  Raises
+    TranscriptError where what was seen does not determine a named agent's ratio, or no agent's; ConfigError for data
+    that are not the run's.
     """
     run = observation.facts.run
     audits, reasons = [], []
@@ -98,7 +102,7 @@ def transcript_audits(
         if name not in run.graph.agents:
             raise ConfigError.one("command line", "--agent", f"{name} is not in the run file")
         try:
-            audits.append(_transcript(observation, truth, run.graph.agents.index(name), out, data_root))
+            audits.append(_transcript(observation, truth, run.graph.agents.index(name), out, data_root, tied))
         except TranscriptError as error:
             if agents:
                 raise
@@ -109,7 +113,7 @@ def transcript_audits(
 
 
 def _transcript(
-    observation: Observation, truth: Truth | None, index: int, out: Path | None, data_root: Path | None
+    observation: Observation, truth: Truth | None, index: int, out: Path | None, data_root: Path | None, tied: bool
 ) -> Audit:
     facts = observation.facts
     run, name = facts.run, facts.names[index]
@@ -133,6 +137,8 @@ def _transcript(
         agent, stream, k = error.args[0]
         raise TranscriptError(f"{name}: {stream} of round {k} of {facts.names[agent]} was not seen") from error
     notes = [pair, *([BATCHES_FIXED] if fixed else [])]
+    if not tied and (truth is None or name not in truth):
+        notes.append(UNTIED)
     if skip:
         notes.append(f"Nobody saw {', '.join(sorted(skip))} of {name}: the ratio is that of the other stream.")
     claims = witness(run.algorithm.mechanism, account.epsilon_after(run.K), ratio, fixed=fixed)

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--launches", type=int, default=0)
     options = parser.parse_args()
-    print(f"{options.runs} runs a world, half for the test; threshold / guess; epsilon (Laplace) or mu (Gaussian)")
+    print(f"{options.runs} canary trials a world, half to test; threshold / guess; epsilon (Laplace) or mu (Gaussian)")
     print(f"{'mechanism':16} {'law':9} K  {'claim':>5}  {'sound sampler':>15}  half the noise")
     for mechanism, law, K in CELLS:
         for claim in (1.0, 2.0, 4.0):
@@ -66,8 +66,8 @@ def sampled(options: argparse.Namespace) -> None:
             lower_bound("amplified", *trials.worlds(n), delta=0.0, test=test)[0] for test in ("threshold", "guess")
         ]
         print(
-            f"m = D/10, {sampler.__name__}, {n} runs a world: amplified {claim_of(campaign, 'amplified'):.3f}, "
-            f"measured {values[0]:.2f} / {values[1]:.2f}"
+            f"m = D/10, {sampler.__name__}, {n} canary trials a world: "
+            f"amplified {claim_of(campaign, 'amplified'):.3f}, measured {values[0]:.2f} / {values[1]:.2f}"
         )
 
 

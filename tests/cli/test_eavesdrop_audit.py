@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.wire.transcript import Header, TranscriptWriter
 
 RUN = """
 name = "audit"
@@ -74,7 +75,8 @@ def test_canaries_of_a_run_file_go_on_where_they_stopped(tmp_path: Path, capsys:
     tight = next(c for c in json.loads(out)["claims"] if c["accountant"] == "tight")
     assert tight["claimed"] == pytest.approx(1.0, rel=1e-5)
     assert 0.6 < tight["realised"] <= 1.0
-    assert (tight["runs"], tight["confidence"], tight["refuted"]) == (1500, 0.95, False)
+    assert (tight["trials"], tight["runs"], tight["confidence"]) == (1500, 30, 0.95)
+    assert not tight["refuted"]
     assert tight["bound"]["in_present"] == 750
     again = audit(capsys, path, "--runs", 1500, *common)
     assert again == (0, out, "")
@@ -91,8 +93,12 @@ def test_canaries_in_text_name_vantage_claim_bound_and_confidence(
         "--test-keystream", "aa",
     )  # fmt: skip
     assert code == 0
-    for words in ("agent-2, seen by", "400 runs in each world", "90 % confidence", "tight", "guesses right"):
+    carried = "400 canary trials a world (each in a world of its own), carried by 8 runs of the release path"
+    for words in ("agent-2, seen by", carried, "90 % confidence", "tight", "guesses right"):
         assert words in out
+    code, out, _ = audit(capsys, run_file(tmp_path), "--runs", 50, "--test-keystream", "aa")
+    assert "50 canary trials a world (each in a world of its own), carried by 1 run of the release path" in out
+    assert "runs in each world" not in out
 
 
 @pytest.mark.parametrize(
@@ -100,6 +106,7 @@ def test_canaries_in_text_name_vantage_claim_bound_and_confidence(
     [
         ((), "name transcripts, or a run file, or --preset"),
         (("--preset", "counterexample", "run.toml"), "takes no files"),
+        (("a.transcript",), "--run: transcripts need the run file"),
         (("a.transcript", "b.transcript"), "transcripts need the run file"),
         (("run.toml", "--truth", "out"), "transcripts need the run file"),
         (("run.toml", "--agent", "agent-7"), "agent-7: not in the run file"),
@@ -117,6 +124,8 @@ def test_wrong_command_lines(
     said: str,
 ) -> None:
     run_file(tmp_path)
+    with TranscriptWriter(tmp_path / "a.transcript", Header("eavesdropper", run_id=bytes(range(0xF0, 0x100)))):
+        pass
     monkeypatch.chdir(tmp_path)
     code, _, err = audit(capsys, *arguments)
     assert code == 2

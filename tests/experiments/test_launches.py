@@ -121,5 +121,5 @@ def test_real_launches_go_on_where_they_stopped(tmp_path: Path, capsys: pytest.C
     assert (folder / "agent-1" / "trials.jsonl").read_text().startswith(first)
     tight = next(c for c in json.loads(capsys.readouterr().out)["claims"] if c["accountant"] == "tight")
     assert tight["claimed"] == pytest.approx(1.0, rel=1e-5)
-    assert tight["runs"] == 150
+    assert tight["trials"] == 150
     assert not list((folder / "agent-1").glob("launch-*"))

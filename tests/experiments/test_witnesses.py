@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpgt_node import cli
 from dpgt_node.adversary.audit import counterexample
 from dpgt_node.adversary.audit.report import to_text
 from dpgt_node.adversary.audit.witness import Ratio, witness
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.witnesses import counterexample_audits, transcript_audits
+from dpgt_node.experiments.witnesses import UNTIED, counterexample_audits, transcript_audits
 from dpgt_node.report.truth import find_truth
 from dpgt_node.sim.simulate import simulate
 from dpgt_node.wire.transcript import Transcript, TranscriptError, TranscriptWriter
@@ -186,6 +187,36 @@ def test_other_data_than_the_run_s_are_noticed(tmp_path: Path, data: Path) -> No
     other = replace(run, data=replace(run.data, dataset=f"npz:{tmp_path / 'other.npz'}"))
     with pytest.raises(ConfigError, match="not this run's data"):
         audited(other, out)
+
+
+def test_a_transcript_that_nothing_ties_to_the_data_says_so(tmp_path: Path, data: Path) -> None:
+    run, out = captured(tmp_path, data, "published-point")
+    observation = Observation.load([seen_by_2(out)], run)
+    (alone,) = transcript_audits(observation, None)
+    assert alone.notes.count(UNTIED) == 1
+    (tied,) = transcript_audits(observation, None, tied=True)
+    assert UNTIED not in tied.notes
+    assert UNTIED not in audited(run, out)[0].notes  # the study files are its own
+
+
+@pytest.mark.parametrize("of", ["the run's folder", "the run file", "another run's folder"])
+def test_the_folder_of_the_very_run_ties_a_transcript(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], of: str
+) -> None:
+    (tmp_path / "run.toml").write_text(
+        RUN.format(mechanism="noise-once", samples='"full"', law="laplace", loop=0.0, data=data)
+    )
+    for out in ("a", "b"):
+        assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(tmp_path / out)]) == 0
+    given = {"the run's folder": "a", "the run file": "run.toml", "another run's folder": "b"}[of]
+    capsys.readouterr()
+    code = cli.run(["eavesdrop", "audit", str(seen_by_2(tmp_path / "a")), "--run", str(tmp_path / given)])
+    said = capsys.readouterr()
+    if of == "another run's folder":
+        assert code == 2 or UNTIED in said.out
+    else:
+        assert code == 0
+        assert (UNTIED in said.out.splitlines()) == (of == "the run file")
 
 
 def rewritten(out: Path, path: Path, keep) -> Path:

@@ -17,18 +17,19 @@ LIMITS = "Not refuted is not proved: an audit bounds epsilon from below, for the
 class Audit:
     """One agent's audit.  ``llr``: T of the transcript, or the largest |T| of all runs.
 
-    ``bounds``: by accountant, of repeated runs.  ``runs``: in each world, 1 for a witness.  ``notes``: what a reader
-    must know to read the claims.
+    ``bounds``: by accountant, of canary trials.  ``trials``: in each world, 1 for a witness; ``runs`` of the release
+    path carried all of them.  ``notes``: what a reader must know to read the claims.
     """
 
     agent: str
     vantage: str
     claims: tuple[Claim, ...]
     llr: float
-    runs: int
+    trials: int
     confidence: float | None = None
     bounds: dict[str, Bound] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    runs: int = 1
 
     @property
     def refuted(self) -> bool:
@@ -55,6 +56,7 @@ def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
                 "agent": audit.agent,
                 "vantage": audit.vantage,
                 "reach": _number(claim.reach),
+                "trials": audit.trials,
                 "runs": audit.runs,
                 "confidence": audit.confidence,
                 "bound": _bound(audit.bounds.get(claim.accountant)),
@@ -71,9 +73,8 @@ def to_text(audits: Sequence[Audit]) -> str:
     """The same for people."""
     lines = []
     for audit in audits:
-        runs = "one transcript" if audit.confidence is None else f"{audit.runs} runs in each world"
-        sure = "certain" if audit.confidence is None else f"each with {100 * audit.confidence:g} % confidence"
-        lines += [f"{audit.agent}, seen by {audit.vantage}: {runs}, {sure}"]
+        sure = "certain" if audit.confidence is None else f"each claim with {100 * audit.confidence:g} % confidence"
+        lines += [f"{audit.agent}, seen by {audit.vantage}: {_evidence_base(audit)}, {sure}"]
         rows = [("mechanism", "accountant", "claimed", "realised", "verdict", "")]
         for claim in audit.claims:
             realised = "-" if claim.realised is None else f"{claim.realised:.4g}"
@@ -82,10 +83,17 @@ def to_text(audits: Sequence[Audit]) -> str:
             rows.append((claim.mechanism, claim.accountant, f"{claim.claimed:.4g}", realised, verdict, note))
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
         lines += ["  " + "  ".join([*map(str.ljust, row[:5], widths), row[5]]).rstrip() for row in rows]
-        of = "the transcript" if audit.confidence is None else "the clearest run"
+        of = "the transcript" if audit.confidence is None else "the clearest trial"
         lines.append(f"  log-likelihood ratio of {of}: {audit.llr:.4g}")
     notes = dict.fromkeys(note for audit in audits for note in audit.notes)
     return "\n".join([*lines, *notes, LIMITS])
+
+
+def _evidence_base(audit: Audit) -> str:
+    if audit.confidence is None:
+        return "one transcript"
+    carried = f"{audit.runs} run{'s' * (audit.runs != 1)} of the release path"
+    return f"{audit.trials} canary trials a world (each in a world of its own), carried by {carried}"
 
 
 def _evidence(bound: Bound | None) -> str:
