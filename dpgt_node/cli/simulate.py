@@ -43,6 +43,7 @@ def simulate(
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report
     from dpgt_node.runtime import outdir
+    from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast
     from dpgt_node.sim.simulate import simulate as simulate_all
 
@@ -67,6 +68,9 @@ def simulate(
         if claimed.resumed and run.adversary != Adversary():
             message = f"{out} holds an unfinished simulation with [adversary], which does not go on; another folder"
             raise ConfigError.one("command line", "--out", message)
+        if claimed.resumed and saved.begins_anew(out):
+            message = f"{out}: begins again from round 0: what ran there before was killed ahead of its first save"
+            click.echo(f"dpgt simulate: {message} (one a minute at most)", err=True)
         first: int | None = None
         with LiveView(run, console, keystream=keystream) as view:
 

@@ -63,6 +63,11 @@ class Saver:
         self._path.unlink(missing_ok=True)
 
 
+def begins_anew(out: Path) -> bool:
+    """Nothing was saved: a simulation that was begun in ``out`` and cut off goes on from round 0."""
+    return not (out / SAVED_FILE).exists()
+
+
 def load(out: Path, how: How) -> tuple[int, dict[str, npt.NDArray[Any]]] | None:
     """(round, arrays) of the last save; None when there is none.  ConfigError: unreadable, or the other simulator's."""
     path = out / SAVED_FILE

@@ -72,6 +72,20 @@ def test_what_agents_began_no_simulation_goes_on_with(tmp_path, capsys):
     assert "began with agents; go on likewise" in capsys.readouterr().err
 
 
+def test_one_that_was_killed_before_its_first_save_says_that_it_begins_again(tmp_path, capsys):
+    from dpgt_node.runtime import outdir
+    from dpgt_node.sim.saved import SAVED_FILE
+
+    path, out = run_file(tmp_path, run("digits", K=3)), tmp_path / "o"
+    outdir.prepare(out, cli_run(path), source="test", keystream=None, by="simulate")  # what kill -9 leaves
+    assert cli.run(["simulate", str(path), "--out", str(out)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dpgt simulate: {out}: begins again from round 0") and "(one a minute at most)" in line
+    assert cli.run(["simulate", str(path), "--out", str(tmp_path / "fresh")]) == 0
+    assert capsys.readouterr().err == ""
+    assert not (out / SAVED_FILE).exists()
+
+
 def cli_run(path: Path) -> model.RunConfig:
     from dpgt_node.cli.common import load_local_run
 
