@@ -14,7 +14,7 @@ import numpy as np
 
 from dpgt_node.adversary import predictions
 from dpgt_node.adversary.attack import Finding, Options, Result
-from dpgt_node.adversary.attacks.common import known_rounds, result, targets
+from dpgt_node.adversary.attacks.common import between, known_rounds, result, setting, targets
 from dpgt_node.adversary.estimators import absolute, view
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.report.truth import Truth
@@ -30,7 +30,7 @@ class GradientLength:
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
         """What was seen in, a result with its prediction out; ``truth`` is for ``measured`` alone."""
         findings, curves = [], {}
-        skip = int(options.extra.get("skip", 0))
+        skip = setting(options, "skip", 0, between(0, observation.facts.run.K))
         for i in targets(observation, options):
             seen = view(observation, i)  # what was seen of agent i, NaN where nothing was
             variance = predictions.absolute(seen.mechanism, seen.params.b, seen.var_y)

@@ -66,9 +66,12 @@ def attack(
     extra.setdefault("data", str(data_root()))
     case = _case(transcripts, _load_run(run_path), truth, (agents, rounds, seed, extra))
     results = []
+    if names and case.captures and not any("capture" in one.needs for one in chosen.values()):
+        message = f"{', '.join(map(str, case.captures))}: captures, of which {', '.join(names)} reads nothing"
+        raise ConfigError.one("command line", "TRANSCRIPT", message)
     for name, one in chosen.items():
         try:
-            results.append(case.attack(one))
+            results.append(_run_own(case, name, one) if _is_own(name) else case.attack(one))
         except NotApplicable as error:
             # Asked for by name, it fails; among all of them it only has nothing to say about this run.
             if names:
@@ -117,6 +120,31 @@ class Case:
         return one.run(self.observation, self.truth, self.options)
 
 
+def _is_own(name: str) -> bool:
+    from dpgt_node.adversary.attacks import ATTACKS
+
+    return name not in ATTACKS and name not in ATTACKS.values()
+
+
+def _run_own(case: Case, name: str, one: Attack) -> Result:
+    """An operator's own attack may fail in any way; ConfigError says how, and the debug log where."""
+    from dpgt_node.adversary.attack import Result
+    from dpgt_node.adversary.results import to_json
+
+    try:
+        made = case.attack(one)
+        if not isinstance(made, Result):
+            raise TypeError(f"it returned {type(made).__name__}, not a Result")
+        json.dumps(to_json([made]), allow_nan=False)
+        render([made], {}, case)
+    except DpgtError:
+        raise
+    except Exception as error:
+        message = " ".join(f"{name} raised {type(error).__name__}: {error}".split())
+        raise ConfigError.one("command line", "--attack", message) from error
+    return made
+
+
 def _case(
     paths: Sequence[Path],
     run: RunConfig,
@@ -140,6 +168,8 @@ def _case(
     observation = Observation.load(transcripts, run) if transcripts else None
     known, told = None, "none given, so nothing is measured (--truth OUTDIR)"
     if truth is not None:
+        if not truth.is_dir():
+            raise ConfigError.one("command line", "--truth", f"{truth}: there is no such folder")
         known = find_truth(truth, run.graph.agents, observation.run_id if observation is not None else b"")
         absent = [name for name in run.graph.agents if name not in known]
         told = str(truth) + (f"; none of {', '.join(absent)}" if absent else "")
@@ -186,7 +216,7 @@ def _import(target: str) -> Attack:
         sys.path.append(str(Path.cwd()))  # an attack of one's own is a file in this folder
     try:
         made: Attack = getattr(importlib.import_module(module_name), attribute)
-        made.run, made.name, made.needs  # noqa: B018  # what every attack has
+        made.run, made.name, frozenset(made.needs), dict(getattr(made, "settings", None) or {})
     except DpgtError:
         raise
     except Exception as error:  # an operator's own file may fail in any way

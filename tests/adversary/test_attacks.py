@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,21 @@ import pytest
 
 from dpgt_node.adversary.attack import Attack, NotApplicable, Options, Result
 from dpgt_node.adversary.attacks import ATTACKS
+from dpgt_node.adversary.attacks.floats import attack as floats
+from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
+from dpgt_node.adversary.attacks.inversion import inversion
 from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
 from dpgt_node.adversary.attacks.labels import attack as labels
 from dpgt_node.adversary.attacks.membership import attack as membership
 from dpgt_node.adversary.attacks.membership import auc, scores
+from dpgt_node.adversary.attacks.properties import _verdict, guessing
 from dpgt_node.adversary.attacks.properties import attack as properties
+from dpgt_node.adversary.attacks.retries import attack as retries
+from dpgt_node.adversary.attacks.reuse import attack as reuse
 from dpgt_node.adversary.estimators import view
 from dpgt_node.adversary.knowledge import Samples, Softmax, class_count, public_samples
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.observation import Conflict, Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
@@ -285,3 +292,62 @@ def test_the_registry_names_what_is_there() -> None:
     assert {"gradients", "labels", "membership", "properties", "generator", "reuse", "retries", "floats"} < set(ATTACKS)
     for attack in (gradients, labels, membership, properties):
         assert ATTACKS[attack.name].endswith(f"{attack.name}:attack") and attack.needs == frozenset()
+
+
+# ---------------------------------------------------------------- observers, settings, guesses
+def test_an_observer_is_no_victim_unless_it_is_named(tmp_path: Path) -> None:
+    p = play(ring(K=3, zeta=0.01, eta=0.01))
+    seen, study = p.observe(tmp_path / "t", observer="agent-1"), p.study(tmp_path / "out")
+    for attack in (gradients, labels, properties, membership, generator, reuse, retries, floats):
+        found = attack.run(seen, study, Options(extra={"bits": "1"}))
+        assert [f.agent for f in found.findings] == ["agent-2", "agent-3"], attack.name
+    assert [f.agent for f in inversion.run(seen, study, Options()).findings] == ["agent-2", "agent-3"]
+    named = gradients.run(seen, study, Options(agents=("agent-1",), extra={"fuse": "no"}))
+    assert [f.agent for f in named.findings] == ["agent-1"]
+    paths = [p.transcript(tmp_path / f"of-{name}", observer=name) for name in p.run.graph.agents]
+    with pytest.raises(NotApplicable, match="every agent of the run is an observer"):
+        retries.run(Observation.load(paths, p.run), None, Options())
+
+
+def test_a_conflict_of_an_observer_is_not_counted(tmp_path: Path) -> None:
+    p = play(ring(K=3))
+    clash = Conflict(0, "Y", 1, np.ones(3))
+    own = replace(p.observe(tmp_path / "t", observer="agent-1"), conflicts=(clash,))
+    assert "differ" not in retries.run(own, None, Options()).summary
+    other = replace(own, conflicts=(replace(clash, sender=1),))
+    assert retries.run(other, None, Options()).summary.startswith("1 copies differ")
+
+
+def test_members_need_others_beside_them(few: Path, tmp_path: Path) -> None:
+    p = members(few, 0.0)  # with 600 public samples
+    for public in ("599", "600", "100000"):
+        with pytest.raises(ConfigError, match=r"--set public: .*no two non-members are left"):
+            on(membership, p, tmp_path, D="40", public=public)
+    assert on(membership, p, tmp_path, D="40", public="598").findings[0].measured["others"] == 2.0
+
+
+def test_all_classes_everywhere_are_no_success(tmp_path: Path) -> None:
+    """An iid run: naming every class is right without any transcript."""
+    for finding in on(properties, play(ring(K=20, zeta=0.5, eta=0.5)), tmp_path).findings:
+        assert finding.measured["guessing"] == 1.0 and finding.verdict in ("fails", "no power")
+        assert "guess" in finding.note
+    two = on(properties, play(ring(K=20, data=BY_LABEL, zeta=0.01, eta=0.01)), tmp_path)
+    assert all(0.0 < f.measured["guessing"] < 0.5 for f in two.findings) and "guessing: " in two.summary
+
+
+def test_guesses_against_every_set_there_is() -> None:
+    for classes, true, held in ((5, 2, 2), (5, 3, 1), (4, 3, 3), (4, 4, 4)):
+        right = set(range(true))
+        every = [len(right & set(c)) / len(right | set(c)) for c in combinations(range(classes), held)]
+        assert guessing(true, classes, held) == pytest.approx(np.mean(every))
+    assert guessing(10, 10, None) == 1.0 and guessing(2, 10, None) == 0.2
+    assert [_verdict(*pair) for pair in ((1.0, 0.2), (1.0, 1.0), (0.5, 0.2), (0.2, 0.2), (0.1, 1.0))] == [
+        *("succeeds", "no power", "partly", "fails", "fails")
+    ]
+
+
+def test_no_infinite_prediction_without_truth(tmp_path: Path) -> None:
+    bare = on(gradients, play(ring(K=5, zeta=50.0, eta=50.0)), tmp_path, truth=False, fuse="no")
+    predicted = [f.predicted for f in bare.findings]
+    assert all(p["B_relative_error"] is None or np.isfinite(p["B_relative_error"]) for p in predicted)
+    assert None in [p["B_relative_error"] for p in predicted] and all(0.0 <= p["B_cosine"] < 0.5 for p in predicted)

@@ -232,6 +232,22 @@ def test_without_truth_pictures_are_shown_and_nothing_is_measured(tmp_path) -> N
     assert "agent-1, round 0: recovered" in found.pictures and not any("true" in name for name in found.pictures)
 
 
+@pytest.mark.parametrize(("scale", "expected"), [(1e-4, "4"), (2.0, "none")])
+def test_the_summary_says_what_the_rows_say(tmp_path, scale, expected) -> None:
+    found = attacked(record.run_of(K=1, m=1, zeta=scale, eta=scale), tmp_path, truth=False)
+    rows = findings(found)
+    hopeful = sum("a picture is expected" in f.note for f in rows)
+    assert f"a picture expected of {hopeful or 'none'} of them" in found.summary
+    assert (hopeful == 0) == (expected == "none")
+
+
+@pytest.mark.filterwarnings("error")
+def test_clipped_noise_that_diverges_is_quiet() -> None:
+    g = np.random.default_rng(0).laplace(0.0, 30.0, 650)
+    found = analytic.softmax_batch(g, np.zeros(650), SOFTMAX, np.arange(3), clip=Clip(2, 0.5))
+    assert np.isfinite(found.phi).all()
+
+
 def test_what_cannot_be_attacked_is_named(tmp_path) -> None:
     with pytest.raises(NotApplicable, match="no samples to recover"):
         attacked(record.run_of(K=1, m=1, data='dataset = "zeros"\ndimension = 4'), tmp_path)

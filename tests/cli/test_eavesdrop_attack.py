@@ -85,6 +85,59 @@ def test_ones_own_attack_is_one_file(
         assert 0.2 * predicted < measured < 3.0 * predicted and finding["measured"]["rounds"] == 4.0
 
 
+OWN = """
+class Mine:
+    name, needs = "mine", frozenset()
+    def run(self, observation, truth, options):
+        {does}
+attack = Mine()
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "named"),
+    [
+        ("raise KeyError('no\\nsuch')", "KeyError: 'no\\nsuch'"),
+        ("return 3", "TypeError: it returned int, not a Result"),
+    ],
+)
+def test_a_fault_of_ones_own_attack_is_ones_own(
+    case: tuple[Path, Play],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    does: str,
+    named: str,
+) -> None:
+    module = f"faulty_{'raise' in does}"
+    (tmp_path / f"{module}.py").write_text(OWN.format(does=does))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert attack(case, "--attack", f"{module}:attack") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--attack: {module}:attack raised {named}" in line
+    paths = [str(case[0] / "all.transcript"), "--run", str(case[0])]
+    assert dpgt(["--log-level", "debug", "eavesdrop", "attack", *paths, "--attack", f"{module}:attack"]) == 2
+    assert f'{module}.py", line' in capsys.readouterr().err or "return" in does
+
+
+def test_a_fault_of_a_built_in_attack_is_a_bug(case: tuple[Path, Play], monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpgt_node.adversary.attacks import retries
+
+    monkeypatch.setattr(retries, "_note", lambda *_: 1 / 0)
+    assert attack(case, "--attack", "retries") == 70
+
+
+def test_captures_are_not_left_unread(
+    case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = tmp_path / "some.pcap"
+    capture.write_bytes(bytes.fromhex("d4c3b2a1") + bytes(20))
+    folder = str(case[0])
+    paths = [str(case[0] / "all.transcript"), str(capture)]
+    assert dpgt(["eavesdrop", "attack", *paths, "--run", folder, "--attack", "retries"]) == 2
+    assert f"{capture}: captures, of which retries reads nothing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -98,8 +151,18 @@ def test_ones_own_attack_is_one_file(
         (("--attack", "retries", "--set", "fuse=no"), "no attack has a setting 'fuse'"),
         (("--attack", "gradients", "--set", "fuse=maybe"), "--set fuse: 'maybe' is neither yes nor no"),
         (("--attack", "traffic"), "traffic works on captures"),
-        (("--truth", "/nowhere"), "no ground truth"),
-        (("--attack", "generator", "--set", "bits=0"), "--set bits: 0 is not a number >= 1"),
+        (("--truth", "/nowhere"), "--truth: /nowhere: there is no such folder"),
+        (("--truth", str(EXAMPLES)), "no ground truth"),
+        (("--attack", "gradients", "--set", "through=999"), "--set through: 999: the run ends at round 4"),
+        (("--attack", "labels", "--set", "through=abc"), "--set through: 'abc' is not a whole number"),
+        (("--attack", "properties", "--set", "held=11"), "--set held: 11 is not a number from 1 to 10"),
+        (("--attack", "labels", "--set", "classes=x"), "--set classes: 'x' is not a whole number"),
+        (("--attack", "generator", "--set", "secret=zz"), "--set secret: 'zz' is not hexadecimal"),
+        (("--attack", "inversion", "--set", "method=foo"), "--set method: 'foo' is none of"),
+        (("--attack", "inversion", "--set", "steps=abc"), "--set steps: 'abc' is not a whole number"),
+        (("--attack", "membership", "--set", "public=359"), "--set public: 359: there are 359 public samples"),
+        (("--attack", "generator", "--set", "bits=60"), "--set bits: 60 is not a number from 1 to 24"),
+        (("--attack", "generator", "--set", "bits=0"), "--set bits: 0 is not a number from 1 to 24"),
     ],
 )
 def test_what_is_wrong_is_named(

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result
-from dpgt_node.adversary.knowledge import Samples, public_samples
+from dpgt_node.adversary.knowledge import Samples, class_count, public_samples
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import F64
@@ -23,12 +23,22 @@ NO_TRUTH = "no ground truth of this agent was given"
 
 
 def targets(observation: Observation, options: Options) -> list[int]:
-    """Indices of the agents attacked.  ConfigError for a name that the run does not have."""
+    """Indices of the agents attacked: those of ``options``, else all but the observers, who know their own side.
+
+    ConfigError for a name that the run does not have; NotApplicable where everybody is an observer.
+    """
     names = observation.facts.names
     unknown = [name for name in options.agents if name not in names]
     if unknown:
         raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: the run has {', '.join(names)}")
-    return [i for i, name in enumerate(names) if not options.agents or name in options.agents]
+    if options.agents:
+        return [i for i, name in enumerate(names) if name in options.agents]
+    observers = {name for header in observation.headers for name in header.observers}
+    found = [i for i, name in enumerate(names) if name not in observers]
+    if not found:
+        message = "every agent of the run is an observer: name one with --agent to attack it all the same"
+        raise NotApplicable.one("command line", "TRANSCRIPT", message)
+    return found
 
 
 def setting(options: Options, key: str, default: T, read: Callable[[str], T]) -> T:
@@ -41,12 +51,38 @@ def setting(options: Options, key: str, default: T, read: Callable[[str], T]) ->
         raise ConfigError.one("command line", f"--set {key}", str(error)) from error
 
 
+def between(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A reader of integers from ``low`` to ``high`` (None: without end), for :func:`setting`."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if value < low or (high is not None and value > high):
+            raise ValueError(f"{text} is not a number " + (f">= {low}" if high is None else f"from {low} to {high}"))
+        return value
+
+    return read
+
+
 def positive(text: str) -> int:
     """An integer >= 1."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(f"{text} is not a number >= 1")
+    return between(1)(text)
+
+
+def last_round(observation: Observation, options: Options) -> int | None:
+    """``--set through``: attack rounds 0..THROUGH only; None: not given.  ConfigError beyond the run's end."""
+    value, K = setting(options, "through", None, positive), observation.facts.run.K
+    if value is not None and value > K:
+        raise ConfigError.one("command line", "--set through", f"{value}: the run ends at round {K}")
     return value
+
+
+def classes_of(observation: Observation, options: Options) -> int:
+    """Number of classes: ``--set classes``, or of the data set's name."""
+    given = setting(options, "classes", None, between(2, observation.dimension))
+    return class_count(observation.facts.run, None if given is None else str(given))
 
 
 def flag(text: str) -> bool:

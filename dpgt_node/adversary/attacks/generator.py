@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, Options, Result
-from dpgt_node.adversary.attacks.common import positive, result, setting, targets, whole
+from dpgt_node.adversary.attacks.common import between, result, setting, targets, whole
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy import grid
@@ -32,6 +32,8 @@ from dpgt_node.report.truth import Truth
 Cells = I64
 _HEAD = 8  # values compared before all of them are
 _CHUNK = 1024  # seeds at a time
+_MOST_BITS = 24  # more seeds neither fit in memory nor end in a day
+_LATEST, _LONGEST = 1 << 40, 1_000_000  # seconds
 _GRID_CHUNK = 1 << 15  # coordinates whose words come first in the grid sampler's stream
 _TYPED = (
     *(0, 1, 2, 7, 12, 13, 42, 69, 99, 100, 111, 123, 256, 314, 420, 512, 666, 777, 999, 1000, 1024, 1111, 1234, 1337),
@@ -45,7 +47,7 @@ class _Generator:
     name: ClassVar[str] = "generator"
     needs: ClassVar[frozenset[str]] = frozenset()
     settings: ClassVar[Mapping[str, str]] = {
-        "bits": "seeds 0 .. 2^BITS - 1 (default 12)",
+        "bits": f"seeds 0 .. 2^BITS - 1 (default 12, at most {_MOST_BITS})",
         "around": "seconds since 1970 around which clock seeds are tried (default: the first message)",
         "window": "how many seconds before and after (default 900)",
         "secret": "one more secret of a test keystream to try, in hex",
@@ -59,11 +61,11 @@ class _Generator:
         shown = {i: noise for i in wanted if (noise := _first_noise(es.view(observation, i, 0))) is not None}
         seeds = candidate_seeds(
             run,
-            bits=setting(options, "bits", 12, positive),
-            around=setting(options, "around", observation.time_ns // 10**9, positive),
-            window=setting(options, "window", 900, positive),
+            bits=setting(options, "bits", 12, between(1, _MOST_BITS)),
+            around=setting(options, "around", observation.time_ns // 10**9, between(1, _LATEST)),
+            window=setting(options, "window", 900, between(1, _LONGEST)),
         )
-        secrets = [*_SECRETS, *filter(None, [options.extra.get("secret")])]
+        secrets = [*_SECRETS, *setting(options, "secret", list[str](), _hex)]
         tried, found = _search(shown, seeds, secrets, _offsets(observation)) if shown else (0, {})
         findings = [_finding(observation.facts.names[i], shown.get(i), found.get(i), tried) for i in wanted]
         if found:
@@ -114,7 +116,15 @@ def candidate_seeds(run: RunConfig, *, bits: int, around: int, window: int) -> l
         int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") for name in (run.name, *run.graph.agents)
     }
     clock = range(max(0, around - window), around + window + 1) if around else range(0)
-    return list(dict.fromkeys([*sorted(near | named), *_TYPED, *clock, *range(1 << min(bits, 32))]))
+    return list(dict.fromkeys([*sorted(near | named), *_TYPED, *clock, *range(1 << bits)]))
+
+
+def _hex(text: str) -> list[str]:
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not hexadecimal: two digits a byte") from None
+    return [text]
 
 
 def _offsets(observation: Observation) -> tuple[int, ...]:
@@ -277,10 +287,7 @@ def _keystream_of(agent: int) -> Callable[[str, int], bytes]:
 
 def _keystream(secret: str, agent: int) -> Callable[[int], bytes]:
     """Bytes of a test keystream's first noise on x: AES-128-CTR under a hash of the secret (docs/configuration.md)."""
-    try:
-        key = hashlib.sha256(bytes.fromhex(secret) + f"|{agent}|0|X".encode()).digest()[:16]
-    except ValueError:
-        return lambda nbytes: bytes(nbytes)
+    key = hashlib.sha256(bytes.fromhex(secret) + f"|{agent}|0|X".encode()).digest()[:16]
 
     def take(nbytes: int) -> bytes:
         return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(nbytes))

@@ -22,8 +22,8 @@ from dpgt_node.adversary.attacks.common import (
     Curves,
     flag,
     known_rounds,
+    last_round,
     mean,
-    positive,
     result,
     rms,
     setting,
@@ -111,7 +111,7 @@ class _Gradients:
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
         """One finding an agent; curves of cosine and relative error by round."""
         fuse = setting(options, "fuse", True, flag)
-        through = setting(options, "through", None, positive)
+        through = last_round(observation, options)
         findings, curves = [], Curves()
         for i in targets(observation, options):
             v = es.view(observation, i, through)
@@ -148,7 +148,7 @@ def _one(
         cosines, relative = _by_round(value, true["g"]) if found else (np.full(v.rounds, np.nan),) * 2
         expected, size = _expected(value, one, true.get("g"))
         measured[f"{name}_cosine"], predicted[f"{name}_cosine"] = mean(cosines), mean(expected)
-        measured[f"{name}_relative_error"], predicted[f"{name}_relative_error"] = mean(relative), mean(size)
+        measured[f"{name}_relative_error"], predicted[f"{name}_relative_error"] = mean(relative), _finite(mean(size))
         if found and name in _FUSIONS:
             measured[f"{name}_over_B"] = _over(error, table["B"].value - true["g"])
         if one is best or name == "B":
@@ -216,6 +216,11 @@ def _expected(value: F64, one: Estimate, true: F64 | None) -> tuple[F64, F64]:
     if one.shrunk:
         return np.sqrt(np.maximum(1.0 - s * s, 0.0)), s
     return np.array([math.nan if math.isnan(x) else pr.cosine(x) for x in s.tolist()]), s
+
+
+def _finite(value: float | None) -> float | None:
+    """None for infinite: in some round nothing is left of |g|^2 under the noise."""
+    return None if value is None or math.isinf(value) else value
 
 
 def _availability(table: Mapping[str, Estimate], wanted: list[int]) -> str:

@@ -26,6 +26,7 @@ from dpgt_node.adversary.attacks import inversion_measure as measure
 from dpgt_node.adversary.attacks import inversion_search as search
 from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
+    classes_of,
     known_rounds,
     mean,
     positive,
@@ -36,9 +37,8 @@ from dpgt_node.adversary.attacks.common import (
 )
 from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.knowledge import PICTURES, TOYS, Softmax, class_count
+from dpgt_node.adversary.knowledge import PICTURES, TOYS, Softmax
 from dpgt_node.adversary.observation import Observation
-from dpgt_node.config import RunConfig
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.protocol.types import F64, I64
 from dpgt_node.report.truth import Truth, TruthRound
@@ -95,7 +95,8 @@ class _Inversion:
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
         """One finding an agent and round, with the pictures."""
         whole(observation, self.name)
-        model = model_of(observation.facts.run, observation.dimension, options)
+        model = model_of(observation, options)
+        search_settings(options)  # what it cannot take is said before anything is inverted
         rounds = sorted(set(options.rounds)) or [0]
         findings: list[Finding] = []
         pictures: dict[str, F64] = {}
@@ -119,11 +120,22 @@ class _Inversion:
         return result(self.name, _summary(findings), findings, observation, pictures=pictures)
 
 
-def model_of(run: RunConfig, dimension: int, options: Options) -> Model:
+def search_settings(options: Options) -> search.Settings:
+    """``--set method``, ``steps``, ``restarts``."""
+    return search.Settings(
+        setting(options, "method", "auto", _method),
+        setting(options, "steps", 600, positive),
+        setting(options, "restarts", 1, positive),
+        options.seed,
+    )
+
+
+def model_of(observation: Observation, options: Options) -> Model:
     """The model that everybody knows.  NotApplicable: there are no samples, or the run file does not say enough."""
+    run, dimension = observation.facts.run, observation.dimension
     if run.data.dataset in TOYS:
         raise NotApplicable.one("run file", "data.dataset", f"{run.data.dataset!r} has no samples to recover")
-    classes = class_count(run, options.extra.get("classes"))
+    classes = classes_of(observation, options)
     given = setting(options, "shape", None, _shape)
     picture = given or PICTURES.get(run.data.dataset)
     raw = run.data.normalise == "none" and run.data.features == "raw"
@@ -170,12 +182,7 @@ def recover(model: Model, g: F64, x: F64, m: int, variance: float, options: Opti
         samples = found.phi.reshape(1, *model.shape)
         labels = np.array([analytic.label_of(bias)], dtype=np.int64)
         return Batch(samples, labels, "closed form", s, measure.psnr_of(found.mse))
-    settings = search.Settings(
-        setting(options, "method", "auto", _method),
-        setting(options, "steps", 600, positive),
-        setting(options, "restarts", 1, positive),
-        options.seed,
-    )
+    settings = search_settings(options)
     labels, seen = search.labels_and_samples(module, g, bias, m, model.shape, s=s, settings=settings)
     return Batch(seen.samples, labels, seen.method, s, None, seen.misfit)
 
@@ -232,7 +239,7 @@ def judged(
 ) -> tuple[Finding, dict[str, F64]]:
     """The finding, and the rows of pictures by caption: recovered ones in the order of the true ones."""
     clipped = np.clip(batch.samples, 0.0, 1.0) if model.picture is not None else batch.samples
-    expected = batch.psnr >= SUCCEEDS_DB if batch.psnr is not None else batch.s <= search.WORKS_UP_TO
+    expected = _expected(batch.psnr, batch.s)
     notes = [f"round {k}, {len(batch.labels)} a batch, {batch.how}", f"s = {batch.s:.3g}"]
     if batch.misfit is not None:
         notes.append(f"1 - cosine = {batch.misfit:.2g}")
@@ -264,6 +271,11 @@ def judged(
     return finding, _rows(model, {"true": true, "recovered": clipped})
 
 
+def _expected(psnr: float | None, s: float | None) -> bool:
+    """Whether a picture should come out: by the predicted PSNR, else by the rule for s."""
+    return psnr >= SUCCEEDS_DB if psnr is not None else s is not None and s <= search.WORKS_UP_TO
+
+
 def _rows(model: Model, rows: Mapping[str, F64]) -> dict[str, F64]:
     """(count, height, width) or (count, height, width, 3); nothing where samples are no pictures."""
     if model.picture is None:
@@ -283,8 +295,10 @@ def _summary(findings: list[Finding]) -> str:
     values = [f.measured["psnr_db"] for f in findings if f.measured.get("psnr_db") is not None]
     labels = [f.measured["label_accuracy"] for f in findings if f.measured.get("label_accuracy") is not None]
     if not values:
-        tried = sum(f.verdict != "no power" for f in findings)
-        return f"not measured: {tried} of {len(findings)} gradients were inverted"
+        tried = [f.predicted for f in findings if f.verdict != "no power"]
+        hopeful = sum(_expected(p["psnr_unclipped_db"], p["noise_ratio"]) for p in tried)
+        told = f", with a picture expected of {hopeful or 'none'} of them" if tried else ""
+        return f"not measured: {len(tried)} of {len(findings)} gradients were inverted{told}"
     worked = sum(f.verdict == "succeeds" for f in findings)
     return (
         f"{worked} of {len(findings)} batches recovered; PSNR {mean([v for v in values if v is not None]):.1f} dB, "

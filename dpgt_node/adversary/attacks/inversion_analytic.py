@@ -60,6 +60,7 @@ def one_sample(weights: F64, bias: F64 | None, s: float = 1.0, variance: float =
     return Recovered(phi[None], errors[None], mse)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a clipped batch's fixed point can diverge under noise
 def softmax_batch(
     gradient: F64, x: F64, model: Softmax, labels: I64, *, clip: Clip | None = None, variance: float = 0.0
 ) -> Recovered:
@@ -71,22 +72,22 @@ def softmax_batch(
     weights = m * model.split(gradient)[0]
     phi: F64 = np.full((m, model.features), 0.1)
     found: F64 = phi
-    inverse: F64 = np.zeros((m, model.classes))
+    its_own: F64 = np.zeros((m, model.classes))
     for _ in range(_SWEEPS):
         errors = model.errors(x, phi, labels)
         if clip is not None:
             norms = clip.norms(errors, axis=1) * clip.norms(_with_bias(phi, model.bias), axis=1)
             clip.scale(errors.T, norms)
-        inverse = np.asarray(np.linalg.pinv(errors.T, rcond=1e-9), dtype=np.float64)
+        inverse: F64 = np.asarray(np.linalg.pinv(errors.T, rcond=1e-9), dtype=np.float64)
         new: F64 = inverse @ weights
         left = float(np.linalg.norm(errors.T @ new - weights)) + float(np.linalg.norm(new - phi))
         if left < best:
-            best, found = left, new
+            best, found, its_own = left, new, inverse
         if np.linalg.norm(new - phi) <= _SETTLED * max(1.0, float(np.linalg.norm(new))):
             break
         # Where outputs depend on the samples, half steps between black and white settle; whole ones may cycle.
         phi = np.clip(0.5 * (phi + new), 0.0, 1.0) if x.any() else new
-    mse = m * float(np.square(inverse).sum()) * variance
+    mse = m * float(np.square(its_own).sum()) * variance
     return Recovered(found, model.errors(x, found, labels), mse)
 
 

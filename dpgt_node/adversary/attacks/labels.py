@@ -21,17 +21,17 @@ from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
     Curves,
     auxiliary,
+    classes_of,
     known_rounds,
+    last_round,
     mean,
-    positive,
     result,
-    setting,
     targets,
     whole,
 )
 from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.knowledge import TOYS, Samples, Softmax, class_count
+from dpgt_node.adversary.knowledge import TOYS, Samples, Softmax
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.protocol.types import F64, I64
 from dpgt_node.report.truth import Truth
@@ -58,10 +58,10 @@ class _Labels:
         if run.model.name == "softmax" and not run.model.bias:
             raise NotApplicable.one("run file", "model.bias", "is 0: labels are read from the gradient of the bias")
         public = auxiliary(observation, options, count=_AUX)
-        classes = class_count(run, options.extra.get("classes")) if public is None else public.classes
+        classes = classes_of(observation, options) if public is None else public.classes
         findings, curves = [], Curves()
         for i in targets(observation, options):
-            v = es.view(observation, i, setting(options, "through", None, positive))
+            v = es.view(observation, i, last_round(observation, options))
             findings.append(_one(observation, v, classes, public, truth, options, curves))
         right = mean([f.measured["labels_right"] for f in findings if f.measured["labels_right"] is not None])
         guess = mean([f.measured["guessing"] for f in findings if f.measured["guessing"] is not None])

@@ -30,7 +30,17 @@ from scipy.linalg import cho_factor, cho_solve
 
 from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
-from dpgt_node.adversary.attacks.common import NO_TRUTH, Curves, mean, positive, result, setting, targets, whole
+from dpgt_node.adversary.attacks.common import (
+    NO_TRUTH,
+    Curves,
+    last_round,
+    mean,
+    positive,
+    result,
+    setting,
+    targets,
+    whole,
+)
 from dpgt_node.adversary.dead_reckoning import gradient_points
 from dpgt_node.adversary.fusion import least_squares
 from dpgt_node.adversary.knowledge import Samples, Softmax, public_samples
@@ -48,7 +58,7 @@ class _Membership:
     settings: ClassVar[Mapping[str, str]] = {
         "D": "samples of an agent (default: the size of a batch when it is full, else unknown)",
         "filter": "whitened | plain (default whitened)",
-        "public": "public samples that teach the filter (default 300)",
+        "public": "public samples that teach the filter; the rest are non-members (default 300, or half of fewer)",
         "candidates": "npz of phi (c, features) and labels (c,) to score; nothing is measured then",
         "data": "folder of the named picture sets (DPGT_DATA)",
         "through": "only rounds 0..THROUGH",
@@ -64,12 +74,12 @@ class _Membership:
             raise NotApplicable.one("run file", "data.dataset", "has no test part: there are no public samples")
         model = Softmax.of(run, observation.dimension, public.classes)
         kind = setting(options, "filter", "whitened", _filter_name)
-        learn = setting(options, "public", 300, positive)
+        learn = _teachers(options, len(public.labels))
         order = np.random.default_rng(options.seed).permutation(len(public.labels))
         teach, rest = _rows(public, order[:learn]), _rows(public, order[learn:])
         findings, curves = [], Curves()
         for i in targets(observation, options):
-            v = es.view(observation, i, setting(options, "through", None, positive))
+            v = es.view(observation, i, last_round(observation, options))
             findings.append(_one(observation, v, model, teach, rest, kind, truth, options, curves))
         aucs = [f.measured["auc"] for f in findings if f.measured.get("auc") is not None]
         text = "not measured" if not aucs else f"AUC {mean([a for a in aucs if a is not None]):.3f} (0.5 is guessing)"
@@ -184,6 +194,9 @@ def _one(
         curves[f"{v.name}: score of each candidate"] = order, found.score
         return Finding(v.name, "not measured", {"auc": None, "rounds": float(found.rounds)}, note="scores: see curves")
     assert members is not None
+    if min(len(members.labels), len(rest.labels)) < 2:
+        note = f"{len(members.labels)} members beside {len(rest.labels)} others: too few to tell apart"
+        return Finding(v.name, "no power", {"auc": None}, note=note)
     inside, outside = found.score[: len(members.labels)], found.score[len(members.labels) :]
     value, low, high = auc(inside, outside)
     expected = None
@@ -218,6 +231,15 @@ def _verdict(value: float, low: float, high: float) -> Verdict:
     if low >= 0.9:
         return "succeeds"
     return "partly" if low > 0.5 else "fails"
+
+
+def _teachers(options: Options, count: int) -> int:
+    """How many of ``count`` public samples teach the filter.  ConfigError: so many that nobody is left to compare."""
+    learn = setting(options, "public", 300 if count > 301 else max(1, count // 2), positive)
+    if learn > count - 2 and "candidates" not in options.extra:
+        message = f"{learn}: there are {count} public samples, so no two non-members are left to compare members with"
+        raise ConfigError.one("command line", "--set public", message)
+    return learn
 
 
 def _filter_name(text: str) -> str:

@@ -23,7 +23,10 @@ from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
     Curves,
     auxiliary,
-    positive,
+    between,
+    classes_of,
+    last_round,
+    mean,
     result,
     setting,
     targets,
@@ -31,12 +34,13 @@ from dpgt_node.adversary.attacks.common import (
 )
 from dpgt_node.adversary.dead_reckoning import gradient_points, point_variance
 from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.knowledge import Samples, Softmax, class_count
+from dpgt_node.adversary.knowledge import Samples, Softmax
 from dpgt_node.adversary.observation import Observation
 from dpgt_node.protocol.types import F64
 from dpgt_node.report.truth import Truth
 
 _AUX = 2000
+_SHARES = ("classes_right", "guessing")
 
 
 class _Properties:
@@ -55,19 +59,22 @@ class _Properties:
         whole(observation, self.name)
         run = observation.facts.run
         public = auxiliary(observation, options, count=_AUX)
-        classes = class_count(run, options.extra.get("classes")) if public is None else public.classes
+        classes = classes_of(observation, options) if public is None else public.classes
         model = Softmax.of(run, observation.dimension, classes)
         known = run.data.params.get("num_classes_per_partition")
-        held = setting(options, "held", None if known is None else int(known), positive)
+        held = setting(options, "held", None if known is None else int(known), between(1, classes))
         findings, curves = [], Curves()
         for i in targets(observation, options):
-            v = es.view(observation, i, setting(options, "through", None, positive))
+            v = es.view(observation, i, last_round(observation, options))
             findings.append(_one(v, model, public, held, truth, curves))
         told = [f for f in findings if f.verdict != "not measured"]
         right = sum(f.verdict == "succeeds" for f in told)
         first = [f.measured["rounds_needed"] for f in told]
         slowest = None if None in first or not first else max(x for x in first if x is not None)
         text = f"the classes of {right} of {len(told)} agents are right" if told else "not measured"
+        share, guess = (mean([x for f in told if (x := f.measured.get(key)) is not None]) for key in _SHARES)
+        if share is not None and guess is not None:
+            text += f", {share:.3g} of them on the average (guessing: {guess:.3g})"
         if slowest is not None:
             text += f", of all of them from round {int(slowest)} on"
         return result(self.name, text, findings, observation, curves=curves)
@@ -166,15 +173,36 @@ def _one(
     others = [not c for c in inside]
     first = running[begin]
     apart = float(first[others].mean() - first[inside].mean()) if any(others) else None
+    share, guess = len(last & true) / len(true | last), guessing(len(true), model.classes, held)
     measured = {
-        "classes_right": len(last & true) / len(true | last),
+        "classes_right": share,
+        "guessing": guess,
         "rounds_needed": float(needed) if needed < v.rounds else None,
         "separation": _ratio(apart, float(spread[begin])),
     }
     rounds = np.arange(v.rounds, dtype=np.float64)
     curves[f"{v.name}: its classes are right"] = rounds, right.astype(np.float64)
-    verdict: Verdict = "succeeds" if last == true else "partly" if len(last & true) else "fails"
-    return Finding(v.name, verdict, measured, predicted, text)
+    if guess == 1.0:
+        text += "; a guess is right already: it holds every class"
+    return Finding(v.name, _verdict(share, guess), measured, predicted, text)
+
+
+def guessing(true: int, classes: int, held: int | None) -> float:
+    """Share of classes right (those in both sets of those in either) without a transcript, where ``true`` are held:
+    expected of ``held`` at random, else of naming all, which no random set beats.
+    """
+    if held is None:
+        return true / classes
+    both = range(max(0, held + true - classes), min(held, true) + 1)
+    ways = [math.comb(true, j) * math.comb(classes - true, held - j) for j in both]
+    return sum(w * j / (held + true - j) for w, j in zip(ways, both, strict=True)) / math.comb(classes, held)
+
+
+def _verdict(share: float, guess: float) -> Verdict:
+    """What is no better than a guess is nothing that the transcript gave away."""
+    if share == 1.0:
+        return "succeeds" if guess < 1.0 else "no power"
+    return "partly" if share > guess else "fails"
 
 
 def _ratio(gap: float | None, spread: float) -> float | None:

@@ -30,7 +30,8 @@ class _Retries:
         """One finding an agent."""
         names = observation.facts.names
         findings = []
-        for i in targets(observation, options):
+        wanted = targets(observation, options)
+        for i in wanted:
             copies = [n for key, n in observation.copies.items() if key[0] == i]
             bad = [clash for clash in observation.conflicts if clash.sender == i]
             repeated = sum(n > 1 for n in copies)
@@ -43,7 +44,7 @@ class _Retries:
             }
             findings.append(Finding(names[i], verdict, measured, {"that_differ": 0.0}, _note(observation, i)))
         extra = observation.counts.conflicting
-        total = len(observation.conflicts)
+        total = sum(clash.sender in wanted for clash in observation.conflicts)
         verdicts = Counter(f.verdict for f in findings)
         text = (
             f"{total} copies differ from the first of their release" if total else
