@@ -337,15 +337,15 @@ def _warnings(found: Decoded) -> Iterator[str]:
     if found.study:
         yield f"{found.study} private vectors went to the coordinator in plain sight (a study run); they were left out"
     if found.tls_connections and not found.messages:
-        why = "no key of --keys opens them" if found.channel == "tls+keys" else "without --keys FILE"
         yield (
-            f"{found.tls_connections} connections are TLS, {why}: only sizes and times can be seen, "
+            f"{found.tls_connections} connections are TLS: without --keys FILE only sizes and times can be seen, "
             "by dpgt eavesdrop attack PCAP --attack traffic"
         )
     elif found.elsewhere and not found.messages:
         yield f"none of the {found.elsewhere} vectors in the capture went over the links asked for"
     elif not found.messages:
-        yield "no vector of a run was found: is it the right capture, and the right port?"
+        keys = ", the right port and its keys" if found.channel == "tls+keys" else ", and the right port"
+        yield f"no vector of a run was found: is it the right capture{keys}?"
     reasons = sorted(found.named.items(), key=lambda item: (-item[1], item[0]))
     for what, count in reasons[:_SHOWN_REASONS]:
         yield f"not of this run, left out: {what}" + (f" ({count} times)" if count > 1 else "")

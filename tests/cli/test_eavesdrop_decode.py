@@ -185,8 +185,12 @@ def test_a_run_or_link_that_is_not_the_captures_is_an_error(dpgt: Dpgt, tmp_path
 def test_tls_without_keys_says_what_can_be_done(dpgt: Dpgt, tmp_path: Path) -> None:
     hello = bytes([22, 3, 1, 0, 60, 1, 0, 0, 56, 3, 3]) + bytes(54)
     talk = w.Talk().open().say(0, hello).end()
-    code, _, (line,) = dpgt(w.write_pcap(tmp_path / "x", talk.wires), "--out", tmp_path / "t")
-    assert code == 0 and "1 connections are TLS, without --keys FILE" in line and "--attack traffic" in line
+    pcap = w.write_pcap(tmp_path / "x", talk.wires)
+    code, _, (line,) = dpgt(pcap, "--out", tmp_path / "t")
+    assert code == 0 and "1 connections are TLS: without --keys FILE" in line and "--attack traffic" in line
+    (tmp_path / "keys").write_text(f"CLIENT_TRAFFIC_SECRET_0 {'11' * 32} {'22' * 32}\n")
+    code, _, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--keys", tmp_path / "keys")
+    assert code == 0 and line.endswith("is it the right capture, the right port and its keys?")
 
 
 @pytest.mark.parametrize(
