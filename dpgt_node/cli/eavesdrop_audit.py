@@ -140,7 +140,8 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
 
     out = run_file if run_file.is_dir() else None
     run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
-    observation = Observation.load(files, run)
+    run_id = None if out is None else held_run_id(out)
+    observation = Observation.load(files, run, run_id=run_id)
     known = None if truth is None else find_truth(truth, run.graph.agents, observation.run_id)
     return transcript_audits(
         observation,
@@ -148,7 +149,7 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
         agents=agents,
         out=truth if out is None else out,
         data_root=common.data_root(),
-        tied=out is not None and held_run_id(out) == observation.run_id,
+        tied=run_id is not None and run_id == observation.run_id,
     )
 
 

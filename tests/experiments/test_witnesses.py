@@ -213,7 +213,7 @@ def test_the_folder_of_the_very_run_ties_a_transcript(
     code = cli.run(["eavesdrop", "audit", str(seen_by_2(tmp_path / "a")), "--run", str(tmp_path / given)])
     said = capsys.readouterr()
     if of == "another run's folder":
-        assert code == 2 or UNTIED in said.out
+        assert code == 2 and "is the run that was named" in said.err
     else:
         assert code == 0
         assert (UNTIED in said.out.splitlines()) == (of == "the run file")
