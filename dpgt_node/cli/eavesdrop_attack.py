@@ -64,7 +64,7 @@ def attack(
         raise click.UsageError("TRANSCRIPT... and --run RUN.toml are needed")
     extra = _settings(settings, chosen)
     extra.setdefault("data", str(data_root()))
-    case = _case(transcripts, _load_run(run_path), truth, (agents, rounds, seed, extra))
+    case = _case(transcripts, run_path, truth, (agents, rounds, seed, extra))
     results = []
     if names and case.captures and not any("capture" in one.needs for one in chosen.values()):
         message = f"{', '.join(map(str, case.captures))}: captures, of which {', '.join(names)} reads nothing"
@@ -88,7 +88,7 @@ def attack(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is attacked.  ``observation`` None: only captures were given."""
+    """What is attacked.  ``observation`` None: only captures were given.  ``tied``: its run id is the run folder's."""
 
     run: RunConfig
     observation: Observation | None
@@ -96,6 +96,7 @@ class Case:
     truth: Truth | None
     told: str
     options: Options
+    tied: bool = False
 
     def attack(self, one: Attack) -> Result:
         """Run ``one``.  NotApplicable: it lacks something."""
@@ -147,14 +148,16 @@ def _run_own(case: Case, name: str, one: Attack) -> Result:
 
 def _case(
     paths: Sequence[Path],
-    run: RunConfig,
+    run_path: Path,
     truth: Path | None,
     options: tuple[tuple[str, ...], tuple[int, ...], int, dict[str, str]],
 ) -> Case:
     from dpgt_node.adversary.attack import Options
     from dpgt_node.adversary.observation import Observation
     from dpgt_node.report.truth import find_truth
+    from dpgt_node.runtime.outdir import held_run_id
 
+    run, run_id = _load_run(run_path), held_run_id(run_path)
     agents, rounds, seed, extra = options
     strangers = [name for name in agents if name not in run.graph.agents]
     if strangers:
@@ -165,7 +168,7 @@ def _case(
         raise ConfigError.one("command line", "--round", f"{late[0]}: the run ends at round {run.K}")
     captures = tuple(path for path in paths if _is_capture(path))
     transcripts = [path for path in paths if path not in captures]
-    observation = Observation.load(transcripts, run) if transcripts else None
+    observation = Observation.load(transcripts, run, run_id=run_id) if transcripts else None
     known, told = None, "none given, so nothing is measured (--truth OUTDIR)"
     if truth is not None:
         if not truth.is_dir():
@@ -173,7 +176,7 @@ def _case(
         known = find_truth(truth, run.graph.agents, observation.run_id if observation is not None else b"")
         absent = [name for name in run.graph.agents if name not in known]
         told = str(truth) + (f"; none of {', '.join(absent)}" if absent else "")
-    return Case(run, observation, captures, known, told, Options(agents, rounds, seed, extra))
+    return Case(run, observation, captures, known, told, Options(agents, rounds, seed, extra), tied=run_id is not None)
 
 
 def _is_capture(path: Path) -> bool:
@@ -261,6 +264,8 @@ def render(results: Sequence[Result], skipped: dict[str, str], case: Case) -> li
             f"missing: {seen.missing() or 'nothing'}",
             f"ground truth: {case.told}",
         ]
+        if not case.tied and case.truth is None:
+            lines.append("run file: taken on trust; a wrong one predicts wrongly (a run's folder as --run is checked)")
     for result in results:
         lines += ["", f"{result.attack}: {result.summary}"]
         if seen is None or (result.vantage, result.missing) != (seen.vantage, seen.missing()):

@@ -206,3 +206,15 @@ def _shorter(run: RunConfig) -> RunConfig:
     from dataclasses import replace
 
     return replace(run, algorithm=replace(run.algorithm, iterations=2))
+
+
+def test_a_run_folder_takes_its_own_transcripts_only(
+    case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(case[0] / "run.toml", tmp_path)
+    arguments = ["eavesdrop", "attack", str(case[0] / "all.transcript"), "--run", str(tmp_path), "--attack", "retries"]
+    assert dpgt(arguments) == 0
+    assert "taken on trust" in capsys.readouterr().out
+    (tmp_path / "run_id.json").write_text(json.dumps({"run_id": "ab" * 16}))
+    assert dpgt(arguments) == 2
+    assert "is the run that was named" in capsys.readouterr().err
