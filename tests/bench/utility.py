@@ -10,9 +10,11 @@ not done again.  Prints mean and worst over the draws of the worst agent's test 
 
 Cells: ``white:EPSILON`` (1, 3; delta 1e-5), ``gaussian:EPSILON`` (delta 1e-5) and ``pure:EPSILON`` (no delta).  The
 planner sees only the shape of the data.  Features, clip, bias, and for ``white`` also K and steps, stand in this file;
-``plan --keep-steps`` adds the noise.  They were chosen on training images alone, 50,000 to learn from and 10,000 to
-score (``default_rng(123).permutation(60000)``), those of ``white`` on both sets and one choice for both; but "hog" was
-found by an earlier search that saw test images of MNIST.  Epsilon does not cover these choices.
+``plan --keep-steps`` adds the noise.  They were chosen on training images, the first 50,000 of
+``default_rng(123).permutation(60000)`` or part of them to learn from and the rest to score, those of ``white`` on both
+sets and one choice for both.  Two things were not: "hog" was found by an earlier search that saw test images of MNIST,
+and K = 200 and beta = 0.05 of ``white`` were given up for others, found as above, after one draw of each cell had been
+seen.  Epsilon does not cover these choices.
 """
 
 from __future__ import annotations
