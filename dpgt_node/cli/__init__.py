@@ -5,7 +5,6 @@ Verbs are imported when they are called, so that ``dpgt status`` does not pay fo
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
@@ -22,6 +21,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click  # noqa: E402  # after the environment is set
 
 from dpgt_node import __version__  # noqa: E402
+from dpgt_node.cli.lazy import Lazy  # noqa: E402
 from dpgt_node.errors import DpgtError, ExitCode  # noqa: E402
 
 VERBS = {
@@ -64,21 +64,15 @@ def _log_level() -> click.Option:
     )
 
 
-class _Verbs(click.Group):
-    """Verbs by name, imported on use; each understands --log-level."""
+class _Verbs(Lazy):
+    """In the order of a user's first hour; each understands --log-level."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of a user's first hour."""
-        return list(VERBS)
+    targets = VERBS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb."""
-        target = VERBS.get(cmd_name)
-        if target is None:
-            return None
-        module, _, attribute = target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        if not any(parameter.name == "log_level" for parameter in command.params):
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not any(parameter.name == "log_level" for parameter in command.params):
             command.params.append(_log_level())
         return command
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from dpgt_node.cli.lazy import Lazy
 
 PARTS = {
     "capture": "dpgt_node.cli.eavesdrop_capture:capture",
@@ -16,21 +16,10 @@ PARTS = {
 }
 
 
-class _Parts(click.Group):
-    """Parts by name, in the order of their use."""
+class _Parts(Lazy):
+    """From the wire to the verdict."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """From the wire to the verdict."""
-        return list(PARTS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the part."""
-        target = PARTS.get(cmd_name)
-        if target is None:
-            return None
-        module, _, attribute = target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+    targets = PARTS
 
 
 @click.group(cls=_Parts)

@@ -30,10 +30,10 @@ MAX_VECTOR_BYTES = 4 << 30
 _MAX_HEADER_FRAME = 2 * (INLINE_BYTES + 1024)
 _CHUNK_TAG = 0x12  # field 2, length-delimited
 _STUDY = int(agent_pb2.STUDY)
-_STREAM_NUMBER: dict[Stream, int] = {"X": int(agent_pb2.X), "Y": int(agent_pb2.Y)}
+STREAM_NUMBER: dict[Stream, int] = {"X": int(agent_pb2.X), "Y": int(agent_pb2.Y)}
 _STREAM_NAME: dict[int, str] = {1: "X", 2: "Y", 3: "STUDY"}
-_DTYPE_NUMBER: dict[WireDtype, int] = {"float64": int(agent_pb2.FLOAT64), "float32": int(agent_pb2.FLOAT32)}
-_DTYPE: dict[WireDtype, np.dtype[np.float64] | np.dtype[np.float32]] = {
+DTYPE_NUMBER: dict[WireDtype, int] = {"float64": int(agent_pb2.FLOAT64), "float32": int(agent_pb2.FLOAT32)}
+DTYPE: dict[WireDtype, np.dtype[np.float64] | np.dtype[np.float32]] = {
     "float64": np.dtype("<f8"),
     "float32": np.dtype("<f4"),
 }
@@ -76,8 +76,8 @@ def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload
         run_id=run_id,
         sender=sender,
         round=payload.k,
-        stream=_STUDY if study else _STREAM_NUMBER[payload.stream],
-        dtype=_DTYPE_NUMBER[payload.dtype],
+        stream=_STUDY if study else STREAM_NUMBER[payload.stream],
+        dtype=DTYPE_NUMBER[payload.dtype],
         dimension=payload.dimension,
         nbytes=payload.nbytes,
         sha256=payload.sha256,
@@ -160,10 +160,10 @@ class Reassembler:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._dtype = _DTYPE[gate.dtype]
+        self._dtype = DTYPE[gate.dtype]
         self._nbytes = gate.dimension * self._dtype.itemsize
         self._streams: dict[int, Stream] = {
-            _STUDY if gate.study else _STREAM_NUMBER[stream]: stream for stream in gate.streams
+            _STUDY if gate.study else STREAM_NUMBER[stream]: stream for stream in gate.streams
         }
         self._next: dict[Stream, int] = {stream: gate.window(stream)[0] for stream in gate.streams}
         self._open: _Open | None = None
@@ -225,7 +225,7 @@ class Reassembler:
             message = f"stream {name} is not on the edge from {gate.sender}"
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
         self._check_round(stream, vector.round)
-        if vector.dtype != _DTYPE_NUMBER[gate.dtype]:
+        if vector.dtype != DTYPE_NUMBER[gate.dtype]:
             raise malformed(f"dtype number {vector.dtype}, this run has {gate.dtype}")
         if vector.dimension != gate.dimension:
             raise malformed(f"dimension {vector.dimension}, this run has {gate.dimension}")

@@ -11,19 +11,15 @@ from dataclasses import dataclass, replace
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import Stream, WireDtype
-from dpgt_node.wire.codec import CHUNK_BYTES, INLINE_BYTES, MAX_VECTOR_BYTES
+from dpgt_node.wire.codec import CHUNK_BYTES, DTYPE, DTYPE_NUMBER, INLINE_BYTES, MAX_VECTOR_BYTES, STREAM_NUMBER
 from dpgt_node.wire.fields import RUN_ID_BYTES, bytes_field, malformed, name_field, parse, require, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
 VECTOR_TAG, CHUNK_TAG = 0x0A, 0x12
 _DATA_FIELD = 9
-_STREAM_NAMES: dict[int, Stream | None] = {int(agent_pb2.X): "X", int(agent_pb2.Y): "Y", int(agent_pb2.STUDY): None}
-_STREAM_NUMBERS = {name: number for number, name in _STREAM_NAMES.items()}
-_DTYPES: dict[int, tuple[WireDtype, int]] = {
-    int(agent_pb2.FLOAT64): ("float64", 8),
-    int(agent_pb2.FLOAT32): ("float32", 4),
-}
-_DTYPE_NUMBERS = {name: number for number, (name, _) in _DTYPES.items()}
+_STREAM_NUMBERS: dict[Stream | None, int] = {None: int(agent_pb2.STUDY)} | STREAM_NUMBER
+_STREAM_NAMES = {number: name for name, number in _STREAM_NUMBERS.items()}
+_DTYPES: dict[int, WireDtype] = {number: name for name, number in DTYPE_NUMBER.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Overheard:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return self.dimension * (8 if self.dtype == "float64" else 4)
+        return self.dimension * DTYPE[self.dtype].itemsize
 
 
 def read_vectors(frame: memoryview, holes: Sequence[tuple[int, int]] = ()) -> tuple[Overheard, ...]:
@@ -91,12 +87,11 @@ def _vector(frame: memoryview, begin: int, start: int, end: int, holes: Sequence
     require(not any(a < last and b > begin for a, b in holes), "a header of which a part is missing")
     head = frame[start : at if values else end]
     message = parse(agent_pb2.Vector, bytes(head), "vector")
-    dtype, width = _DTYPES.get(message.dtype, (None, 0))
+    dtype = _DTYPES.get(message.dtype)
     if dtype is None or message.stream not in _STREAM_NAMES:
         raise malformed(f"stream {message.stream} or dtype {message.dtype} is not known")
-    require(
-        message.dimension >= 1 and message.nbytes == message.dimension * width, "a size that is not the dimension's"
-    )
+    size = message.dimension * DTYPE[dtype].itemsize
+    require(message.dimension >= 1 and message.nbytes == size, "a size that is not the dimension's")
     require(message.nbytes <= MAX_VECTOR_BYTES, f"a vector of {message.nbytes} bytes")
     inline = message.nbytes <= INLINE_BYTES
     require(inline == (values is not None), "values that should be in chunks, or chunks that should be inline")
@@ -124,7 +119,7 @@ def predicted(pattern: Sequence[Overheard], k: int) -> tuple[int, tuple[Overhear
             sender=like.sender,
             round=k,
             stream=_STREAM_NUMBERS[like.stream],  # type: ignore[arg-type]
-            dtype=_DTYPE_NUMBERS[like.dtype],  # type: ignore[arg-type]
+            dtype=DTYPE_NUMBER[like.dtype],  # type: ignore[arg-type]
             dimension=like.dimension,
             nbytes=like.nbytes,
             sha256=bytes(32),

@@ -20,9 +20,11 @@ from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol.types import F64, Stream, WireDtype
+from dpgt_node.wire.codec import DTYPE, DTYPE_NUMBER, STREAM_NUMBER
 from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, transcript_pb2
 
@@ -34,11 +36,8 @@ _ENTRY_SEEN, _SEEN_VECTOR, _VECTOR_DATA = b"\x12", b"\x0a", b"\x4a"  # fields 2,
 _LENGTH = struct.Struct(">I")
 _VANTAGE: dict[Vantage, int] = {"eavesdropper": 1, "semi-honest": 2, "coalition": 3}
 _CHANNELS: tuple[Channel, ...] = ("plain", "tls", "tls+keys", "agent")
-_STREAMS: dict[Stream, int] = {"X": int(agent_pb2.X), "Y": int(agent_pb2.Y)}
-_DTYPES: dict[WireDtype, tuple[int, int]] = {
-    "float64": (int(agent_pb2.FLOAT64), 8),
-    "float32": (int(agent_pb2.FLOAT32), 4),
-}
+_STREAMS: dict[int, Stream] = {number: name for name, number in STREAM_NUMBER.items()}
+_DTYPES: dict[int, WireDtype] = {number: name for name, number in DTYPE_NUMBER.items()}
 
 
 class TranscriptError(DpgtError):
@@ -101,7 +100,7 @@ class Seen:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return self.dimension * _DTYPES[self.dtype][1]
+        return self.dimension * DTYPE[self.dtype].itemsize
 
     @property
     def complete(self) -> bool:
@@ -115,7 +114,7 @@ class Seen:
         """
         if self.data is None:
             raise TranscriptError(f"{self.stream} of round {self.k} of {self.sender}: only its digest was kept")
-        size = _DTYPES[self.dtype][1]
+        size = DTYPE[self.dtype].itemsize
         values = np.frombuffer(self.data, dtype=f"<f{size}").astype(np.float64)
         if self.coordinates:
             kept, values = values, np.full(self.dimension, np.nan)
@@ -162,7 +161,7 @@ def seen(
         k,
         stream,
         dtype,
-        size // _DTYPES[dtype][1],
+        size // DTYPE[dtype].itemsize,
         data,
         declared,
         digest,
@@ -217,8 +216,8 @@ class TranscriptWriter:
             run_id=self._run_id,
             sender=entry.sender,
             round=entry.k,
-            stream=_STREAMS[entry.stream],  # type: ignore[arg-type]
-            dtype=_DTYPES[entry.dtype][0],  # type: ignore[arg-type]
+            stream=STREAM_NUMBER[entry.stream],  # type: ignore[arg-type]
+            dtype=DTYPE_NUMBER[entry.dtype],  # type: ignore[arg-type]
             dimension=entry.dimension,
             nbytes=entry.nbytes,
             sha256=entry.sha256,
@@ -319,6 +318,7 @@ class Transcript:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._counts: Counts | None = None
         with self._open() as file:
             self.header = self._header(self._read(file))
 
@@ -332,6 +332,7 @@ class Transcript:
                 if kind == "end":
                     if file.read(1):
                         raise TranscriptError(f"{self.path}: something follows its end at byte {at}")
+                    self._counts = _counts(message.end)
                     return
                 if kind != "seen":
                     raise TranscriptError(f"{self.path}: an entry of kind {kind} at byte {at}")
@@ -353,18 +354,17 @@ class Transcript:
                     entry = self._checked(at, message.seen)
                 except TranscriptError:
                     return
-                kept = entry.data is not None and not entry.missing and not entry.coordinates
-                if kept and hashlib.sha256(entry.data or b"").digest() != entry.sha256_seen:
-                    return
                 yield file.tell(), entry
 
     def counts(self) -> Counts:
-        """What the observer counted; reads the whole file."""
-        with self._open() as file:
-            while True:
+        """What the observer counted; reads the whole file, unless somebody did."""
+        if self._counts is None:
+            with self._open() as file:
                 message = self._read(file)
-                if message.WhichOneof("kind") == "end":
-                    return Counts(*(int(getattr(message.end, name)) for name in Counts.__slots__))
+                while message.WhichOneof("kind") != "end":
+                    message = self._read(file)
+                self._counts = _counts(message.end)
+        return self._counts
 
     # --- reading
 
@@ -387,7 +387,10 @@ class Transcript:
             if len(data) == size:
                 try:
                     return transcript_pb2.TranscriptEntry.FromString(data)
-                except Exception as error:
+                except (
+                    DecodeError,
+                    ValueError,
+                ) as error:  # ValueError: invalid UTF-8 in the pure-Python implementation
                     raise TranscriptError(f"{self.path}: no valid entry at byte {at}") from error
         raise TranscriptError(f"{self.path}: cut short at byte {at}: the observer did not end")
 
@@ -415,11 +418,10 @@ class Transcript:
         vector = entry.vector
         try:
             require(vector.run_id == self.header.run_id, f"a vector of run {vector.run_id.hex()}")
-            stream = {number: name for name, number in _STREAMS.items()}.get(vector.stream)
-            kind = {number: (name, size) for name, (number, size) in _DTYPES.items()}.get(vector.dtype)
-            if stream is None or kind is None:
+            stream, dtype = _STREAMS.get(vector.stream), _DTYPES.get(vector.dtype)
+            if stream is None or dtype is None:
                 raise PeerError(f"stream {vector.stream} or dtype {vector.dtype} is not known")
-            dtype, size = kind
+            size = DTYPE[dtype].itemsize
             require(1 <= vector.dimension <= MAX_DIMENSION, f"dimension {vector.dimension}")
             require(vector.nbytes == vector.dimension * size, f"nbytes {vector.nbytes} of {vector.dimension} {dtype}")
             chosen = self.header.coordinates
@@ -453,6 +455,10 @@ class Transcript:
             )
         except PeerError as error:
             raise TranscriptError(f"{self.path}: entry at byte {at}: {error}") from error
+
+
+def _counts(end: transcript_pb2.TranscriptEnd) -> Counts:
+    return Counts(*(int(getattr(end, name)) for name in Counts.__slots__))
 
 
 def _ascending(coordinates: Iterable[int]) -> tuple[int, ...]:

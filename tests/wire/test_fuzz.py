@@ -115,7 +115,7 @@ RULES = {
     "a repetition": ("k == expected)", "k <= expected)"),
     "a repetition of a study vector": ("(k >= expected if", "(True if"),
     "round window": ("if not low <= k <= high:", "if False:"),
-    "dtype": ("if vector.dtype != _DTYPE_NUMBER[gate.dtype]:", "if False:"),
+    "dtype": ("if vector.dtype != DTYPE_NUMBER[gate.dtype]:", "if False:"),
     "dimension": ("if vector.dimension != gate.dimension:", "if False:"),
     "nbytes": ("if vector.nbytes != self._nbytes:", "if False:"),
     "size of the data": (" or len(data) != self._nbytes:", ":"),
