@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import I64
 from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import shape_hash
+from dpgt_node.learning.torch_ghost import Ghost, factors, traced
 from dpgt_node.learning.torch_models import Module, Shape, build_module, has_batch_norm, is_batch_norm, torch
 from dpgt_node.privacy.noise import F64
 
@@ -26,7 +28,9 @@ EVALUATION_ROWS = 256
 _PROBED = 3
 """Random samples that a module of the operator's own is tried on."""
 _ONE_BY_ONE_FROM = 1_000_000
-"""From this d on, a pass a sample is faster on a CPU than one vectorised pass, which holds a gradient a sample."""
+"""From this d on, a pass a sample is faster on a CPU than one vectorised pass that holds a gradient a sample."""
+_AGREES = {"float64": 1e-9, "float32": 1e-3, "bfloat16": 0.1}
+"""How far ghost clipping may be from plain autograd, of the largest entry, on a module of the operator's own."""
 
 
 class Network:
@@ -36,13 +40,15 @@ class Network:
         self._lib = lib = torch()
         self.device = _device(lib, device)
         self._dtype = lib.float64 if model.precision == "float64" else lib.float32
-        self._half = model.precision == "bfloat16"
+        self._precision = model.precision
         self.module = module.to(self.device, self._dtype).train()
         named = [(name, value) for name, value in self.module.named_parameters() if value.requires_grad]
         self._names = [name for name, _ in named]
         self._parameters = [value for _, value in named]
         self._sizes = [value.numel() for value in self._parameters]
-        self.dimension: int = sum(self._sizes)
+        ends = np.cumsum([0, *self._sizes]).tolist()
+        self._places = [slice(*pair) for pair in pairwise(ends)]
+        self.dimension: int = ends[-1]
         self.shape_sha256 = shape_hash(*((name, tuple(value.shape)) for name, value in named))
         self.batch_norm = has_batch_norm(self.module)
         self._memory = model.memory_mb << 20
@@ -52,6 +58,9 @@ class Network:
         self.start.setflags(write=False)
         self._vector: Callable[..., Any] | None = None
         self.one_by_one = self.device.type == "cpu" and self.dimension >= _ONE_BY_ONE_FROM
+        self.ghost: Ghost | None = None
+        """How samples are clipped where the module allows it; else each has a gradient of its own for a moment."""
+        self._chosen = False
 
     def probe(self, name: str, shape: Shape, classes: int) -> None:
         """Refuse a module of the operator's own that fails, is random or changes with use.  ConfigError names it."""
@@ -80,16 +89,55 @@ class Network:
                 message = f"changes its buffer {key} when it computes: a gradient is a function of x and batch alone"
                 raise self._unfit(name, message)
 
-    def probe_clipped(self, name: str, shape: Shape, clip: Clip) -> None:
-        """Refuse one whose samples cannot be taken one by one.  ConfigError."""
+    def choose_clipping(self, name: str, shape: Shape, clip: Clip) -> None:
+        """Decide, once, how samples are clipped.  ConfigError: a module of the operator's own where they cannot be.
+
+        On a CPU by ghost norms (:mod:`~dpgt_node.learning.torch_ghost`), where the module is made of layers that have
+        them and, if it is the operator's own, plain autograd agrees on a few random samples.
+        """
+        if self._chosen:
+            return
+        self.load(self.start)
+        self.module.train()
         inputs = self.inputs(np.random.default_rng(0).random((_PROBED, *shape)), 1.0, shape)
+        labels = self.labels(np.zeros(_PROBED, dtype=np.int64))
         with self.guarded():
+            if self.device.type == "cpu":
+                places = dict(zip(self._names, self._places, strict=True))
+                ghost = traced(self.module, places, self._loss, inputs[:1], self._memory)
+                if ":" not in name or (ghost is not None and self._agrees(ghost, inputs, labels)):
+                    self.ghost = ghost
+            if ":" in name and self.ghost is None:
+                self._try_clipping(name, inputs, labels, clip)
+        self._chosen = True
+
+    def _agrees(self, ghost: Ghost, inputs: Any, labels: Any) -> bool:
+        """Whether ``ghost`` clips like plain autograd on single samples."""
+        pairs = zip(inputs.split(1), labels.split(1), strict=True)
+        rows = self._lib.stack([self._lib.cat([g.reshape(-1).double() for g in self._gradients(*p)]) for p in pairs])
+        for order in (1, 2):
+            norms = self._lib.linalg.vector_norm(rows, order, dim=1)
+            clip = Clip(order, float(norms.median()))
+            if not 0.0 < clip.bound < np.inf:
+                return False
+            expected, found = factors(norms, clip) @ rows, self.zeros()
             try:
-                self.clipped_sum(inputs, self.labels(np.zeros(_PROBED, dtype=np.int64)), clip)
+                ghost.add(self._held(), inputs, labels, clip, found)
             except (self._lib.OutOfMemoryError, MemoryError):
                 raise
-            except Exception as error:
-                raise self._unfit(name, "has no gradient of one sample, which a clip needs", error) from error
+            except Exception:  # vmap refuses what it cannot vectorise in many ways
+                return False
+            if not float((found - expected).abs().max()) <= _AGREES[self._precision] * float(expected.abs().max()):
+                return False
+        return True
+
+    def _try_clipping(self, name: str, inputs: Any, labels: Any, clip: Clip) -> None:
+        try:
+            self.add_clipped(inputs, labels, clip, self.zeros())
+        except (self._lib.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._unfit(name, "has no gradient of one sample, which a clip needs", error) from error
 
     def _unfit(self, name: str, message: str, error: Exception | None = None) -> ConfigError:
         why = "" if error is None else f": {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
@@ -100,9 +148,20 @@ class Network:
     def load(self, x: F64) -> None:
         """Set the trained parameters."""
         with self._lib.no_grad():
-            vector = self._lib.from_numpy(np.array(x)).to(self.device, self._dtype)
-            for value, part in zip(self._parameters, vector.split(self._sizes), strict=True):
-                value.copy_(part.view(value.shape))
+            if self.device.type != "cpu":
+                vector = self._lib.from_numpy(np.array(x)).to(self.device, self._dtype)
+                for value, part in zip(self._parameters, vector.split(self._sizes), strict=True):
+                    value.copy_(part.view(value.shape))
+                return
+            with np.errstate(over="ignore"):  # a value that float32 lacks is infinite, and so is what comes of it
+                for value, place in zip(self._parameters, self._places, strict=True):
+                    np.copyto(value.detach().numpy(), x[place].reshape(value.shape), casting="same_kind")
+
+    def zeros(self) -> Any:
+        """float64 (d,), what a gradient is summed in."""
+        if self.device.type == "cpu":
+            return self._lib.from_numpy(np.zeros(self.dimension))  # numpy asks for huge pages, torch does not
+        return self._lib.zeros(self.dimension, dtype=self._lib.float64, device=self.device)
 
     def inputs(self, stored: npt.NDArray[Any], divisor: float, shape: Shape) -> Any:
         """Rows as they are stored, as a batch (m, *shape)."""
@@ -113,32 +172,49 @@ class Network:
         """Labels as a tensor."""
         return self._lib.from_numpy(np.array(stored)).to(self.device)
 
+    @property
+    def gradients_held(self) -> int:
+        """As many gradients as the memory setting holds."""
+        return max(1, self._memory // (self.dimension * int(self._parameters[0].element_size())))
+
     def chunk(self, *, per_sample: bool) -> int:
-        """Samples a pass: as many per-sample gradients as the memory setting holds; 256 where they are summed."""
+        """Samples a pass: as many as the memory setting holds what clipping needs of; 256 where they are summed."""
         if not per_sample:
             return 256
-        one = self.dimension * int(self._parameters[0].element_size())
-        return max(1, self._memory // one)
+        return self.gradients_held if self.ghost is None else self.ghost.samples
 
     # --- gradients ------------------------------------------------------------------------------------------------
 
-    def summed_gradient(self, inputs: Any, labels: Any) -> Any:
-        """Sum over the batch of the gradients, float64 (d,)."""
+    def add_gradient(self, inputs: Any, labels: Any, total: Any) -> None:
+        """Add to ``total``, float64 (d,), the sum over the batch of the gradients."""
         self.module.train()
-        return self._lib.cat([g.reshape(-1).double() for g in self._gradients(inputs, labels)])
+        for g, place in zip(self._gradients(inputs, labels), self._places, strict=True):
+            total[place] += g.reshape(-1)
 
-    def clipped_sum(self, inputs: Any, labels: Any, clip: Clip) -> Any:
-        """Sum over the batch of the gradients, each scaled to a norm of at most the clip, float64 (d,).
+    def add_clipped(self, inputs: Any, labels: Any, clip: Clip, total: Any) -> None:
+        """Add to ``total`` the sum over the batch of the gradients, each scaled to a norm of at most the clip.
 
         The norm is of the whole vector, in float64.  A sample whose gradient is not finite counts as zero.
         """
         self.module.train()
-        if self.one_by_one:
-            singles = zip(inputs.split(1), labels.split(1), strict=True)
-            return sum(self._scaled([g[None] for g in self._gradients(x, y)], clip) for x, y in singles)
-        held = {name: value.detach() for name, value in zip(self._names, self._parameters, strict=True)}
-        found = self._vectorised()(held, inputs, labels)
-        return self._scaled([found[name] for name in self._names], clip)
+        if self.ghost is not None:
+            self.ghost.add(self._held(), inputs, labels, clip, total)
+        elif self.one_by_one:
+            for x, y in zip(inputs.split(1), labels.split(1), strict=True):
+                found = [g.reshape(1, -1) for g in self._gradients(x, y)]
+                weight = float(self._weights(found, clip))
+                for g, place in zip(found, self._places, strict=True):
+                    if weight:
+                        total[place].add_(g[0], alpha=weight)
+        else:
+            found = self._vectorised()(self._held(), inputs, labels)
+            flat = [found[name].reshape(len(labels), -1) for name in self._names]
+            weights = self._weights(flat, clip)
+            for g, place in zip(flat, self._places, strict=True):
+                total[place] += _weighted(g, weights)
+
+    def _held(self) -> dict[str, Any]:
+        return {name: value.detach() for name, value in zip(self._names, self._parameters, strict=True)}
 
     def stacked_sums(self, x: F64, inputs: Any, labels: Any, clip: Clip | None) -> Any:
         """Of several agents at once: row i of (a, d), float64, is the sum of the (clipped) gradients at ``x[i]`` over
@@ -158,21 +234,11 @@ class Network:
         sums = (_weighted(g.reshape(*labels.shape, -1), weights.reshape(a, 1, -1)) for g in flat)
         return self._lib.cat([rows.squeeze(1) for rows in sums], dim=1)
 
-    def _scaled(self, found: list[Any], clip: Clip) -> Any:
-        """``found``: a tensor (m, *shape) a parameter."""
-        flat = [g.reshape(len(g), -1) for g in found]
-        weights = self._weights(flat, clip)
-        return self._lib.cat([_weighted(g, weights) for g in flat])
-
     def _weights(self, flat: list[Any], clip: Clip) -> Any:
         """What scales each of m gradients, given as a tensor (m, size) a parameter: float64 (m,)."""
-        if clip.order == 1:
-            norms = sum(g.abs().sum(dim=1, dtype=self._lib.float64) for g in flat)
-        else:
-            norms = sum(g.double().square().sum(dim=1) for g in flat).sqrt()
-        factors = np.ones((1, len(norms)))
-        clip.scale(factors, norms.cpu().numpy())
-        return self._lib.from_numpy(factors[0]).to(self.device)
+        norm = self._lib.linalg.vector_norm
+        parts = [norm(g, clip.order, dim=1, dtype=self._lib.float64) for g in flat]
+        return factors(norm(self._lib.stack(parts), clip.order, dim=0), clip)
 
     def _gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the summed loss, a tensor a parameter; a parameter that the loss does not reach has gradient zero."""
@@ -235,7 +301,7 @@ class Network:
 
     def _cast(self) -> Any:
         kind = self.device.type
-        return self._lib.autocast(kind, dtype=self._lib.bfloat16, enabled=self._half)
+        return self._lib.autocast(kind, dtype=self._lib.bfloat16, enabled=self._precision == "bfloat16")
 
 
 class _Guard:

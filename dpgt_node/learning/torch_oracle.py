@@ -61,8 +61,8 @@ class TorchOracle:
                 'to clip: use norm = "group" (GroupNorm)'
             )
             raise ConfigError.one("run file", "model.norm", message)
-        if clip is not None and ":" in model.name:
-            self._network.probe_clipped(model.name, self._shape, clip)
+        if clip is not None:
+            self._network.choose_clipping(model.name, self._shape, clip)
 
     @property
     def net(self) -> Network:
@@ -127,15 +127,15 @@ class TorchOracle:
         net = self._network
         with net.guarded():
             net.load(x)
-            total = self._lib.zeros(net.dimension, dtype=self._lib.float64, device=net.device)
+            total = net.zeros()
             # Where samples see each other the batch is one; else its size is a matter of memory alone.
             step = len(batch) if net.batch_norm else net.chunk(per_sample=self._clip is not None)
             for start in range(0, len(batch), step):
                 inputs, labels = self._tensors(net, batch[start : start + step])
                 if self._clip is None:
-                    total += net.summed_gradient(inputs, labels)
+                    net.add_gradient(inputs, labels, total)
                 else:
-                    total += net.clipped_sum(inputs, labels, self._clip)
+                    net.add_clipped(inputs, labels, self._clip, total)
             gradient: F64 = total.cpu().numpy()
         gradient /= len(batch)
         return gradient

@@ -28,7 +28,7 @@ def stacked_gradients(oracles: Sequence[TorchOracle], x: F64, batches: Sequence[
     batches differ in size.  The module has no BatchNorm.
     """
     net, clip, m = oracles[0].net, oracles[0].clip, len(batches[0])
-    together = net.chunk(per_sample=True) // (1 if clip is None else m)
+    together = net.gradients_held // (1 if clip is None else m)
     if together < 2 or any(len(batch) != m for batch in batches):
         return None
     gradient = np.empty(x.shape)

@@ -146,7 +146,7 @@ def test_out_of_memory_is_one_message(plug, monkeypatch, error):
     def full(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(made.net, "clipped_sum", full)
+    monkeypatch.setattr(made.net, "add_clipped", full)
     with pytest.raises(ConfigError) as caught:
         made.gradient(made.initial(), np.arange(6))
     (line,) = str(caught.value).splitlines()
@@ -155,6 +155,6 @@ def test_out_of_memory_is_one_message(plug, monkeypatch, error):
 
 def test_other_errors_of_torch_are_not_called_so(plug, monkeypatch):
     made = oracle(plug, "buffers", "l2")
-    monkeypatch.setattr(made.net, "clipped_sum", lambda *_: 1 / 0)
+    monkeypatch.setattr(made.net, "add_clipped", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         made.gradient(made.initial(), np.arange(6))

@@ -67,12 +67,14 @@ def test_the_gradient_is_the_mean_of_clipped_single_ones(mnist, name, clip, memo
 
 
 @pytest.mark.parametrize("clip", ["l1", "l2"])
-def test_one_by_one_and_vectorised_agree(mnist, clip, monkeypatch):
+def test_ghost_norms_one_by_one_and_vectorised_agree(mnist, clip, monkeypatch):
     oracle = build_oracle(config("lenet", clip, precision="float64"), 1, data_root=mnist)
     batch = oracle.draw_batch(6, stream())
-    one = oracle.gradient(oracle.initial(), batch)
-    monkeypatch.setattr(oracle._network, "one_by_one", not oracle._network.one_by_one)
-    np.testing.assert_allclose(oracle.gradient(oracle.initial(), batch), one, rtol=1e-12, atol=1e-15)
+    ghost = oracle.gradient(oracle.initial(), batch)
+    monkeypatch.setattr(oracle.net, "ghost", None)
+    for one_by_one in (False, True):
+        monkeypatch.setattr(oracle.net, "one_by_one", one_by_one)
+        np.testing.assert_allclose(oracle.gradient(oracle.initial(), batch), ghost, rtol=1e-12, atol=1e-15)
 
 
 def test_no_sample_exceeds_the_clip_in_float32(mnist):
