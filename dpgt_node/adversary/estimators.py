@@ -34,7 +34,7 @@ from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.knowledge import start
 from dpgt_node.adversary.observation import Facts, Observation
 from dpgt_node.adversary.predictions import noise_variance
-from dpgt_node.algo.tracking import AgentParams, step_x, step_y
+from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y
 from dpgt_node.protocol.types import F64, Stream
 
 EXACT = ("public-state", "noise-once")
@@ -121,8 +121,8 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         x,
         y,
         # One step from nothing is what it mixes, by the algorithm's own code; all rounds at once.
-        step_x(params, nothing, nothing, nothing, nothing, x_in)[1],
-        step_y(params, nothing, nothing, y_in, nothing, nothing)[1],
+        mixed_x(params, nothing, nothing, x_in),
+        mixed_y(params, nothing, y_in),
         x0,
         scale_x,
         scale_y,

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpgt_node.algo.tracking import AgentParams, step_x, step_y
+from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y, step_x, step_y
 from dpgt_node.protocol.types import F64, I64, Payload, RoundRecord, State, Stream
 
 Perturb = Callable[[Stream, int, F64], F64]
@@ -151,7 +151,7 @@ class PublishedPoint(_Base):
     ) -> State:
         """(alg,1), and (alg,2) up to g_{k+1}."""
         px, tx = step_x(self.params, old.px, old.tx, old.p, old.t, x_in)
-        p, t = step_y(self.params, old.p, old.t, y_in, old.g, np.zeros(1))
+        p, t = step_y(self.params, old.p, old.t, y_in, old.g, None)
         return self._complete(_pending(old.k + 1, px=px, tx=tx, p=p, t=t), record)
 
     def release(self, state: State) -> Release:
@@ -207,8 +207,7 @@ class PublicState(_Base):
 
     def final(self, old: State, x_in: Mapping[int, F64], own: tuple[Payload, Payload]) -> F64:
         """(alg,1) with the released y̆ in place of y."""
-        _, tx = step_x(self.params, old.px, old.tx, old.px, own[1].array(), x_in)
-        return tx
+        return mixed_x(self.params, old.tx, own[1].array(), x_in)
 
 
 class NoiseOnce(_Base):
@@ -231,7 +230,7 @@ class NoiseOnce(_Base):
     ) -> State:
         """(alg,1) and (alg,2) on public values, up to g~_{k+1}."""
         tx = self.final(old, x_in, own)
-        _, t = step_y(self.params, old.p, old.t, y_in, old.p, old.p)
+        t = mixed_y(self.params, old.t, y_in)
         t -= old.g
         return self._prepared(old.k + 1, tx, old.px, t, record)
 
@@ -246,8 +245,7 @@ class NoiseOnce(_Base):
 
     def final(self, old: State, x_in: Mapping[int, F64], own: tuple[Payload, Payload]) -> F64:
         """(alg,1); y is public here."""
-        _, tx = step_x(self.params, old.px, old.tx, old.p, old.t, x_in)
-        return tx
+        return mixed_x(self.params, old.tx, old.t, x_in)
 
     def _prepared(self, k: int, tx: F64, nothing: F64, t: F64, record: RoundRecord | None) -> State:
         if record is None:

@@ -13,7 +13,7 @@ only cover the small parts and a neighbour that sends 1e16 cannot turn float64 r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
 
 F64 = npt.NDArray[np.float64]
+
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +68,68 @@ def step_x(params: AgentParams, px: F64, tx: F64, p: F64, t: F64, received: Mapp
     agent's own released value under its own index when it has a self-loop (other keys are ignored; a missing one is a
     bug: KeyError).  Returns new arrays; inputs are left alone.
     """
-    keep = 1.0 - params.a
-    px_next = keep * px
-    px_next -= params.gamma * p
-    tx_next = _mix(params.in_R, received, params.alpha, keep * tx)
-    tx_next -= params.gamma * t
-    return px_next, tx_next
+    return _minus(1.0 - params.a, px, params.gamma, p), mixed_x(params, tx, t, received)
 
 
-def step_y(params: AgentParams, p: F64, t: F64, received: Mapping[int, F64], g: F64, g_next: F64) -> tuple[F64, F64]:
+def mixed_x(params: AgentParams, tx: F64, t: F64, received: Mapping[int, F64]) -> F64:
+    """The transcript part of :func:`step_x` alone, a new array."""
+    out = np.empty(tx.shape)
+    for block in _blocks(len(tx)):
+        part = np.multiply(tx[block], 1.0 - params.a, out=out[block])
+        _mix(params.in_R, received, params.alpha, part, block)
+        part -= params.gamma * t[block]
+    return out
+
+
+def step_y(
+    params: AgentParams, p: F64, t: F64, received: Mapping[int, F64], g: F64, g_next: F64 | None
+) -> tuple[F64, F64]:
     """(alg,2): the private and the transcript part of y_{k+1}.
 
-    ``p + t`` = y_k, ``g`` = g_k, ``g_next`` = g_{k+1}, float64 (d,).  ``received[j]``: y̆_{j,k} of every j in
-    ``params.in_C``, as in :func:`step_x`.  Returns new arrays; inputs are left alone.
+    ``p + t`` = y_k, ``g`` = g_k, ``g_next`` = g_{k+1} (None: it is added later), float64 (d,).  ``received[j]``:
+    y̆_{j,k} of every j in ``params.in_C``, as in :func:`step_x`.  Returns new arrays; inputs are left alone.
     """
-    keep = 1.0 - params.b
-    p_next = keep * p
-    p_next += g_next - g
-    t_next = _mix(params.in_C, received, params.beta, keep * t)
-    return p_next, t_next
+    p_next = np.empty(p.shape)
+    for block in _blocks(len(p)):
+        part = np.multiply(p[block], 1.0 - params.b, out=p_next[block])
+        if g_next is None:
+            part -= g[block]
+        else:
+            part += g_next[block] - g[block]
+    return p_next, mixed_y(params, t, received)
 
 
-def _mix(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64) -> F64:
-    """``into += step * sum_j w_j v_j`` in ascending order of sender: arrival order would give other bits."""
+def mixed_y(params: AgentParams, t: F64, received: Mapping[int, F64]) -> F64:
+    """The transcript part of :func:`step_y` alone, a new array."""
+    out = np.empty(t.shape)
+    for block in _blocks(len(t)):
+        part = np.multiply(t[block], 1.0 - params.b, out=out[block])
+        _mix(params.in_C, received, params.beta, part, block)
+    return out
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Parts of a vector that stay in the cache: whole temporary vectors would cost more than the arithmetic."""
+    for start in range(0, size, _BLOCK):
+        yield slice(start, start + _BLOCK)
+
+
+def _minus(keep: float, v: F64, step: float, w: F64) -> F64:
+    """keep v - step w, a new array."""
+    out = np.empty(v.shape)
+    for block in _blocks(len(v)):
+        part = np.multiply(v[block], keep, out=out[block])
+        part -= step * w[block]
+    return out
+
+
+def _mix(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:
+    """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits."""
     if not edges:
-        return into
+        return
     first, weight = edges[0]
-    total = weight * received[first]
-    scratch = np.empty_like(total)
+    total = weight * received[first][block]
     for j, weight in edges[1:]:
-        np.multiply(received[j], weight, out=scratch)
-        total += scratch
+        total += weight * received[j][block]
     total *= step
     into += total
-    return into

@@ -13,20 +13,24 @@ import time
 
 log = logging.getLogger(__name__)
 
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
+_MALLOC = ((-4, 0), (-8, 1), (-1, 2**31 - 1))
+"""M_MMAP_MAX, M_ARENA_MAX, M_TRIM_THRESHOLD."""
 _PR_SET_PDEATHSIG = 1
 _WATCH_S = 0.5
 
 
 def tune_malloc() -> None:
-    """Keep freed 45 MB buffers instead of giving their pages back each round (both settings or neither; glibc only)."""
+    """Keep freed vectors instead of giving their pages back to the system each round (glibc only).
+
+    glibc maps what is larger than 32 MiB anew each time, whatever its threshold; a fresh page costs more than the
+    arithmetic on it.  One arena, or each thread would keep such buffers of its own.
+    """
     try:
         libc = ctypes.CDLL("libc.so.6")
         mallopt = libc.mallopt
     except (OSError, AttributeError):
         return
-    if mallopt(_M_MMAP_THRESHOLD, 32 << 20) != 1 or mallopt(_M_TRIM_THRESHOLD, 2**31 - 1) != 1:
+    if not all(mallopt(which, value) for which, value in _MALLOC):
         log.debug("mallopt refused the settings")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.observation import Facts
-from dpgt_node.algo.tracking import step_x, step_y
+from dpgt_node.algo.tracking import mixed_x, mixed_y, step_x, step_y
 from dpgt_node.privacy.laws import Law
 from dpgt_node.protocol.types import F64, Stream, WireDtype
 
@@ -121,7 +121,7 @@ class Replay:
             old_tx, old_t = tx, t
             for own in worlds:
                 px, tx = step_x(self._params, own.px, old_tx, own.p, old_t, x_in)
-                own.p, t = step_y(self._params, own.p, old_t, y_in, own.g, np.zeros(1))
+                own.p, t = step_y(self._params, own.p, old_t, y_in, own.g, None)
                 own.px = px
 
     def _public_state(self, worlds: list[_Own], nothing: F64) -> Iterator[Noised]:
@@ -133,7 +133,7 @@ class Replay:
             if k == self._facts.run.K:
                 return
             y = self._seen(self._index, "Y", k)
-            _, tx = step_x(self._params, nothing, tx, nothing, y, self._received("X", k))
+            tx = mixed_x(self._params, tx, y, self._received("X", k))
             y_in, old_t = self._received("Y", k), t
             for own in worlds:
                 g = own.gradient(k + 1, tx)
@@ -151,8 +151,8 @@ class Replay:
             noisy = noised[0].draw.values if noised else self._seen(self._index, "Y", k) - t
             yield from noised
             whole = t + noisy
-            _, tx = step_x(self._params, nothing, tx, nothing, whole, self._received("X", k))
-            _, t = step_y(self._params, nothing, whole, self._received("Y", k), nothing, nothing)
+            tx = mixed_x(self._params, tx, whole, self._received("X", k))
+            t = mixed_y(self._params, whole, self._received("Y", k))
             t -= noisy
 
     # --- what they share ----------------------------------------------------------------------------------------
