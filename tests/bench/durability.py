@@ -21,6 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,14 @@ class MemoryStore:
         return None
 
     def commit_round(self, run_id: bytes, record: RoundRecord) -> None:
-        self._records[record.k] = record
+        self._records[record.k] = replace(record, checkpoint=None)
+        self._records.pop(record.k - 3, None)  # neighbours are at most two rounds behind; a disk's room is not memory's
 
     def payloads(self, run_id: bytes, k: int) -> tuple[Payload, Payload]:
         return self._records[k].x, self._records[k].y
 
     def prune(self, run_id: bytes, through: int) -> None:
-        for k in [k for k in self._records if k <= through]:
-            del self._records[k]
+        pass
 
     def releases(self, run_id: bytes) -> int:
         return 0
