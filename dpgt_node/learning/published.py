@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,14 +69,16 @@ def frame_of_data(data: Dataset) -> Frame:
 
 
 def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Write the files of parameters ``x`` (d,) into ``folder``; their names.  ``metadata`` goes into the safetensors.
+    """Write the files of parameters ``x`` (d,) into ``folder``; their names.  ``metadata`` and the frame go into the
+    safetensors.
 
     ConfigError: ``x`` is not of this model.
     """
+    about = {**metadata, "shape": "x".join(map(str, frame.shape)), "classes": str(frame.classes)}
     if run.model.name == "softmax":
         from safetensors.numpy import save_file
 
-        save_file(_softmax_tensors(run, frame, x), folder / MODEL_FILE, metadata=dict(metadata))
+        save_file(_softmax_tensors(run, frame, x), folder / MODEL_FILE, metadata=about)
         return (MODEL_FILE,)
     from safetensors.torch import save_model
 
@@ -83,7 +86,7 @@ def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Ma
     _check_size(x, net.dimension, run)
     net.load(x)
     module = net.module.eval()
-    save_model(module, str(folder / MODEL_FILE), metadata=dict(metadata))
+    save_model(module, str(folder / MODEL_FILE), metadata=about)
     torch().save(module.state_dict(), folder / STATE_DICT_FILE)
     return MODEL_FILE, STATE_DICT_FILE
 
@@ -114,7 +117,6 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
         message = f"has no {part} samples: give data that has some, or --part {'train' if part == 'test' else 'test'}"
         raise ConfigError.one("command line", "--data", message)
     real = data.real_test if part == "test" else data.real_train
-    shape = frame_of_data(data).shape
 
     def inputs(rows: slice | I64) -> F64:
         return features.transform(real(rows), run.data.features, run.data.normalise)
@@ -123,7 +125,7 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
         if run.model.name == "softmax":
             logits, calibrated = _softmax_logits(folder, run), 0
         else:
-            logits, calibrated = _torch_logits(folder, run, Frame(shape, data.classes), inputs, len(y))
+            logits, calibrated = _torch_logits(folder, run, _held_frame(folder, frame_of_data(data)), inputs, len(y))
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
         raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
@@ -179,6 +181,33 @@ def _torch_logits(
         calibrated = min(count, _ROWS)
         net.calibrate(net.inputs(inputs(slice(0, calibrated)), 1.0, shape))
     return (lambda phi: net.logits(net.inputs(phi, 1.0, shape))), calibrated
+
+
+def _held_frame(folder: Path, given: Frame) -> Frame:
+    """The frame that the model was made for; ``given``, that of the data it is to judge, where its file does not say.
+
+    ConfigError: these data are of another shape.
+    """
+    from safetensors import safe_open
+
+    with safe_open(str(folder / MODEL_FILE), "numpy") as file:
+        about = file.metadata() or {}
+    if "shape" not in about or "classes" not in about:
+        return given
+    held = Frame(tuple(int(side) for side in about["shape"].split("x")), int(about["classes"]))
+    pictures = len(held.shape) == len(given.shape) == 3
+    if held.shape != given.shape and (pictures or math.prod(held.shape) != math.prod(given.shape)):
+        message = f"has {_said(given)}, the model takes {_said(held)}"
+        raise ConfigError.one("command line", "--data", message)
+    return held
+
+
+def _said(frame: Frame) -> str:
+    return (
+        "a picture of " + " x ".join(map(str, frame.shape))
+        if len(frame.shape) == 3
+        else f"{frame.shape[0]} numbers a sample"
+    )
 
 
 def _network(run: RunConfig, frame: Frame) -> Network:

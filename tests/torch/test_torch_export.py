@@ -64,3 +64,29 @@ def test_batch_norm_s_statistics_are_not_in_it(mnist, capsys):
     assert cli.run(["evaluate", str(mnist / "e")]) == 0
     assert "BatchNorm took its statistics from the first 20 of them" in capsys.readouterr().out
     assert made.model.norm == "batch"
+
+
+def test_data_of_others_need_not_hold_every_class_and_must_fit(mnist, capsys):
+    simulated(mnist, "lenet")
+    capsys.readouterr()
+    rng = np.random.default_rng(1)
+    rows = np.column_stack([np.array([3, 1, 2, 0]), rng.random((4, 784))])
+    np.savetxt(mnist / "own.csv", rows, delimiter=",", header=",".join(["y", *map(str, range(784))]), comments="")
+    arguments = ["evaluate", str(mnist / "e"), "--label", "y", "--data"]
+    assert cli.run([*arguments, f"csv:{mnist / 'own.csv'}", "--format", "json"]) == 0
+    module = build_module("lenet", (1, 28, 28), 10, norm="batch", seed=5)
+    module.load_state_dict(torch.load(mnist / "e/state_dict.pt", weights_only=True))
+    with torch.no_grad():
+        logits = module(torch.from_numpy(rows[:, 1:]).float().reshape(4, 1, 28, 28)).double()
+    said = json.loads(capsys.readouterr().out)
+    labels = torch.from_numpy(rows[:, 0]).long()
+    assert said["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-6)
+    assert said["samples"] == 4 and said["accuracy"] == float((logits.argmax(1) == labels).double().mean())
+    for bad, message in (
+        (rows[:, :-1], "has 783 numbers a sample, the model takes a picture of 1 x 28 x 28"),
+        (np.column_stack([[10.0], rows[:1, 1:]]), "has label 10, the model 10 classes"),
+    ):
+        names = ",".join(["y", *map(str, range(bad.shape[1] - 1))])
+        np.savetxt(mnist / "bad.csv", bad, delimiter=",", header=names, comments="")
+        assert cli.run([*arguments, f"csv:{mnist / 'bad.csv'}"]) == 2
+        assert capsys.readouterr().err == f"dpgt evaluate: command line: --data: {message}\n"
