@@ -143,10 +143,17 @@ def _table(
 def _plugin(name: str) -> Dataset:
     """A plug-in returns the four arrays of :data:`ARRAYS`, as an NPZ file holds them."""
     returned: Any = called(name, "data.dataset")
-    if not isinstance(returned, Mapping) or any(key not in returned for key in ARRAYS):
-        message = f"{name!r} must return a mapping with {', '.join(ARRAYS)}, not {type(returned).__name__}"
+    absent = [key for key in ARRAYS if key not in returned] if isinstance(returned, Mapping) else []
+    if not isinstance(returned, Mapping) or absent:
+        found = f"one without {', '.join(absent)}" if absent else type(returned).__name__
+        message = f"{name!r} must return a mapping with {', '.join(ARRAYS)}, not {found}"
         raise ConfigError.one("run file", "data.dataset", message)
-    return checked(name, {key: np.asarray(returned[key]) for key in ARRAYS})
+    try:
+        arrays = {key: np.asarray(returned[key]) for key in ARRAYS}
+    except Exception as error:  # ragged lists, tensors on another device, ...
+        message = f"{name!r} returns what is no array: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise ConfigError.one("run file", "data.dataset", message) from error
+    return checked(name, arrays)
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -164,7 +171,10 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                 except _TORN as error:
                     problems.append(Problem(str(path), name, f"cannot be read (torn file, or Python objects): {error}"))
     except (*_TORN, TypeError, AttributeError) as error:  # an .npy is no context manager
-        raise ConfigError.one(str(path), "", f"is not a complete NPZ archive (numpy.savez): {error}") from error
+        why = (
+            "it is a pickle, or no file of numpy's" if "pickle" in str(error) else error
+        )  # numpy would advise to load it
+        raise ConfigError.one(str(path), "", f"is not a complete NPZ archive (numpy.savez): {why}") from error
     if problems:
         raise ConfigError(problems)
     return arrays

@@ -59,12 +59,12 @@ def load_idx(name: str, root: Path) -> Dataset:
 def load_cifar10(root: Path) -> Dataset:
     """The python version (pickles, read with an allow-list of names) or the binary one.  Raises ConfigError."""
     python, binary = (root / folder for folder in CIFAR_FOLDERS)
-    if python.is_dir():
+    if any((python / name).exists() for names in CIFAR_BATCHES for name in names):
         parts = [_stack([_pickled(python / name) for name in names]) for names in CIFAR_BATCHES]
     elif binary.is_dir():
         parts = [_stack([_records(binary / f"{name}.bin") for name in names]) for names in CIFAR_BATCHES]
     else:
-        raise _missing("cifar10", python)
+        raise _missing("cifar10", python / CIFAR_BATCHES[0][0])
     (x_train, y_train), (x_test, y_test) = parts
     return frozen(x_train, y_train, x_test, y_test, classes=_CLASSES, divisor=WHITE, image=CIFAR_SHAPE)
 
@@ -95,7 +95,7 @@ def read_idx(path: Path, dimensions: int) -> U8:
                 data = unpacked.read()
             shape, size = _idx_shape(packed, data[:head], dimensions), len(data)
     except FileNotFoundError as error:
-        raise _bad(path, "is missing, and so is its .gz") from error
+        raise _bad(path, "is missing, and so is its .gz: run `dpgt data fetch`") from error
     except (OSError, EOFError, zlib.error) as error:
         raise _bad(path, f"cannot be read: {error}") from error
     expected = head + int(np.prod(shape, dtype=object))
@@ -129,7 +129,7 @@ def _pickled(path: Path) -> tuple[U8, I64]:
         with path.open("rb") as file:
             batch = _unpickle(file)
     except FileNotFoundError as error:
-        raise _bad(path, "is missing") from error
+        raise _bad(path, "is missing: run `dpgt data fetch cifar10`") from error
     except Exception as error:  # a hostile or torn pickle can raise anything
         raise _bad(path, f"is no CIFAR-10 batch: {error}") from error
     data, labels = (batch.get(b"data"), batch.get(b"labels")) if isinstance(batch, dict) else (None, None)

@@ -17,8 +17,8 @@ def plugin(name: str, key: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a plug-in's own code may fail in any way
-        message = f"{name!r} cannot be imported: {type(error).__name__}: {error} (PYTHONPATH says where modules are)"
+    except (Exception, SystemExit) as error:  # a plug-in's own code may fail in any way
+        message = f"{name!r} cannot be imported: {_said(error)} (PYTHONPATH says where modules are)"
         raise ConfigError.one("run file", key, message) from error
     function: Callable[..., Any] | None = getattr(module, attribute, None)
     if not callable(function):
@@ -31,5 +31,10 @@ def called(name: str, key: str, *arguments: object) -> Any:
     function = plugin(name, key)
     try:
         return function(*arguments)
-    except Exception as error:
-        raise ConfigError.one("run file", key, f"{name!r} failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError.one("run file", key, f"{name!r} failed: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """On one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".removesuffix(": ")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,9 @@ def load_table(
     ``default_rng(0).permutation(rows)`` is the test set, the same on every host.  Raises ConfigError.
     """
     read = _READERS[kind]
-    names, rows = read(path)
+    names, rows = _read(read, path)
     if test is not None:
-        test_names, test_rows = read(test)
+        test_names, test_rows = _read(read, test)
         if test_names != names:
             raise _bad(test, f"has other columns than {path.name}: {_first_difference(names, test_names)}")
     else:
@@ -63,10 +65,25 @@ def load_table(
 
 
 def _whole(values: F64, path: Path, label: str) -> npt.NDArray[np.int64]:
-    bad = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)) | (np.abs(values) > 2**31))
+    bad = np.flatnonzero((values != np.floor(values)) | (np.abs(values) > 2**31))
     if len(bad):
-        raise _bad(path, f"column {label!r} holds {values[bad[0]]!r}; labels are the integers 0, 1, 2, ...")
+        message = f"column {label!r} holds {len(bad)} values that are no labels; labels are the integers 0, 1, 2, ..."
+        raise _bad(path, message)
     return values.astype(np.int64)
+
+
+def _read(read: Callable[[Path], Table], path: Path) -> Table:
+    """The table, its numbers finite: said by row and column of the file, before rows are divided."""
+    names, rows = read(path)
+    bad = np.argwhere(~np.isfinite(rows))
+    if len(bad):
+        row, column = (int(at) for at in bad[0])
+        what = "missing" if np.isnan(rows[row, column]) else "infinite, or too large for a number"
+        message = (
+            f"has {len(bad)} non-finite values, the first in row {row + 1} of column {names[column]!r}: it is {what}"
+        )
+        raise _bad(path, message)
+    return names, rows
 
 
 def _csv(path: Path) -> Table:
@@ -76,18 +93,31 @@ def _csv(path: Path) -> Table:
             names = [name.strip() for name in next(csv.reader([header]), [])]
             if not names:
                 raise _bad(path, "is empty; the first line must name the columns")
-            rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of a file without rows, which is said below
+                rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
     except UnicodeDecodeError as error:
         raise _bad(path, f"is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, csv.Error) as error:  # numpy names row and column
-        raise _bad(path, f"holds something that is no number: {str(error).splitlines()[0]}") from error
+    except (ValueError, csv.Error) as error:
+        raise _bad(path, _unreadable(str(error), names)) from error
     if not rows.size:
         raise _bad(path, "has no rows")
     if rows.shape[1] != len(names):
         raise _bad(path, f"has {rows.shape[1]} numbers a row under {len(names)} column names")
     return names, rows
+
+
+def _unreadable(said: str, names: Sequence[str]) -> str:
+    """Where a table is no table, without what stands there: such lines reach other hosts.  Rows count from 1."""
+    if found := re.search(r"at row (\d+), column (\d+)", said):  # numpy's rows from 0, its columns from 1
+        row, column = int(found[1]) + 1, int(found[2])
+        name = repr(names[column - 1]) if column <= len(names) else str(column)
+        return f"holds something that is no number: row {row} of column {name}"
+    if found := re.search(r"columns changed from (\d+) to (\d+) at row (\d+)", said):
+        return f"has {found[1]} values a row, but row {found[3]} has {found[2]}"
+    return "holds something that is no number, or a row that is cut short"
 
 
 def _parquet(path: Path) -> Table:
@@ -97,9 +127,14 @@ def _parquet(path: Path) -> Table:
         raise ConfigError.one("run file", "data.dataset", "'parquet' needs pyarrow: pip install pyarrow") from error
     try:
         table = parquet.read_table(path)
-        columns = [np.asarray(column.to_numpy(), dtype=np.float64) for column in table.columns]
     except Exception as error:  # pyarrow has its own families of them
         raise _bad(path, f"cannot be read as numbers: {str(error).splitlines()[0]}") from error
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns.append(np.asarray(column.to_numpy(), dtype=np.float64))
+        except Exception as error:  # its words may hold the value, and such lines reach other hosts
+            raise _bad(path, f"cannot be read as numbers: column {name!r} is of {column.type}") from error
     if not columns or not len(columns[0]):
         raise _bad(path, "has no rows")
     return list(table.column_names), np.stack(columns, axis=1)

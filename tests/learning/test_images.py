@@ -84,6 +84,18 @@ def test_missing_sets_say_how_to_get_them(tmp_path, name):
         load_dataset(name)
 
 
+def test_half_a_cifar10_says_what_to_do_and_an_empty_folder_is_passed_over(tmp_path):
+    write_cifar_python(tmp_path / "half", cifar_batches())
+    (tmp_path / "half/cifar-10-batches-py/data_batch_4").unlink()
+    with pytest.raises(ConfigError, match=r"data_batch_4: is missing: run `dpgt data fetch cifar10`"):
+        load_cifar10(tmp_path / "half")
+    (tmp_path / "bin/cifar-10-batches-py").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"dpgt data fetch cifar10"):
+        load_cifar10(tmp_path / "bin")
+    write_cifar_binary(tmp_path / "bin", cifar_batches())
+    assert len(load_cifar10(tmp_path / "bin").y_train) == 30
+
+
 def test_both_versions_of_cifar10_hold_the_same(tmp_path):
     batches = cifar_batches()
     write_cifar_python(tmp_path / "py", batches)

@@ -58,21 +58,23 @@ BAD = {
     "no such column": (csv_text(head="a,lable,b"), "has no column 'label'"),
     "twice": (csv_text(head="label,label,b"), "2 columns named 'label'"),
     "only labels": ("label\n1\n0\n", "no column besides"),
-    "text": (csv_text([["x", 1, 2.0]]), "holds something that is no number"),
-    "missing": ("a,label,b\n1,,3\n", "holds something that is no number"),
-    "ragged": ("a,label,b\n1,0,3\n1,0\n", "holds something that is no number"),
+    "text": (csv_text([*ROWS, ["x", 1, 2.0]]), "holds something that is no number: row 6 of column 'a'$"),
+    "missing": ("a,label,b\n1,,3\n", "holds something that is no number: row 1 of column 'label'$"),
+    "ragged": ("a,label,b\n1,0,3\n1,0\n", "has 3 values a row, but row 2 has 2$"),
+    "beyond the names": ("a,label\n1,0,x\n", "holds something that is no number: row 1 of column 3$"),
     "head too short": ("a,label\n1,0,3\n", "3 numbers a row under 2 column names"),
-    "half a label": (csv_text([[1, 0.5, 2]]), "labels are the integers"),
+    "half a label": (csv_text([[1, 0.5, 2]]), "holds 1 values that are no labels; labels are the integers"),
+    "huge label": (csv_text([[1, 1e300, 2]]), "labels are the integers"),
     "negative label": (csv_text([[1, -1, 2]]), "has a negative label"),
-    "nan": (csv_text([["nan", 1, 2]]), "non-finite"),
-    "nan label": (csv_text([[1, "nan", 2]]), "labels are the integers"),
+    "nan": (csv_text([*ROWS, ["nan", 1, 2]]), "1 non-finite values, the first in row 6 of column 'a': it is missing"),
+    "nan label": (csv_text([[1, "nan", 2]]), "row 1 of column 'label': it is missing"),
+    "too large": (csv_text([[1, 1, "1e400"]]), "row 1 of column 'b': it is infinite, or too large for a number"),
     "no rows": ("a,label,b\n", "has no rows"),
     "empty": ("", "is empty"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-@pytest.mark.filterwarnings("ignore:loadtxt")
 def test_bad_csv(tmp_path, case):
     text, message = BAD[case]
     with pytest.raises(ConfigError, match=message):
@@ -101,6 +103,10 @@ def test_parquet_holds_the_same_as_csv(tmp_path):
     one, other = load(write(tmp_path, csv_text())), load(tmp_path / "t.parquet")
     np.testing.assert_array_equal(one.x_train, other.x_train)
     np.testing.assert_array_equal(one.y_train, other.y_train)
+    words = pyarrow.table({"a": ["one", "two"], "label": [0, 1]})
+    parquet.write_table(words, tmp_path / "w.parquet")
+    with pytest.raises(ConfigError, match=r"cannot be read as numbers: column 'a' is of string$"):
+        load(tmp_path / "w.parquet")
     (tmp_path / "u.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(ConfigError, match="cannot be read as numbers"):
         load(tmp_path / "u.parquet")
@@ -134,7 +140,14 @@ PLUG_IN = """
 import numpy as np
 def good():
     return dict(x_train=np.eye(6), y_train=np.arange(6) % 2, x_test=np.eye(6)[:2], y_test=[0, 1])
-def short(): return {"x_train": 1}
+def short():
+    d = good()
+    del d["y_test"]
+    return d
+def nothing(): return None
+def ragged(): return dict(good(), x_train=[[1.0], [1.0, 2.0]])
+def leaves(): raise SystemExit(3)
+def talks(): raise ValueError("one line\\nand another")
 def nan(): return dict(good(), x_train=np.full((6, 6), np.nan))
 def fails(): raise OSError("the disk is gone")
 number = 3
@@ -158,7 +171,11 @@ def test_a_plug_in_gives_the_arrays(module):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{}:short", "must return a mapping with x_train"),
+        ("{}:short", "must return a mapping with x_train, y_train, x_test, y_test, not one without y_test$"),
+        ("{}:nothing", "must return a mapping with x_train, y_train, x_test, y_test, not NoneType"),
+        ("{}:ragged", "returns what is no array: ValueError"),
+        ("{}:leaves", "failed: SystemExit: 3$"),
+        ("{}:talks", "failed: ValueError: one line$"),
         ("{}:nan", "non-finite"),
         ("{}:fails", "failed: OSError: the disk is gone"),
         ("{}:number", "has no function number"),
