@@ -1,7 +1,7 @@
 """Fixed features of one sample at a time: they learn nothing from the data, so they cost no privacy.
 
 Every map here is total (any finite row gives a finite row), looks at one row only and has no parameter that was
-fitted to anybody's data ("hog-white" is fitted to pictures that the program draws).
+fitted to anybody's data ("hog-shapes" is fitted to pictures that the program draws).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.arrays import Reals
 from dpgt_node.learning.frozen import frozen
-from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.learning.shapes import shapes
 from dpgt_node.privacy.noise import F64
 
 I64 = npt.NDArray[np.int64]
@@ -31,10 +31,13 @@ _HOG_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image
 _WINDOWS = _HOG_CELLS - 1
 _EDGES_CELLS, _EDGES_PIXELS = 4, 6  # cells of 6 x 6 pixels in the middle of it
 _HOG_SIZE = _WINDOWS * _WINDOWS * _BINS
-_SIZES = {"pool14": SIDE * SIDE // 4, "hog": _HOG_SIZE, "hog-white": _HOG_SIZE, "edges": _EDGES_CELLS**2 * _BINS}
-_STAND_INS = (SIDE * SIDE, 50, 3_000, 0, 5)
-"""Pixels, strokes, pictures, none to test, seed: what "hog-white" is whitened by."""
-_WHITENING, _RIDGE = 0.25, 0.1
+_FINE_CELLS = 16  # of 2 x 2 pixels
+_TENT = (1.0, 3.0, 5.0, 5.0, 3.0, 1.0)
+"""Weights of the cells along each side of a window of "hog-shapes": a tent, 12 pixels wide."""
+_SIZES = {"pool14": SIDE * SIDE // 4, "hog": _HOG_SIZE, "hog-shapes": _HOG_SIZE, "edges": _EDGES_CELLS**2 * _BINS}
+_STAND_INS = (3_000, SIDE, 5)
+"""Pictures, side, seed: what "hog-shapes" is whitened by."""
+_WHITENING, _RIDGE = 0.35, 0.1
 """Power of the inverse covariance; what is added to its eigenvalues, as a part of their mean."""
 _ROWS = 512  # bounds the scratch memory, and keeps it in the cache
 
@@ -54,9 +57,9 @@ def size(features: str, p: int, what: str) -> int:
 
 
 def transform(x: Reals, features: str, normalise: str) -> F64:
-    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-white | edges | module:function.
+    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-shapes | edges | module:function.
 
-    ``pool14``: means over 2 x 2 pixels, row-major.  The others: see :func:`hog`, :func:`hog_white`, :func:`edges`.
+    ``pool14``: means over 2 x 2 pixels, row-major.  The others: see :func:`hog`, :func:`hog_shapes`, :func:`edges`.
     Then ``normalise``, none | l1 | l2: each row divided by its norm, a zero row stays zero.  ``x`` is finite and has as
     many columns as :func:`size` asks for.
     """
@@ -112,28 +115,40 @@ def hog(rows: F64) -> F64:
     return l2_unit(_windows(rows) - HOG_SHIFT)
 
 
-def hog_white(rows: F64) -> F64:
-    """(m, 784) to (m, 392): :func:`hog` with a mean and a covariance of its own taken out, L2 norm 1.
+def hog_shapes(rows: F64) -> F64:
+    """(m, 784) to (m, 392): :func:`hog` with smooth windows, a mean and a covariance of its own taken out, L2 norm 1.
 
-    u: the unit vectors of :func:`hog` before the shift; mu, C: their mean and covariance over drawn pen strokes
-    (``learning.synthetic``), which are nobody's data; (C + ridge)^(-1/4) (u - mu), divided by the L2 norm.  What all
-    pictures share, and what neighbouring windows tell twice, no longer fills the unit vector.
+    u: the unit vectors of :func:`hog` before the shift, but from windows 12 pixels wide around the same places, whose
+    cells of 2 x 2 pixels count the less the farther they are from the middle.  mu, C: mean and covariance of u over
+    drawn shapes (``learning.shapes``), which are nobody's data.  (C + ridge)^(-0.35) (u - mu), divided by the L2 norm:
+    what all pictures share, and what neighbouring windows tell twice, no longer fills the unit vector.
     """
     mean, matrix = _whitening()
     # A product of always the same shape: other rows, and how many there are, must not change the last bit of a row.
     block = np.zeros((-(-len(rows) // _ROWS) * _ROWS, _HOG_SIZE))
-    block[: len(rows)] = _windows(rows) - mean
+    block[: len(rows)] = _smooth_windows(rows) - mean
     return l2_unit(np.concatenate([part @ matrix for part in np.split(block, len(block) // _ROWS)])[: len(rows)])
 
 
 @cache
 def _whitening() -> tuple[F64, F64]:
     """mu (392,) and the symmetric matrix (392, 392); machines agree on them to rounding."""
-    found = _windows(np.asarray(synthetic(*_STAND_INS).x_train, dtype=np.float64))
+    pictures = shapes(*_STAND_INS)
+    found = np.concatenate([_smooth_windows(pictures[i : i + _ROWS]) for i in range(0, len(pictures), _ROWS)])
     mean: F64 = found.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(found.T))
     powers = (np.maximum(values, 0.0) + _RIDGE * values.mean()) ** -_WHITENING
     return mean, (vectors * powers) @ vectors.T
+
+
+def _smooth_windows(rows: F64) -> F64:
+    """The unit vectors of :func:`hog_shapes` before the whitening; zeros for an image without edges."""
+    cells = _oriented(rows, _FINE_CELL, _FINE_CELLS**2).reshape(len(rows), _FINE_CELLS, _FINE_CELLS, _BINS)
+    cells = np.pad(cells, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for _ in range(2):  # down, then across
+        taps = [w * cells[:, i : i + 2 * _WINDOWS - 1 : 2] for i, w in enumerate(_TENT)]
+        cells = np.add.reduce(taps).swapaxes(1, 2)
+    return l2_unit(np.sqrt(cells.reshape(len(rows), -1)))
 
 
 def _windows(rows: F64) -> F64:
@@ -186,12 +201,13 @@ def _cell_of_pixel(margin: int, pixels: int) -> I64:
 
 
 _HOG_CELL = _cell_of_pixel(0, _PADDED // _HOG_CELLS)
+_FINE_CELL = _cell_of_pixel(0, _PADDED // _FINE_CELLS)
 _EDGES_CELL = _cell_of_pixel((_PADDED - _EDGES_CELLS * _EDGES_PIXELS) // 2, _EDGES_PIXELS)
 _FEATURES: dict[str, Callable[[F64], F64] | None] = {
     "raw": None,
     "pool14": pool14,
     "hog": hog,
-    "hog-white": hog_white,
+    "hog-shapes": hog_shapes,
     "edges": edges,
 }
 _NORMS: dict[str, Callable[[F64], F64] | None] = {"none": None, "l1": l1_unit, "l2": l2_unit}

@@ -97,7 +97,7 @@ def _check(run: RunConfig, data: Dataset, what: str) -> None:
 def largest_square_norm(run: RunConfig, data: Dataset) -> float:
     """max ||phi||_2^2 over the training set; 1 without a look at it where the features are unit vectors."""
     kind, normalise = run.data.features, run.data.normalise
-    if normalise == "l2" or (kind in ("hog", "hog-white") and normalise == "none"):
+    if normalise == "l2" or (kind in ("hog", "hog-shapes") and normalise == "none"):
         return 1.0
     step, largest = 4096, 0.0
     for start in range(0, len(data.x_train), step):

@@ -101,7 +101,7 @@ def _data(dataset: str) -> st.SearchStrategy[Data]:
     return st.builds(
         Data,
         dataset=path if dataset == "npz" else st.just(dataset),
-        features=st.sampled_from(["raw", "pool14", "hog", "hog-white", "edges"]),
+        features=st.sampled_from(["raw", "pool14", "hog", "hog-shapes", "edges"]),
         normalise=st.sampled_from(["none", "l1", "l2"]),
         partition=st.sampled_from(["iid", "contiguous"]),
         seed=seed,

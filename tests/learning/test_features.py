@@ -16,10 +16,10 @@ from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.datasets import Dataset
 from dpgt_node.learning.features import HOG_SHIFT, size, transform
 from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.learning.shapes import shapes
 from tests.oracles import features as dumb
 
-KINDS = ("raw", "pool14", "hog", "hog-white", "edges")
+KINDS = ("raw", "pool14", "hog", "hog-shapes", "edges")
 NORMS = ("none", "l1", "l2")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -37,9 +37,8 @@ def images(count: int = 6, seed: int = 0) -> np.ndarray:
 
 @cache
 def whitening() -> tuple[list[float], list[list[float]]]:
-    """The windows of 3,000 pictures would take minutes one pixel at a time; :func:`plain` compares those of "hog"."""
-    strokes = synthetic(784, 50, 3000, 0, seed=5).x_train
-    return dumb.whitening(features._windows(strokes), ridge=0.1)
+    """The windows of 3,000 pictures would take minutes one pixel at a time; a test below compares those of some."""
+    return dumb.whitening(features._smooth_windows(shapes(3000, 28, seed=5)), power=0.35, ridge=0.1)
 
 
 @cache
@@ -49,7 +48,7 @@ def plain(kind: str) -> list[list[float]]:
         "raw": lambda im: list(chain(*im)),
         "pool14": dumb.pool14,
         "hog": lambda im: dumb.hog(im, HOG_SHIFT),
-        "hog-white": lambda im: dumb.hog_white(im, *whitening()),
+        "hog-shapes": lambda im: dumb.hog_shapes(im, *whitening()),
         "edges": dumb.edges,
     }
     return [maps[kind](image) for image in images().reshape(-1, 28, 28).tolist()]
@@ -125,31 +124,42 @@ def test_the_comparison_notices_mutants_of_edges(monkeypatch, old, new):
 
 
 def flat(rows):
-    return features.l2_unit(features._windows(rows) - features._whitening()[0])
+    return features.l2_unit(features._smooth_windows(rows) - features._whitening()[0])
 
 
 def not_centred(rows):
-    return features.l2_unit(features._windows(rows) @ features._whitening()[1])
+    return features.l2_unit(features._smooth_windows(rows) @ features._whitening()[1])
 
 
 def whitened_twice(rows):
     matrix = features._whitening()[1]
-    return features.l2_unit((features._windows(rows) - features._whitening()[0]) @ matrix @ matrix)
+    return features.l2_unit((features._smooth_windows(rows) - features._whitening()[0]) @ matrix @ matrix)
 
 
-def test_the_comparison_notices_mutants_of_hog_white():
-    expected = by_hand("hog-white")
-    assert np.allclose(features.hog_white(images()), expected, rtol=0, atol=1e-9)
-    for mutant in (features.hog, flat, not_centred, whitened_twice):
+def boxes(rows):
+    mean, matrix = features._whitening()
+    return features.l2_unit((features._windows(rows) - mean) @ matrix)
+
+
+def test_the_comparison_notices_mutants_of_hog_shapes():
+    expected = by_hand("hog-shapes")
+    assert np.allclose(features.hog_shapes(images()), expected, rtol=0, atol=1e-9)
+    for mutant in (features.hog, flat, not_centred, whitened_twice, boxes):
         assert not np.allclose(mutant(images()), expected, rtol=0, atol=1e-3), mutant.__name__
 
 
-def test_strokes_are_whitened():
-    """Of other strokes of the same kind the spread of the directions becomes more even, the mean nearly zero."""
-    other = synthetic(784, 50, 1000, 0, seed=6).x_train
-    before, after = (np.linalg.eigvalsh(np.cov(f(other).T)) for f in (features._windows, features.hog_white))
+def test_smooth_windows_of_drawn_shapes_against_one_pixel_at_a_time():
+    drawn = shapes(3, 28, seed=1)
+    expected = [dumb.smooth_windows(image) for image in drawn.reshape(-1, 28, 28).tolist()]
+    np.testing.assert_allclose(features._smooth_windows(drawn), expected, rtol=0, atol=1e-13)
+
+
+def test_shapes_are_whitened():
+    """Of other shapes of the same kind the spread of the directions becomes more even, the mean nearly zero."""
+    other = shapes(1000, 28, seed=6)
+    before, after = (np.linalg.eigvalsh(np.cov(f(other).T)) for f in (features._smooth_windows, features.hog_shapes))
     assert after[-1] / after.sum() < 0.5 * before[-1] / before.sum()
-    assert np.linalg.norm(features.hog_white(other).mean(axis=0)) < 0.3
+    assert np.linalg.norm(features.hog_shapes(other).mean(axis=0)) < 0.3
 
 
 def test_pixels_near_the_border_are_no_edges():
@@ -233,7 +243,7 @@ def test_types_of_files(kind, dtype):
 def test_scale_does_not_matter_where_it_says_so():
     x = images()
     for factor in (2.0**-1000, 2.0**900):  # squares of these underflow and overflow
-        for kind, normalise in (("hog", "none"), ("hog-white", "none"), ("pool14", "l2"), ("raw", "l1")):
+        for kind, normalise in (("hog", "none"), ("hog-shapes", "none"), ("pool14", "l2"), ("raw", "l1")):
             found, expected = transform(x * factor, kind, normalise), transform(x, kind, normalise)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
 

@@ -112,7 +112,7 @@ def picture_file(tmp_path):
         ("raw", "l2", 2355),
         ("pool14", "l1", 591),
         ("hog", "none", 1179),
-        ("hog-white", "none", 1179),
+        ("hog-shapes", "none", 1179),
         ("edges", "none", 387),
     ],
 )
@@ -164,7 +164,7 @@ def test_features_that_do_not_fit(npz, picture_file):
         build_oracle(with_features(run(f"npz:{picture_file}"), "hog"), 0, data_path=npz)
 
 
-@pytest.mark.parametrize("kind", ["raw", "pool14", "hog", "hog-white", "edges"])
+@pytest.mark.parametrize("kind", ["raw", "pool14", "hog", "hog-shapes", "edges"])
 @pytest.mark.parametrize("normalise", ["none", "l1", "l2"])
 def test_the_lipschitz_constant_follows_the_features(picture_file, kind, normalise):
     config = with_features(run(f"npz:{picture_file}", softmax=Model(bias=0.3)), kind, normalise)

@@ -40,20 +40,40 @@ def windows(image: list[list[float]]) -> list[float]:
     return unit([math.sqrt(v) for v in values], 2)
 
 
-def hog_white(image: list[list[float]], mean: list[float], matrix: list[list[float]]) -> list[float]:
+def smooth_windows(image: list[list[float]]) -> list[float]:
+    """A cell of 2 x 2 pixels counts 1 in the middle of its window, 0 at 6 pixels from it, linear between, each way."""
+    cells = {}
+    for row in range(16):
+        for column in range(16):
+            cells[row, column] = orientations(image, range(2 * row, 2 * row + 2), range(2 * column, 2 * column + 2))
+    values = []
+    for down in range(4, 32, 4):
+        for right in range(4, 32, 4):
+            window = [0.0] * 8
+            for (row, column), bins in cells.items():
+                near = [
+                    max(0.0, 1.0 - abs(2 * place + 1 - middle) / 6.0)
+                    for place, middle in ((row, down), (column, right))
+                ]
+                window = [sum_ + near[0] * near[1] * found for sum_, found in zip(window, bins, strict=True)]
+            values += window
+    return unit([math.sqrt(v) for v in values], 2)
+
+
+def hog_shapes(image: list[list[float]], mean: list[float], matrix: list[list[float]]) -> list[float]:
     """``matrix``: symmetric."""
-    away = [v - m for v, m in zip(windows(image), mean, strict=True)]
+    away = [v - m for v, m in zip(smooth_windows(image), mean, strict=True)]
     return unit([math.fsum(w * a for w, a in zip(row, away, strict=True)) for row in matrix], 2)
 
 
-def whitening(rows: np.ndarray, ridge: float) -> tuple[list[float], list[list[float]]]:
-    """Mean of ``rows`` and (their covariance + ridge times its mean eigenvalue)^(-1/4), by two square roots."""
+def whitening(rows: np.ndarray, power: float, ridge: float) -> tuple[list[float], list[list[float]]]:
+    """Mean of ``rows`` and (their covariance + ridge times its mean eigenvalue)^(-power)."""
     p = rows.shape[1]
     mean = [math.fsum(column) / len(rows) for column in rows.T.tolist()]
     away = rows - np.array(mean)
     covariance = sum((np.outer(a, a) for a in away), np.zeros((p, p))) / (len(rows) - 1)
-    root = scipy.linalg.sqrtm(scipy.linalg.sqrtm(covariance + ridge * np.trace(covariance) / p * np.eye(p)))
-    return mean, np.linalg.inv(root.real).tolist()
+    found = scipy.linalg.fractional_matrix_power(covariance + ridge * np.trace(covariance) / p * np.eye(p), power)
+    return mean, np.linalg.inv(found.real).tolist()
 
 
 def edges(image: list[list[float]]) -> list[float]:
