@@ -65,9 +65,6 @@ def simulate(
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream, by="simulate")
-        if claimed.resumed and run.adversary != Adversary():
-            message = f"{out} holds an unfinished simulation with [adversary], which does not go on; another folder"
-            raise ConfigError.one("command line", "--out", message)
         if claimed.resumed and saved.begins_anew(out):
             message = f"{out}: begins again from round 0: what ran there before was killed ahead of its first save"
             click.echo(f"dpgt simulate: {message} (one a minute at most)", err=True)

@@ -40,6 +40,15 @@ STUDY_DIMENSION_MAX = 1_000_000
 
 def consensus_error(states: Sequence[F64]) -> float:
     """sqrt(mean_i ||x_i - mean x||^2) of n vectors of shape (d,); float64, one temporary vector at a time."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = _spread(states)
+        if not np.isfinite(error):  # a run that diverges: its squares overflow before its states do
+            largest = max(float(np.abs(x).max()) for x in states)
+            error = largest * _spread([x / largest for x in states])
+    return error
+
+
+def _spread(states: Sequence[F64]) -> float:
     mean = np.zeros(states[0].shape)
     for x in states:
         mean += x

@@ -77,6 +77,8 @@ class Recording:
             self._transcript.open(low)
         if self._truth:
             truth.begin(self._folder, self._run_id)
+            if anew:
+                truth.cut(self._folder, low)
             self._whole_truth(low)
         if recovered is not None:
             self._own(recovered.records)

@@ -84,6 +84,13 @@ def begin(folder: Path, run_id: bytes) -> None:
     mark.write_text(run_id.hex() + "\n", encoding="ascii")
 
 
+def cut(folder: Path, low: int) -> None:
+    """Drop the rounds from ``low`` on."""
+    for k in AgentTruth(folder).rounds():
+        if k >= low:
+            _path(folder, k).unlink()
+
+
 def write_round(folder: Path, truth: TruthRound, *, sync: bool = False) -> None:
     """Write one round; atomic.  ``sync``: durable on return, also against a power cut."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

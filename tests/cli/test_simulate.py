@@ -15,6 +15,7 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
 from dpgt_node.report.metrics import MetricsStore
+from dpgt_node.wire.transcript import Transcript
 from tests.learning.cases import run
 
 KEY = "00112233445566778899"
@@ -36,9 +37,11 @@ def test_cuda_is_for_torch_models(tmp_path, capsys, made, what):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("fast", [(), ("--fast",)], ids=["as agents", "fast"])
-def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast):
-    made = replace(run("digits", K=400), evaluate=model.Evaluation(10, "study"))
+@pytest.mark.parametrize(
+    ("fast", "observers"), [((), ()), (("--fast",), ()), ((), ("agent-2",))], ids=["as agents", "fast", "recorded"]
+)
+def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast, observers):
+    made = replace(run("digits", K=400), evaluate=model.Evaluation(10, "study"), adversary=model.Adversary(observers))
     command = [sys.executable, "-m", "dpgt_node", "simulate", str(run_file(tmp_path, made)), *fast]
     command += ["--test-keystream", KEY, "--out"]
     out, whole = tmp_path / "parts", tmp_path / "whole"
@@ -58,6 +61,9 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast)
         assert a.tobytes() == b.tobytes()
     keys = [[(row.agent, row.k, row.loss_train) for row in MetricsStore.read(folder)] for folder in (out, whole)]
     assert sorted(keys[0]) == sorted(keys[1])
+    transcripts = [folder / "agents" / name / "state/transcript" for folder in (out, whole) for name in observers]
+    seen = [{(e.sender, e.stream, e.k, e.sha256) for e in Transcript(path)} for path in transcripts]
+    assert seen == [] or (seen[0] == seen[1] and len(seen[0]) == 4 * 401)
     again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
     assert again.returncode == 2 and "holds this run, finished" in again.stderr
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from dpgt_node.agent.noise import account_for
@@ -16,7 +17,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
 from dpgt_node.report.metrics import MetricsStore
-from dpgt_node.report.recorder import RunRecorder
+from dpgt_node.report.recorder import RunRecorder, consensus_error
 from tests.report.synthetic import digits_run
 
 K, d = 12, 650
@@ -107,3 +108,12 @@ def test_rows_hold_every_accountant(tmp_path: Path) -> None:
         expected = account(run, i).epsilon_after(9)
         assert {name: getattr(row, f"epsilon_{name}") for name in ACCOUNTANTS} == expected
         assert row.epsilon_gdp is not None and row.epsilon_zcdp is not None and row.epsilon_tight is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1.0, 1e200, 1e-200, 1e307])
+def test_consensus_error_where_squares_overflow(size: float) -> None:
+    states = [size * np.array(x) for x in ([3.0, 0.0], [0.0, 4.0], [3.0, 4.0], [0.0, 0.0])]
+    expected = size * 2.5 if size > 1e-100 else 0.0  # four corners, each 2.5 from the middle
+    assert consensus_error(states) == pytest.approx(expected, rel=1e-15)
+    assert not math.isfinite(consensus_error([np.array([np.inf]), np.array([0.0])]))

@@ -170,6 +170,11 @@ def test_an_interrupted_simulation_goes_on_with_its_recordings(
     before = [entry for _, entry in Transcript(path).whole() if entry is not None]
     assert 10 < max(entry.k for entry in before) < run.K
     monkeypatch.setattr(saved.Saver, "perhaps", real)
+    if end == "killed":  # and stopped at once: nothing is left of rounds that were never made
+        simulate(run, out, RUN_ID, should_stop=lambda: True)
+        left = [max(find_truth(out, run.graph.agents, RUN_ID)[name].rounds()) for name in run.graph.agents]
+        newest = [max(e.k for _, e in Transcript(path).whole() if e is not None and e.own)]
+        assert max(left) == newest[0] < max(entry.k for entry in before)
     conclude, _ = simulate(run, out, RUN_ID, test_keystream=key)
     assert conclude.exit_code == 0
     last = Observation.load([out / "agents" / name / "state" / "transcript" for name in run.graph.agents], run)
