@@ -103,7 +103,7 @@ class Model:
     """``init_seed`` None: the model's own default start (softmax: zero; torch models: that of seed 0).
 
     ``bias``, of softmax: 0 no bias; s: bias times s.  ``norm``, ``precision`` and ``memory_mb``, of torch models: the
-    last one bounds the per-sample gradients held at a time, in MiB.
+    last one bounds what clipping holds at a time, in MiB.
     """
 
     name: str = "softmax"

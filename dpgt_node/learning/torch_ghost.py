@@ -54,31 +54,31 @@ class Ghost:
         self.samples: int = max(1, (memory - 2 * self._scratch) // held)
         """Samples a pass, so that it stays within ``memory``."""
 
-    def add(self, held: dict[str, Any], inputs: Any, labels: Any, clip: Clip, total: Tensor) -> None:
-        """Add to ``total``, float64 (d,), the sum over the batch of the gradients at ``held``, each clipped."""
+    def add(self, held: dict[str, Any], inputs: Any, labels: Any, clip: Clip, m: int, total: Tensor) -> None:
+        """Add to ``total``, float64 (d,), the sum over these of ``m`` samples of the gradients at ``held``, clipped."""
         with self._lib.no_grad():
             records = self._records(held, inputs, labels)
-            weights = factors(self._norms(records, clip.order), clip)
+            weights = factors(self._norms(records, clip.order, m), clip)
             dropped = weights == 0.0
             if bool(dropped.any()):  # what is not finite would stay so under a weight of 0
                 records = [(_without(a, dropped), _without(b, dropped)) for a, b in records]
             for use, (a, b) in zip(self._uses, records, strict=True):
                 for rows in self._pieces(use.layer, a, b, 0):
-                    use.layer.add(a[rows], b[rows], weights[rows], total)
+                    use.layer.add(a[rows], b[rows], weights[rows], m, total)
 
-    def _norms(self, records: list[tuple[Tensor, Tensor]], order: int) -> Tensor:
+    def _norms(self, records: list[tuple[Tensor, Tensor]], order: int, m: int) -> Tensor:
         n, device = len(records[0][0]), records[0][0].device
         value, rounding = self._lib.zeros((2, n), dtype=self._lib.float64, device=device)
         for use, (a, b) in zip(self._uses, records, strict=True):
             for rows in self._pieces(use.layer, a, b, order):
-                found = use.layer.measure(a[rows], b[rows], order, n)
+                found = use.layer.measure(a[rows], b[rows], order, m)
                 value[rows] += found[0]
                 rounding[rows] += found[1]
         safe = inflated(value, rounding)
         return safe if order == 1 else safe.sqrt()
 
     def _pieces(self, layer: Layer, a: Tensor, b: Tensor, order: int) -> list[slice]:
-        step = max(1, self._scratch // layer.scratch(a, b, order))
+        step = layer.step(a, b, order, self._scratch)
         return [slice(start, start + step) for start in range(0, len(a), step)]
 
     def _records(self, held: dict[str, Any], inputs: Any, labels: Any) -> list[tuple[Tensor, Tensor]]:

@@ -20,24 +20,28 @@ Tensor = Any
 Places = tuple[slice | None, slice | None]
 """Where a layer's weight and bias are in the vector of trained parameters; None: it has none, or a frozen one."""
 
-_UNIT = 2.0**-52
-"""Twice float64's unit roundoff, which covers the terms of higher order in a bound on rounding."""
+_UNIT = 2.0**-53
+"""float64's unit roundoff."""
+_TERMS = 1024
+"""Most terms that one matrix product adds up, but for a sample with more positions: rounding grows with them."""
 
 
 class Layer(Protocol):
     """One supported layer.  ``a`` and ``b`` are (n, ...), one row a sample."""
 
-    def scratch(self, a: Tensor, b: Tensor, order: int) -> int:
-        """Bytes that ``measure`` (``order`` 1 or 2) or ``add`` (0) allocates for each sample."""
-        ...
-
-    def measure(self, a: Tensor, b: Tensor, order: int, summed: int) -> tuple[Tensor, Tensor]:
-        """(n,) float64 each: the L1 norm (``order`` 1) or the *squared* L2 norm (2) of each g, and what float64's
-        rounding may do to it (see :func:`inflated`), where ``add`` puts ``summed`` samples into one sum.
+    def step(self, a: Tensor, b: Tensor, order: int, memory: int) -> int:
+        """Samples at a time, at least one, with which ``measure`` (``order`` 1, 2) or ``add`` (0) keeps to ``memory``
+        bytes.
         """
         ...
 
-    def add(self, a: Tensor, b: Tensor, weights: Tensor, total: Tensor) -> None:
+    def measure(self, a: Tensor, b: Tensor, order: int, m: int) -> tuple[Tensor, Tensor]:
+        """(n,) float64 each: the L1 norm (``order`` 1) or the *squared* L2 norm (2) of each g, and what rounding may
+        do (see :func:`inflated`) to it and to the sum over all ``m`` samples of the batch.
+        """
+        ...
+
+    def add(self, a: Tensor, b: Tensor, weights: Tensor, m: int, total: Tensor) -> None:
         """Add sum_j weights_j g_j to the layer's places in ``total``, float64 (d,)."""
         ...
 
@@ -45,23 +49,24 @@ class Layer(Protocol):
 def inflated(value: Tensor, rounding: Tensor) -> Tensor:
     """``value``, or more where rounding matters, so that what is clipped by it is within the clip for certain.
 
-    ``value`` and ``rounding`` are sums of what :meth:`Layer.measure` gives.  The rounding of the computed norm, and of
-    the scaled gradient as a term of the sum, is at most 2^-24 of the norm where 2^24 ``rounding`` <= ``value``: the
-    slack of :class:`Clip` covers that.  Else g's terms cancel (to less than about 2^-8 of their size), and 2^24
-    ``rounding`` on top of the value make the same true of the scaled gradient and the clip.
+    ``value`` and ``rounding`` are sums of what :meth:`Layer.measure` gives.  Where 2^24 ``rounding`` <= ``value``, the
+    computed norm is within 2^-24 of g's, which the slack of :class:`Clip` covers, and rounding moves the sum of m
+    scaled gradients by at most 2^-21 clips, which C (1 + 2^-20) of the accountants covers.  Else g's terms cancel, to a
+    small part of their size; 2^24 ``rounding`` on top of the value then make both true.
     """
     risk = rounding * 2.0**24
     return torch().where(risk <= value, value, value + risk)  # NaN stays NaN
 
 
-def _rounding(size: Tensor, order: int, terms: int, summed: int) -> Tensor:
-    """``size``: sum_t |a_t| |b_t|, norms of the order; ``terms``, ``summed``: the longest sums in a norm, in ``add``.
+def _rounding(size: Tensor, order: int, terms: int, t: int, m: int) -> Tensor:
+    """``size``: sum_t |a_t| |b_t| in the norm of the order; ``terms``: in the longest path of sums to a norm.
 
-    Of order 2 a norm's square is off by ``terms`` units of ``size`` squared, a term of the sum by ``summed`` units of
-    ``size``, which must be below 2^-24 of a norm, whence the square and the factor.
+    A norm, or of order 2 its square, is off by ``terms`` units of ``size`` or its square (twice that covers the terms
+    of higher order).  A sample's part of the sum is off by max(_TERMS, t) + m units of ``size``, and m times that must
+    be below 2^-21 of a norm, of order 2 after squaring both sides.
     """
-    norm, term = _UNIT * terms, _UNIT * summed
-    return size * max(norm, term) if order == 1 else size.square() * max(norm, 2.0**24 * term * term)
+    norm, part = 2.0 * _UNIT * terms, _UNIT * (max(_TERMS, t) + m + 8) * m / 8.0
+    return size * max(norm, part) if order == 1 else size.square() * max(norm, 2.0**24 * part * part)
 
 
 def _lengths(rows: Tensor, order: int) -> Tensor:
@@ -82,48 +87,49 @@ class Products:
         if self._conv:
             self._stride, self._dilation, self._pads = layer.stride, layer.dilation, _pads(layer)
 
-    def scratch(self, a: Tensor, b: Tensor, order: int) -> int:
+    def step(self, a: Tensor, b: Tensor, order: int, memory: int) -> int:
         """See :class:`Layer`."""
-        t, outputs = self._positions(b), int(prod(b.shape[1:]))
-        if self._weight is None:
-            return 8 * 2 * outputs
-        held = 2 * self._groups * self._p * t + 2 * outputs
-        if self._conv:
-            sides = a.shape[-len(self._pads) :]
-            padded = prod(side + sum(pad) for side, pad in zip(sides, self._pads, strict=True))
-            held += int(prod(a.shape[1:]) // prod(sides) * padded)
-        if order and t > 1:
-            held += self._groups * (2 * t * t if self._by_gram(t, order) else self._q * self._p)
-        return 8 * held
+        t, held = self._positions(b), 2 * int(prod(b.shape[1:]))
+        if self._weight is not None:
+            held += 2 * self._groups * self._p * t
+            if self._conv:
+                sides = a.shape[-len(self._pads) :]
+                padded = prod(side + sum(pad) for side, pad in zip(sides, self._pads, strict=True))
+                held += int(prod(a.shape[1:]) // prod(sides) * padded)
+            if order and t > 1:
+                held += self._groups * (2 * t * t if self._by_gram(t, order) else self._q * self._p)
+        return max(1, memory // (8 * held))
 
-    def measure(self, a: Tensor, b: Tensor, order: int, summed: int) -> tuple[Tensor, Tensor]:
+    def measure(self, a: Tensor, b: Tensor, order: int, m: int) -> tuple[Tensor, Tensor]:
         """See :class:`Layer`."""
         t, outputs = self._positions(b), self._outputs(b)
         lengths = _lengths(outputs, order)  # (groups, n, t), as of what came in
         values, roundings = [], []
         if self._bias is not None:
             values.append(_lengths(outputs.sum(-1), order))
-            roundings.append(_rounding(lengths.sum(-1), order, t, summed * t))
+            roundings.append(_rounding(lengths.sum(-1), order, 2 * t, t, m))
         if self._weight is not None:
             windows = self._windows(a, b)
             sizes = (_lengths(windows, order) * lengths).sum(-1)
             values.append(sizes if t == 1 else self._norms(windows, outputs, order))
-            roundings.append(_rounding(sizes, order, self._p + self._q + 2 * t, summed * t))
+            roundings.append(_rounding(sizes, order, self._p + self._q + 2 * t, t, m))
         powers = self._lib.stack(values) if order == 1 else self._lib.stack(values).square()
         return powers.sum((0, 1)), self._lib.stack(roundings).sum((0, 1))
 
-    def add(self, a: Tensor, b: Tensor, weights: Tensor, total: Tensor) -> None:
+    def add(self, a: Tensor, b: Tensor, weights: Tensor, m: int, total: Tensor) -> None:
         """See :class:`Layer`."""
         outputs = self._outputs(b) * weights[:, None]
         if self._bias is not None:
-            total[self._bias] += outputs.sum((2, 3)).reshape(-1)
+            total[self._bias] += outputs.sum(3).sum(2).reshape(-1)
         if self._weight is not None:
-            windows = self._windows(a, b).flatten(2)
             place = total[self._weight].view(self._groups, self._q, self._p)
-            if self._groups == 1:
-                place[0].addmm_(outputs[0].flatten(1), windows[0].t())
+            left, right, t = outputs.flatten(2), self._windows(a, b).flatten(2).transpose(1, 2), self._positions(b)
+            if m * t <= _TERMS:  # the whole batch is few terms: no need for sums apart
+                place.baddbmm_(left, right)
             else:
-                place.baddbmm_(outputs.flatten(2), windows.transpose(1, 2))
+                step = max(1, _TERMS // t) * t
+                for start in range(0, right.shape[1], step):
+                    place += left[:, :, start : start + step] @ right[:, start : start + step]
 
     def _positions(self, b: Tensor) -> int:
         return int(prod(b.shape[1:])) // (self._groups * self._q)
@@ -186,22 +192,22 @@ class Scales:
         self._trailing = len(layer.normalized_shape) if isinstance(layer, lib.nn.LayerNorm) else 0
         self._groups: int = layer.num_groups if isinstance(layer, lib.nn.GroupNorm) else self._width
 
-    def scratch(self, a: Tensor, b: Tensor, order: int) -> int:
+    def step(self, a: Tensor, b: Tensor, order: int, memory: int) -> int:
         """See :class:`Layer`."""
-        return 8 * 4 * int(prod(b.shape[1:]))
+        return max(1, memory // (8 * 4 * int(prod(b.shape[1:]))))
 
-    def measure(self, a: Tensor, b: Tensor, order: int, summed: int) -> tuple[Tensor, Tensor]:
+    def measure(self, a: Tensor, b: Tensor, order: int, m: int) -> tuple[Tensor, Tensor]:
         """See :class:`Layer`."""
         found = []
         for _, products in self._products(a, b):
             t = products.shape[1] * products.shape[3]
             entries, sizes = products.sum((1, 3)), products.abs().sum((1, 3))
             value = entries.abs() if order == 1 else entries.square()
-            found.append((value.sum(1), _rounding(sizes, order, t, summed * t).sum(1)))
+            found.append((value.sum(1), _rounding(sizes, order, t, t, m).sum(1)))
         values, roundings = zip(*found, strict=True)
         return self._lib.stack(values).sum(0), self._lib.stack(roundings).sum(0)
 
-    def add(self, a: Tensor, b: Tensor, weights: Tensor, total: Tensor) -> None:
+    def add(self, a: Tensor, b: Tensor, weights: Tensor, m: int, total: Tensor) -> None:
         """See :class:`Layer`."""
         for place, products in self._products(a, b):
             total[place] += weights @ products.sum((1, 3))

@@ -122,7 +122,7 @@ class Network:
                 return False
             expected, found = factors(norms, clip) @ rows, self.zeros()
             try:
-                ghost.add(self._held(), inputs, labels, clip, found)
+                ghost.add(self._held(), inputs, labels, clip, _PROBED, found)
             except (self._lib.OutOfMemoryError, MemoryError):
                 raise
             except Exception:  # vmap refuses what it cannot vectorise in many ways
@@ -133,7 +133,7 @@ class Network:
 
     def _try_clipping(self, name: str, inputs: Any, labels: Any, clip: Clip) -> None:
         try:
-            self.add_clipped(inputs, labels, clip, self.zeros())
+            self.add_clipped(inputs, labels, clip, _PROBED, self.zeros())
         except (self._lib.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:
@@ -191,14 +191,15 @@ class Network:
         for g, place in zip(self._gradients(inputs, labels), self._places, strict=True):
             total[place] += g.reshape(-1)
 
-    def add_clipped(self, inputs: Any, labels: Any, clip: Clip, total: Any) -> None:
-        """Add to ``total`` the sum over the batch of the gradients, each scaled to a norm of at most the clip.
+    def add_clipped(self, inputs: Any, labels: Any, clip: Clip, m: int, total: Any) -> None:
+        """Add to ``total`` the sum over these of a batch's ``m`` samples of the gradients, each scaled to a norm of at
+        most the clip.
 
         The norm is of the whole vector, in float64.  A sample whose gradient is not finite counts as zero.
         """
         self.module.train()
         if self.ghost is not None:
-            self.ghost.add(self._held(), inputs, labels, clip, total)
+            self.ghost.add(self._held(), inputs, labels, clip, m, total)
         elif self.one_by_one:
             for x, y in zip(inputs.split(1), labels.split(1), strict=True):
                 found = [g.reshape(1, -1) for g in self._gradients(x, y)]

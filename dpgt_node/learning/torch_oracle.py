@@ -135,7 +135,7 @@ class TorchOracle:
                 if self._clip is None:
                     net.add_gradient(inputs, labels, total)
                 else:
-                    net.add_clipped(inputs, labels, self._clip, total)
+                    net.add_clipped(inputs, labels, self._clip, len(batch), total)
             gradient: F64 = total.cpu().numpy()
         gradient /= len(batch)
         return gradient

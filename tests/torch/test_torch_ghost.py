@@ -53,7 +53,7 @@ def error(net: Network, shape: tuple[int, ...], order: int, m: int = 4) -> float
     rows = singles(net, inputs, labels)
     norms = np.linalg.norm(rows, order, axis=1)
     clip, found = Clip(order, float(np.median(norms))), net.zeros()
-    net.add_clipped(inputs, labels, clip, found)
+    net.add_clipped(inputs, labels, clip, 4, found)
     expected = np.minimum(1.0, clip.threshold / norms) @ rows
     return float(np.abs(found.numpy() - expected).max() / np.abs(expected).max())
 
@@ -297,7 +297,7 @@ def test_one_sample_does_not_reach_another_s_bits() -> None:
     def seen():
         with torch.no_grad():
             records = ghost._records(net._held(), inputs, labels)
-            norms = [ghost._norms(records, order) for order in (1, 2)]
+            norms = [ghost._norms(records, order, 5) for order in (1, 2)]
         return [part for pair in records for part in pair] + norms
 
     before, others = seen(), torch.tensor([0, 1, 3, 4])
@@ -318,8 +318,8 @@ def test_the_vector_that_is_summed_has_the_norm_of_the_clip(precision: str, orde
     assert net.ghost is not None and exact.ghost is not None
     for x, y in zip(*(part.split(1) for part in batch(net, shape)), strict=True):
         found, other = net.zeros(), exact.zeros()
-        net.add_clipped(x, y, clip, found)
-        exact.add_clipped(x.double(), y, clip, other)
+        net.add_clipped(x, y, clip, 4, found)
+        exact.add_clipped(x.double(), y, clip, 4, other)
         norm = float(torch.linalg.vector_norm(found, order))
         assert abs(norm / clip.threshold - 1.0) < 1e-12
         assert 0.0 < float((found - other).norm() / other.norm()) < (1e-4 if precision == "float32" else 0.2)
@@ -333,9 +333,9 @@ def test_a_sample_that_is_not_finite_counts_as_zero(order: int, bad: float) -> N
     inputs, labels = batch(net, shape)
     kept = torch.tensor([0, 2, 3])
     clip, found, expected = Clip(order, 0.5), net.zeros(), net.zeros()
-    net.add_clipped(inputs[kept], labels[kept], clip, expected)
+    net.add_clipped(inputs[kept], labels[kept], clip, 4, expected)
     inputs[1] = bad
-    net.add_clipped(inputs, labels, clip, found)
+    net.add_clipped(inputs, labels, clip, 4, found)
     assert torch.isfinite(found).all()
     if bad != 1e200:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
@@ -371,6 +371,17 @@ def test_rounding_leaves_ordinary_norms_alone() -> None:
     found = inflated(value, torch.tensor([2.0**-24, 2.0**-23, 2.0**-24, 1.0, float("inf"), 0.0]))
     assert found.tolist()[:3] == [1.0, 3.0, 1.0] and found[5] == 0.0
     assert torch.isnan(found[3]) and torch.isinf(found[4])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_nor_does_it_in_large_batches(order: int) -> None:
+    shape = (1, 28, 28)
+    net = made(build_module("lenet", shape, 10, norm="group", seed=1), shape, name="lenet")
+    ghost = net.ghost or pytest.fail("fell back")
+    with torch.no_grad():
+        records = ghost._records(net._held(), *batch(net, shape))
+        assert torch.equal(ghost._norms(records, order, 4), ghost._norms(records, order, 10_000))
+        assert not torch.equal(ghost._norms(records, order, 4), ghost._norms(records, order, 10**7))
 
 
 # --- mutants
