@@ -63,10 +63,9 @@ def refuse(
         )
     for other in others:
         if register.dimension != other.dimension or register.shape_sha256 != other.shape_sha256:
-            return Refusal(
-                "data",
-                f"{name} has a model of d = {register.dimension} parameters, {other.name} of {other.dimension}, "
-                "or their shapes differ (or code or weights of their features)",
-                ends_run=True,
-            )
+            d, theirs = register.dimension, other.dimension
+            both = f"{name} and {other.name} have models of d = {d} parameters each, but their names or"
+            what = both if d == theirs else f"{name} has a model of d = {d} parameters, {other.name} of {theirs}:"
+            message = f"{what} shapes differ (or code or weights of their features)"
+            return Refusal("data", message, ends_run=True)
     return None
