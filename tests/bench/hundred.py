@@ -1,6 +1,6 @@
 """A hundred agents in one process: LeNet on MNIST, Dirichlet(0.1), rounds per second of ``dpgt simulate``.
 
-    python -m tests.bench.hundred [--agents 100] [--iterations 100] [--samples 10] [--fast] [--device cuda] [--out DIR]
+    python -m tests.bench.hundred [--agents 100] [--iterations 400] [--samples 10] [--fast] [--device cuda] [--out DIR]
 
 A directed random graph with ten in-neighbours on average, mechanism "noise-once", Gaussian noise, L2 clip; 500 samples
 of each agent and of the test set in every evaluation.  Prints rounds per second, the sizes of the shards
@@ -27,9 +27,9 @@ iterations = {K}
 mechanism = "noise-once"
 [scheme]
 kind = "S2"
-alpha = 0.2
-beta = 0.2
-gamma = 0.5
+alpha = 0.4
+beta = 0.4
+gamma = 0.1
 p_m = 1.0
 samples = {m}
 [noise]
@@ -76,9 +76,9 @@ def gradients(run_file: Path, rounds: int = 3) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=100)
-    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--iterations", type=int, default=400)
     parser.add_argument("--samples", type=int, default=10)
-    parser.add_argument("--every", type=int, default=50)
+    parser.add_argument("--every", type=int, default=200)
     parser.add_argument("--fast", action="store_true")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--out", type=Path)
