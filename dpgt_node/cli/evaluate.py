@@ -49,7 +49,7 @@ def evaluate(folder: Path, data: str | None, label: str | None, part: str, forma
     verify(folder)
     run = load_run(folder / "run.toml")
     looked = _looked_at(run, data, label)
-    found = judge(folder, run, run_dataset(looked, common.data_root()), part)
+    found = judge(folder, run, run_dataset(looked, common.data_root(), to_learn=False), part)
     said = {
         "model": str(folder),
         "dataset": looked.data.dataset,
@@ -78,7 +78,11 @@ def _looked_at(run: RunConfig, data: str | None, label: str | None) -> RunConfig
         raise ConfigError.one("command line", "--label", "names a column of --data csv:PATH or parquet:PATH")
     if data is None:
         return run
-    params = {name: value for name, value in run.data.params.items() if name not in ("label", "test", "test_fraction")}
+    params = {
+        name: value
+        for name, value in run.data.params.items()
+        if name not in ("label", "test", "test_fraction", "classes")
+    }
     if kind in TABLES:
         column = run.data.params.get("label") if label is None else label
         if column is None:

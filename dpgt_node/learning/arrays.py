@@ -25,7 +25,7 @@ class Dataset:
 
     Features keep the type of their file, and pictures their place in it: an agent makes float64 of its own share only,
     by :meth:`real_train`.  ``divisor``: what a stored number is divided by.  ``image``: (channels, height, width) of
-    one row, None where a row is no picture.
+    one row, None where a row is no picture.  ``names``: of the classes, where the data name them; else empty.
     """
 
     x_train: Reals = field(repr=False)
@@ -35,6 +35,7 @@ class Dataset:
     classes: int
     divisor: float = 1.0
     image: tuple[int, int, int] | None = None
+    names: tuple[str, ...] = ()
 
     def real_train(self, rows: slice | I64 = slice(None)) -> Reals:
         """These training samples as they go into the features: (m, p)."""
@@ -57,6 +58,7 @@ def frozen(
     classes: int | None = None,
     divisor: float = 1.0,
     image: tuple[int, int, int] | None = None,
+    names: tuple[str, ...] = (),
 ) -> Dataset:
     """The data set, its arrays made read-only; ``classes`` None: the largest label plus one."""
     if classes is None:
@@ -64,7 +66,7 @@ def frozen(
     for array in (x_train, y_train, x_test, y_test):
         if isinstance(array, np.ndarray):  # pictures in files are read-only by themselves
             array.setflags(write=False)
-    return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image)
+    return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image, names)
 
 
 def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes: int | None = None) -> Dataset:

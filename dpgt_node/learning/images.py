@@ -230,6 +230,7 @@ def load_folder(path: Path, classes: int | None = None) -> Dataset:
         classes=classes or len(names),
         divisor=WHITE,
         image=rows[0].image,
+        names=tuple(names),
     )
 
 

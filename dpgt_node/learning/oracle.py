@@ -6,6 +6,8 @@ every process on one machine (one BLAS thread).
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -152,9 +154,15 @@ def _own(run: RunConfig, shard: int, data: Dataset, divided: Division | None, da
     return shards(data, run.data.features, run.data.normalise, divided, cache).own(shard)
 
 
-def _frozen_id(run: RunConfig, data: Dataset) -> str:
-    """Of a frozen module as features, what agents compare; empty without one."""
-    return frozen(run.data.features, int(data.x_train.shape[1])).identity if ":" in run.data.features else ""
+def _data_id(run: RunConfig, data: Dataset) -> str:
+    """What agents compare of their data besides shapes; empty without any of it.
+
+    Of a frozen module as features: its code and weights.  Of folders of classes: their names, in the order of labels.
+    """
+    module = frozen(run.data.features, int(data.x_train.shape[1])).identity if ":" in run.data.features else ""
+    if not data.names:
+        return module
+    return hashlib.sha256(json.dumps([module, *data.names]).encode()).hexdigest()
 
 
 def _softmax(
@@ -166,7 +174,7 @@ def _softmax(
         bias=run.model.bias,
         clip=Clip.from_config(run.privacy),
         init_seed=run.model.init_seed,
-        features_id=_frozen_id(run, data),
+        features_id=_data_id(run, data),
     )
 
 
@@ -178,8 +186,8 @@ def _torch(
     clip = Clip.from_config(run.privacy)
     if run.data.features == "raw" and run.data.normalise == "none":
         own = None if divided is None else blocks(data, divided)[shard]
-        return TorchOracle(data, own, run.model, clip=clip, device=device)
-    own_features, features_id = _own(run, shard, data, divided, data_root), _frozen_id(run, data)
+        return TorchOracle(data, own, run.model, clip=clip, device=device, features_id=_data_id(run, data))
+    own_features, features_id = _own(run, shard, data, divided, data_root), _data_id(run, data)
     return TorchOracle(own_features, None, run.model, clip=clip, device=device, features_id=features_id)
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,10 +34,14 @@ _ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a model needs to know of data.  ``shape``: (channels, height, width) of a picture, or (numbers,)."""
+    """What a model needs to know of data.  ``shape``: (channels, height, width) of a picture, or (numbers,).
+
+    ``names``: of the classes, where the data name them; else empty.
+    """
 
     shape: tuple[int, ...]
     classes: int
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = No
 
 def frame_of_data(data: Dataset) -> Frame:
     """The frame of ``data``."""
-    return Frame(data.image or (int(data.x_train.shape[1]),), data.classes)
+    return Frame(data.image or (int(data.x_train.shape[1]),), data.classes, data.names)
 
 
 def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -75,6 +80,8 @@ def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Ma
     ConfigError: ``x`` is not of this model.
     """
     about = {**metadata, "shape": "x".join(map(str, frame.shape)), "classes": str(frame.classes)}
+    if frame.names:
+        about["names"] = json.dumps(frame.names)
     if run.model.name == "softmax":
         from safetensors.numpy import save_file
 
@@ -122,14 +129,17 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
         return features.transform(real(rows), run.data.features, run.data.normalise)
 
     try:
+        given = frame_of_data(data)
+        held = _held_frame(folder) or given
         if run.model.name == "softmax":
             logits, calibrated = _softmax_logits(folder, run), 0
         else:
-            logits, calibrated = _torch_logits(folder, run, _held_frame(folder, frame_of_data(data)), inputs, len(y))
+            _check_shape(given, held)
+            logits, calibrated = _torch_logits(folder, run, held, inputs, len(y))
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
         raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
-    loss, hits = 0.0, 0
+    loss, hits, y = 0.0, 0, _labels(given, held)[y] if data.names else y
     for start in range(0, len(y), _ROWS):
         rows = slice(start, start + _ROWS)
         found = logits(inputs(rows))
@@ -183,23 +193,35 @@ def _torch_logits(
     return (lambda phi: net.logits(net.inputs(phi, 1.0, shape))), calibrated
 
 
-def _held_frame(folder: Path, given: Frame) -> Frame:
-    """The frame that the model was made for; ``given``, that of the data it is to judge, where its file does not say.
-
-    ConfigError: these data are of another shape.
-    """
+def _held_frame(folder: Path) -> Frame | None:
+    """The frame that the model was made for; None where its file does not say."""
     from safetensors import safe_open
 
     with safe_open(str(folder / MODEL_FILE), "numpy") as file:
         about = file.metadata() or {}
     if "shape" not in about or "classes" not in about:
-        return given
-    held = Frame(tuple(int(side) for side in about["shape"].split("x")), int(about["classes"]))
+        return None
+    shape, names = tuple(int(side) for side in about["shape"].split("x")), json.loads(about.get("names", "[]"))
+    return Frame(shape, int(about["classes"]), tuple(map(str, names)))
+
+
+def _check_shape(given: Frame, held: Frame) -> None:
     pictures = len(held.shape) == len(given.shape) == 3
     if held.shape != given.shape and (pictures or math.prod(held.shape) != math.prod(given.shape)):
         message = f"has {_said(given)}, the model takes {_said(held)}"
         raise ConfigError.one("command line", "--data", message)
-    return held
+
+
+def _labels(given: Frame, held: Frame) -> I64:
+    """The model's label of each class folder: that of the same name, its number where the model's have no names."""
+    known = held.names or tuple(map(str, range(held.classes)))
+    if set(given.names) <= set(known):
+        return np.array([known.index(name) for name in given.names], dtype=np.int64)
+    if not held.names and len(given.names) == held.classes:
+        return np.arange(held.classes)
+    strange = next(name for name in given.names if name not in known)
+    message = f"has a folder {strange!r}, the model's {held.classes} classes are {', '.join(known[:10])}"
+    raise ConfigError.one("command line", "--data", message + (", ..." if len(known) > 10 else ""))
 
 
 def _said(frame: Frame) -> str:

@@ -60,10 +60,13 @@ def shards(data: Dataset, kind: str, normalise: str, division: Division | None, 
     return Shards(data, kind, normalise, division, cache)
 
 
-def run_dataset(run: RunConfig, data_root: Path | None = None) -> Dataset:
-    """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it."""
+def run_dataset(run: RunConfig, data_root: Path | None = None, *, to_learn: bool = True) -> Dataset:
+    """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it.
+
+    ``to_learn``: it must have more than one class.
+    """
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
-    _check(run, data, f"'{run.data.dataset}'")
+    _check(run, data, f"'{run.data.dataset}'", to_learn=to_learn)
     return data
 
 
@@ -86,8 +89,8 @@ def own_file(run: RunConfig, path: Path) -> Dataset:
     return data
 
 
-def _check(run: RunConfig, data: Dataset, what: str) -> None:
-    if data.classes < 2:
+def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -> None:
+    if data.classes < 2 and to_learn:
         message = f"{what} has one class only, so there is nothing to learn; if others hold more: [data] classes = N"
         raise ConfigError.one("run file", "data", message)
     if ":" not in run.data.features:  # a module of the operator's own is tried when it is used

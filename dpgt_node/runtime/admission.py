@@ -66,6 +66,8 @@ def refuse(
             d, theirs = register.dimension, other.dimension
             both = f"{name} and {other.name} have models of d = {d} parameters each, but their names or"
             what = both if d == theirs else f"{name} has a model of d = {d} parameters, {other.name} of {theirs}:"
-            message = f"{what} shapes differ (or code or weights of their features)"
+            message = (
+                f"{what} shapes differ (or code or weights of their features, or the names of their class folders)"
+            )
             return Refusal("data", message, ends_run=True)
     return None

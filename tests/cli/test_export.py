@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,8 +140,6 @@ def test_the_statement_names_what_matters(tmp_path):
     ],
 )
 def test_bad_exports_are_one_line(tmp_path, arguments, message, capsys):
-    import shutil
-
     out = simulated(tmp_path, made("paper"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").write_text("")
@@ -231,6 +230,39 @@ def test_tables_and_folders_of_one_s_own(tmp_path, capsys):
         assert cli.run(["evaluate", str(tmp_path / "e"), *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
+
+
+def test_class_folders_are_known_by_their_names(tmp_path, capsys):
+    """Other pictures may hold fewer classes, or one: their labels are those of the model, whatever their order here."""
+    shades = {"ant": 10, "bee": 120, "cat": 250}
+    for part in ("data/train", "data/test", "two/test", "one/test", "strange/test"):
+        for name, shade in shades.items():
+            here = {"one": ["cat"], "two": ["bee", "cat"], "strange": ["bee", "cow"]}.get(part.split("/")[0], [*shades])
+            if name in here:
+                (tmp_path / part / name).mkdir(parents=True)
+                for i in range(4):
+                    Image.new("L", (2, 2), shade).save(tmp_path / part / name / f"{i}.png")
+    (tmp_path / "strange/test/cow").mkdir()
+    for folder in ("two", "one", "strange"):
+        shutil.copytree(tmp_path / folder / "test", tmp_path / folder / "train")
+    config = made(data=model.Data(f"folder:{tmp_path}/data"), noise=run("digits", noise=0.0).noise)
+    config = replace(
+        config, scheme=replace(config.scheme, gamma=1.0, samples=1), algorithm=replace(config.algorithm, iterations=300)
+    )
+    exported(simulated(tmp_path, config), tmp_path / "e")
+
+    def said(folder: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = cli.run(["evaluate", str(tmp_path / "e"), "--data", f"folder:{tmp_path}/{folder}"])
+        return code, "".join(capsys.readouterr())
+
+    whole = said("data")
+    assert whole[0] == 0 and "accuracy 100.00 %" in whole[1]
+    for folder, samples in (("two", 8), ("one", 4)):
+        code, line = said(folder)
+        assert code == 0 and f"{samples} samples" in line and "accuracy 100.00 %" in line
+    code, line = said("strange")
+    assert code == 2 and line.endswith("--data: has a folder 'cow', the model's 3 classes are ant, bee, cat\n")
 
 
 def test_a_model_of_a_table_knows_its_label(tmp_path, capsys):

@@ -199,6 +199,16 @@ def test_an_agent_reads_only_its_own_pictures(tmp_path, monkeypatch):
     assert build_oracle(config, 0).samples == 3
 
 
+def test_agents_whose_class_folders_differ_have_other_models(tmp_path):
+    for name, classes in (("a", ("cat", "dog")), ("b", ("cat", "dog")), ("c", ("cat", "horse"))):
+        write_pictures(tmp_path / name)
+        for part in ("train", "test"):
+            (tmp_path / name / part / "dog").rename(tmp_path / name / part / classes[1])
+    made = run(f"folder:{tmp_path / 'absent'}", samples=1)
+    hashes = [build_oracle(made, i, data_path=tmp_path / name).shape_sha256 for i, name in enumerate("abc")]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_training_on_mnist_files(tmp_path):
     write_idx(tmp_path / "MNIST/raw", train=40)
     datasets._images.cache_clear()
