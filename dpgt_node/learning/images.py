@@ -34,6 +34,7 @@ CIFAR_BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
 _CIFAR_PIXELS = 3072
 _CLASSES = 10
 _MAX_PIXELS = 1 << 24  # of one picture
+_DEEP = "I;16"  # 16 bits a pixel, in either order of bytes
 _PICKLE_NAMES = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -179,6 +180,7 @@ class Pictures:
         self.image = (channels, size[1], size[0])
         self.shape = (len(self._paths), channels * size[0] * size[1])
         self.size = self.shape[0] * self.shape[1]
+        self._good: set[int] = set()
 
     def __len__(self) -> int:
         """Number of pictures."""
@@ -192,13 +194,26 @@ class Pictures:
             out[to] = self._decode(self._paths[int(row)])
         return out
 
+    def verify(self, rows: I64) -> None:
+        """Decode these once, and keep nothing: a damaged picture is better found before a run than in it."""
+        for row in map(int, rows):
+            if row not in self._good:
+                self._decode(self._paths[row])
+                self._good.add(row)
+
     def _decode(self, path: Path) -> U8:
+        from PIL import Image
+
         image = _open(path)
         if image.size != self._size:
             message = (
                 f"is {image.size[0]} x {image.size[1]} pixels, the first picture {self._size[0]} x {self._size[1]}"
             )
             raise _bad(path, f"{message}: bring all to one size")
+        if image.mode in ("I", "F"):
+            raise _bad(path, "has 32 bits a pixel, whose black and white nobody says: save it with 8 or 16")
+        if image.mode.startswith(_DEEP):  # Pillow would make white of all above 255
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         pixels = np.asarray(image.convert(self._mode))
         return pixels.reshape(-1) if self._mode == "L" else np.moveaxis(pixels, 2, 0).reshape(-1)
 
@@ -220,7 +235,7 @@ def load_folder(path: Path, classes: int | None = None) -> Dataset:
     if not found[0][0]:
         raise _bad(parts[0] or path, f"holds no picture ({', '.join(SUFFIXES)})")
     first = [_open(found[0][0][int(np.argmax(found[0][1] == label))]) for label in np.unique(found[0][1])]
-    mode = "L" if all(image.mode in ("L", "1", "I;16") for image in first) else "RGB"
+    mode = "L" if all(image.mode in ("L", "1") or image.mode.startswith(_DEEP) for image in first) else "RGB"
     rows = [Pictures(paths, mode, first[0].size) for paths, _ in found]
     return frozen(
         cast("U8", rows[0]),

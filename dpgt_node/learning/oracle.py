@@ -20,9 +20,9 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.common import Metrics
+from dpgt_node.learning.common import Metrics, spaced
 from dpgt_node.learning.frozen import frozen
-from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS
+from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS, Pictures
 from dpgt_node.learning.models import SoftmaxOracle
 from dpgt_node.learning.shards import (
     Division,
@@ -186,6 +186,9 @@ def _torch(
     clip = Clip.from_config(run.privacy)
     if run.data.features == "raw" and run.data.normalise == "none":
         own = None if divided is None else blocks(data, divided)[shard]
+        tests: object = data.x_test
+        if isinstance(tests, Pictures):
+            tests.verify(spaced(len(data.y_test), run.evaluate.samples))
         return TorchOracle(data, own, run.model, clip=clip, device=device, features_id=_data_id(run, data))
     own_features, features_id = _own(run, shard, data, divided, data_root), _data_id(run, data)
     return TorchOracle(own_features, None, run.model, clip=clip, device=device, features_id=features_id)

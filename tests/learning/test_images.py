@@ -156,6 +156,19 @@ def test_folders_of_classes(tmp_path, mode, channels):
     assert channels == 1 or data.real_train()[0, -1] * 255 == pytest.approx(2), "channels first"
 
 
+def test_deep_pictures_keep_their_upper_byte_and_deeper_ones_are_refused(tmp_path):
+    write_pictures(tmp_path)
+    deep = (np.arange(42).reshape(7, 6) * 1500).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "train/cat/0.png")
+    np.testing.assert_array_equal(load_folder(tmp_path).x_train[np.array([0])][0], (deep >> 8).ravel())
+    assert load_folder(tmp_path).image == (1, 7, 6)
+    Image.new("RGB", (6, 7)).save(tmp_path / "train/dog/0.png")
+    np.testing.assert_array_equal(load_folder(tmp_path).x_train[np.array([0])][0], np.tile((deep >> 8).ravel(), 3))
+    Image.fromarray(deep.astype(np.float32)).save(tmp_path / "train/cat/0.tif")
+    with pytest.raises(ConfigError, match=r"0\.tif.* has 32 bits a pixel"):
+        load_folder(tmp_path).real_train()
+
+
 def test_a_folder_without_parts_is_all_training(tmp_path):
     write_pictures(tmp_path / "x")
     data = load_folder(tmp_path / "x/train")

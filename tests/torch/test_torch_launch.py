@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning import datasets
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.ledger import read_ledger
 from tests.e2e.processes import ROOT
-from tests.learning.files import cifar_batches, write_cifar_python
+from tests.learning.cases import run
+from tests.learning.files import cifar_batches, write_cifar_python, write_pictures
 
 pytestmark = pytest.mark.torch
 
@@ -106,3 +112,17 @@ def test_agents_whose_modules_differ_are_refused_before_anything_is_released(
     assert re.search(message, line) and "shapes differ" in line
     for agent in ("agent-1", "agent-2"):
         assert read_ledger(tmp_path / "o/agents" / agent / "state").entries == ()
+
+
+def test_a_damaged_test_picture_is_found_before_the_run(tmp_path: Path) -> None:
+    """Test pictures are decoded when an evaluation asks for them, beside the rounds."""
+    write_pictures(tmp_path, side=12)
+    path = tmp_path / "test/dog/1.png"
+    made = run(f"folder:{tmp_path}", samples=1, softmax=model.Model("lenet"))
+    assert build_oracle(made, 0).tested == 4
+    path.write_bytes(path.read_bytes()[:50])
+    datasets._folder.cache_clear()
+    with pytest.raises(ConfigError, match=r"test/dog/1\.png.* is no readable picture"):
+        build_oracle(made, 0)
+    few = replace(made, evaluate=model.Evaluation(samples=2))
+    assert build_oracle(few, 0).tested == 4, "rows 0 and 2 are all that it looks at"
