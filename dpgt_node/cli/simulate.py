@@ -43,6 +43,7 @@ def simulate(
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report
     from dpgt_node.runtime import outdir
+    from dpgt_node.runtime.process import tune_malloc
     from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast
     from dpgt_node.sim.simulate import simulate as simulate_all
@@ -57,6 +58,7 @@ def simulate(
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console()
     interrupted = False
+    tune_malloc()
 
     def stop(_number: int, _frame: object) -> None:
         nonlocal interrupted
