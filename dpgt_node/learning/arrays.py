@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -72,7 +73,8 @@ def frozen(
 def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes: int | None = None) -> Dataset:
     """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers >= 0 and < classes.
 
-    The test set may be empty.  Raises ConfigError with every problem, naming ``source`` and the array.
+    x may be pictures, (N, channels, height, width).  The test set may be empty.  Raises ConfigError with every problem,
+    naming ``source`` and the array.
     """
     problems: list[Problem] = []
     x_train = _features(source, "x_train", arrays, problems)
@@ -87,9 +89,13 @@ def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes:
     elif x_train is not None and x_test is not None and x_test.shape[1] != x_train.shape[1]:
         message = f"has {x_test.shape[1]} features, x_train has {x_train.shape[1]}"
         problems.append(Problem(source, "x_test", message))
+    pictures = [arrays[name].shape[1:] for name in ("x_train", "x_test") if arrays[name].ndim == 4]
+    if not problems and len(set(pictures)) > 1:
+        problems.append(Problem(source, "x_test", f"has samples of shape {pictures[1]}, x_train of {pictures[0]}"))
     if problems or x_train is None or y_train is None or x_test is None or y_test is None:
         raise ConfigError(problems)
-    return frozen(x_train, y_train, x_test, y_test, classes=classes)
+    image = cast("tuple[int, int, int]", pictures[0]) if pictures else None
+    return frozen(x_train, y_train, x_test, y_test, classes=classes, image=image)
 
 
 def _features(
@@ -98,9 +104,13 @@ def _features(
     raw = arrays[name]
     if raw.dtype.kind not in "fiu":
         problems.append(Problem(source, name, f"has dtype {raw.dtype}; features must be real numbers"))
-    elif raw.ndim != 2:
-        problems.append(Problem(source, name, f"has shape {raw.shape}; features must be (samples, features)"))
+    elif raw.ndim not in (2, 4):
+        message = (
+            f"has shape {raw.shape}; features must be (samples, features), pictures (samples, channels, height, width)"
+        )
+        problems.append(Problem(source, name, message))
     else:
+        raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
         with np.errstate(over="ignore"):  # a long double may not fit; the check below names it
             x = cast("Reals", raw) if raw.dtype.itemsize <= 8 else raw.astype(np.float64)
         bad = np.argwhere(~np.isfinite(x))

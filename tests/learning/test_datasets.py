@@ -62,6 +62,18 @@ def test_npz_features_are_used_as_they_are_and_classes_are_max_plus_one(tmp_path
     assert load_npz(save(tmp_path / "e.npz", data, y_test=np.full(10, 9))).classes == 10
 
 
+def test_npz_pictures_have_the_shape_of_their_array(tmp_path):
+    data = blobs(features=24)
+    pictures = [x.reshape(len(x), 3, 2, 4) for x in (data.x_train, data.x_test)]
+    loaded = load_npz(save(tmp_path / "d.npz", data, x_train=pictures[0], x_test=pictures[1]))
+    assert loaded.image == (3, 2, 4)
+    np.testing.assert_array_equal(loaded.x_train, data.x_train)
+    np.testing.assert_array_equal(loaded.real_test(), data.x_test)
+    none = load_npz(save(tmp_path / "e.npz", data, x_train=pictures[0], x_test=data.x_test[:0], y_test=data.y_test[:0]))
+    assert none.image == (3, 2, 4) and none.x_test.shape == (0, 24)
+    assert load_npz(save(tmp_path / "f.npz", data)).image is None
+
+
 def test_npz_may_come_without_tests(tmp_path):
     data = blobs()
     loaded = load_npz(save(tmp_path / "d.npz", data, x_test=data.x_test[:0], y_test=data.y_test[:0]))
@@ -94,6 +106,11 @@ NAN_ROW = np.where(np.arange(30)[:, None] == 11, np.nan, X)
         ({"x_train": X[:0], "y_train": Y[:0]}, "x_train", "empty"),
         ({"x_train": X[:, :0]}, "x_train", "empty"),
         ({"x_test": np.zeros((10, 5))}, "x_test", "5 features, x_train has 4"),
+        (
+            {"x_train": X.reshape(30, 1, 2, 2), "x_test": np.zeros((10, 1, 4, 1))},
+            "x_test",
+            r"shape \(1, 4, 1\), x_train",
+        ),
         ({"x_test": np.full((10, 4), np.inf)}, "x_test", "non-finite"),
         ({"y_train": Y[:-1]}, "y_train", "29 labels for 30 rows of x_train"),
         ({"y_test": Y}, "y_test", "30 labels for 10 rows of x_test"),
