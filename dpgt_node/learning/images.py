@@ -227,6 +227,8 @@ def load_folder(path: Path, classes: int | None = None) -> Dataset:
     if not path.is_dir():
         raise _bad(path, "is no folder")
     train, test = path / "train", next((path / t for t in ("test", "val", "valid") if (path / t).is_dir()), None)
+    if test is not None and not train.is_dir() and any(child.is_dir() for child in test.iterdir()):
+        raise _bad(path, f"has a folder {test.name} and none named train: PATH/train/CLASS/picture.png")
     parts = [train, test] if train.is_dir() else [path]
     names = sorted({child.name for part in parts if part for child in part.iterdir() if child.is_dir()})
     if not names:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -175,7 +176,7 @@ def test_a_folder_without_parts_is_all_training(tmp_path):
     assert data.x_train.shape == (8, 42) and len(data.y_test) == 0
 
 
-@pytest.mark.parametrize("what", ["size", "garbage", "nothing", "no class", "no folder"])
+@pytest.mark.parametrize("what", ["size", "garbage", "nothing", "no class", "no folder", "no train"])
 def test_bad_picture_folders(tmp_path, what):
     if what not in ("nothing", "no class", "no folder"):
         write_pictures(tmp_path)
@@ -183,6 +184,8 @@ def test_bad_picture_folders(tmp_path, what):
         Image.new("L", (6, 6)).save(tmp_path / "train/dog/0.png")
     elif what == "garbage":
         (tmp_path / "train/cat/1.png").write_bytes(b"\x89PNG nonsense")
+    elif what == "no train":
+        shutil.rmtree(tmp_path / "train")
     elif what == "nothing":
         (tmp_path / "train/cat").mkdir(parents=True)
     message = {
@@ -191,6 +194,7 @@ def test_bad_picture_folders(tmp_path, what):
         "nothing": "holds no picture",
         "no class": "has no folder of a class",
         "no folder": "is no folder",
+        "no train": "has a folder test and none named train",
     }[what]
     with pytest.raises(ConfigError, match=message):
         load_folder(tmp_path / "absent" if what == "no folder" else tmp_path).real_train()
