@@ -6,6 +6,7 @@ by row whatever its memory format.  The module computes in ``model.precision``; 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -38,6 +39,8 @@ class Network:
 
     def __init__(self, module: Module, model: Model, device: str) -> None:
         self._lib = lib = torch()
+        # Of vmap, for layers that it takes sample by sample: for torch's authors, not for an operator's log.
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         self.device = _device(lib, device)
         self._dtype = lib.float64 if model.precision == "float64" else lib.float32
         self._precision = model.precision
@@ -81,6 +84,8 @@ class Network:
             raise self._unfit(
                 name, f"gives {found} for {_PROBED} samples, not ({_PROBED}, {classes}): logits are asked"
             )
+        if not bool(lib.isfinite(first).all()):
+            raise self._unfit(name, "gives logits that are not finite, at its own initial values")
         if not lib.equal(first, second):
             raise self._unfit(name, "computes something else at a second look: its randomness cannot be replayed")
         for key, value in self.module.named_buffers():

@@ -44,6 +44,9 @@ class Dropped(Base):
     def forward(self, x): return nn.functional.dropout(super().forward(x), 0.5, self.training)
 def functional_dropout(shape, classes): return Dropped(classes)
 
+class Broken(Base):
+    def forward(self, x): return super().forward(x) / 0
+def broken(shape, classes): return Broken(classes)
 def few(shape, classes): return nn.Sequential(nn.Flatten(), nn.Linear(784, classes - 1))
 def pair(shape, classes):
     class Pair(Base):
@@ -100,7 +103,7 @@ def test_buffers_of_no_dimension_are_no_parameters_and_stay(plug, clip):
 
 def test_batch_norm_of_one_s_own_is_known(plug):
     assert oracle(plug, "batch_norm").batch_norm
-    with pytest.raises(ConfigError, match="GroupNorm"):
+    with pytest.raises(ConfigError, match="model.name.*build it with GroupNorm"):
         oracle(plug, "batch_norm", "l2")
 
 
@@ -110,6 +113,7 @@ def test_batch_norm_of_one_s_own_is_known(plug):
         ("counts", "changes its buffer count when it computes"),
         ("random", "computes something else at a second look"),
         ("functional_dropout", "computes something else at a second look"),
+        ("broken", "gives logits that are not finite, at its own initial values"),
         ("few", r"gives \(3, 9\) for 3 samples, not \(3, 10\)"),
         ("pair", r"gives tuple for 3 samples, not \(3, 10\)"),
         ("fails", r"fails on samples of shape \(1, 28, 28\): RuntimeError: mat1 and mat2"),
