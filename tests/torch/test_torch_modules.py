@@ -103,7 +103,7 @@ def test_buffers_of_no_dimension_are_no_parameters_and_stay(plug, clip):
 
 def test_batch_norm_of_one_s_own_is_known(plug):
     assert oracle(plug, "batch_norm").batch_norm
-    with pytest.raises(ConfigError, match="model.name.*build it with GroupNorm"):
+    with pytest.raises(ConfigError, match=r"model.name.*build it with GroupNorm"):
         oracle(plug, "batch_norm", "l2")
 
 
