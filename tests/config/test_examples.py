@@ -21,7 +21,7 @@ from tests.config import test_node
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo frozen paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic "
+    "demo-private demo frozen paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 "
     "spanning-trees zeros"
 )
 
@@ -46,7 +46,8 @@ def test_the_files_are_these():
 def test_an_example_may_start_within_the_step_bounds(path):
     run = load_run(path)
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    assert hard_failures(topology, schedule, sample_counts(run)) == ()
+    samples = (12_000,) * 5 if run.data.dataset == "mnist" else sample_counts(run)  # MNIST may not be on this machine
+    assert hard_failures(topology, schedule, samples) == ()
     assert step_warnings(topology, schedule) == ()
     assert parse_run(to_toml(run), "copy", Path()) == run
 
