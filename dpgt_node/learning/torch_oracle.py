@@ -56,13 +56,13 @@ class TorchOracle:
         self._network = network(*self._made)
         self._clip = clip
         if clip is not None and self._network.batch_norm:
-            own = ":" in model.name
-            advice = "build it with GroupNorm" if own else 'use norm = "group" (GroupNorm)'
+            plugged = ":" in model.name
+            advice = "build it with GroupNorm" if plugged else 'use norm = "group" (GroupNorm)'
             message = (
                 f"{model.name!r} has BatchNorm, which mixes the samples of a batch, so that none has a gradient "
                 f"to clip: {advice}"
             )
-            raise ConfigError.one("run file", "model.name" if own else "model.norm", message)
+            raise ConfigError.one("run file", "model.name" if plugged else "model.norm", message)
         if clip is not None:
             self._network.choose_clipping(model.name, self._shape, clip)
 
