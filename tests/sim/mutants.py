@@ -195,9 +195,9 @@ class SumsAsItArrives(AgentWork):
     def advance(self, effect: Advance) -> Advanced:
         sorted_mix = tracking._mix
 
-        def mix(edges: tuple, received: dict, step: float, into: np.ndarray) -> np.ndarray:
+        def mix(edges: tuple, received: dict, step: float, into: np.ndarray, block: slice) -> None:
             weights = dict(edges)
-            return sorted_mix(tuple((j, weights[j]) for j in received), received, step, into)
+            sorted_mix(tuple((j, weights[j]) for j in received), received, step, into, block)
 
         tracking._mix = mix  # type: ignore[assignment]
         try:
