@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpgt_node.adversary import predictions
 from dpgt_node.adversary.attack import Finding, Options, Result
 from dpgt_node.adversary.attacks.common import between, known_rounds, result, setting, targets
-from dpgt_node.adversary.estimators import absolute, view
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.report.truth import Truth
+from dpgt_node.adversary.inference import predictions
+from dpgt_node.adversary.inference.estimators import absolute, view
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.record.truth import Truth
 
 
 class GradientLength:

@@ -31,7 +31,7 @@ ONLY_IN = {
     "sklearn": ("learning",),
     "numba": ("privacy",),
     "matplotlib": ("report",),
-    "tensorboard": ("report",),
+    "tensorboard": ("record",),
     "grpc": ("wire", "runtime"),
     "grpc_health": ("wire", "runtime"),
     "grpc_tools": ("wire",),
@@ -69,7 +69,7 @@ DESERIALISERS = (
     "jsonpickle",
 )
 # The python batches of CIFAR-10, an operator's own download, are pickles: read by an allow-list of names.
-ALLOW_LISTED = {"learning.images": ("pickle", "pickle.Unpickler", "pickle.UnpicklingError")}
+ALLOW_LISTED = {"learning.data.images": ("pickle", "pickle.Unpickler", "pickle.UnpicklingError")}
 # By a name that is not in the source: verbs, and the plug-ins of an operator's own file.
 IMPORTS_BY_NAME = {"importlib.import_module": ("cli", "learning.plugins")}
 # Calls that unpickle unless told not to, and the argument that tells them.

@@ -90,8 +90,8 @@ MUTANTS = [
     ("learning.data", "import numpy as np\nnp.random.seed(0)", "numpy.random.seed uses numpy's global generator"),
     ("cli.demo", "import matplotlib.pyplot as plt", "matplotlib is imported outside report"),
     ("wire.codec", "import pickle", "pickle can run what it reads"),
-    ("learning.images", "import pickle\nx = pickle.loads(b'')", "pickle.loads: pickle can run what it reads"),
-    ("learning.images", "from pickle import load", "pickle.load: pickle can run what it reads"),
+    ("learning.data.images", "import pickle\nx = pickle.loads(b'')", "pickle.loads: pickle can run what it reads"),
+    ("learning.data.images", "from pickle import load", "pickle.load: pickle can run what it reads"),
     ("learning.models", "class A:\n    from pickle import Unpickler", "pickle.Unpickler: pickle can run what it reads"),
     ("runtime.store", "import marshal", "marshal can run what it reads"),
     ("runtime.store", "import shelve", "shelve can run what it reads"),
@@ -132,7 +132,7 @@ def test_a_breach_is_reported(module: str, source: str, expected: str) -> None:
         ("learning.data", "import numpy as np\nx = np.random.default_rng(0).permutation(3)"),
         ("cli.main", "import os, click\nx = os.environ.get('DPGT_DATA')"),
         ("learning.tables", "import importlib\nx = importlib.import_module('pyarrow.csv')"),
-        ("learning.images", "import pickle\nclass A(pickle.Unpickler):\n    e = pickle.UnpicklingError"),
+        ("learning.data.images", "import pickle\nclass A(pickle.Unpickler):\n    e = pickle.UnpicklingError"),
         ("report.files", "import numpy as np\nx = np.load('f', allow_pickle=False)\ny = np.loadtxt('f')"),
         ("learning.models", "def f():\n    import torch\n    torch.load('f', weights_only=True).eval()"),
         ("wire.generate", "import sys\nif __name__ == '__main__':\n    print(sys.argv)"),
@@ -166,7 +166,10 @@ IMPORT_MUTANTS = {
     "report/__init__.py": ("import click", "dpgt_node.report -> click"),
     "agent/__init__.py": ("import torch", "dpgt_node.agent -> torch"),
     "config/__init__.py": ("import grpc", "dpgt_node.config -> grpc"),
-    "adversary/__init__.py": ("import dpgt_node.privacy.noise", "dpgt_node.adversary -> dpgt_node.privacy.noise"),
+    "adversary/__init__.py": (
+        "import dpgt_node.privacy.laws.noise",
+        "dpgt_node.adversary -> dpgt_node.privacy.laws.noise",
+    ),
     "runtime/__init__.py": ("import dpgt_node.wire.gen", "dpgt_node.runtime -> dpgt_node.wire.gen"),
 }
 

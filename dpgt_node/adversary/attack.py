@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
-from dpgt_node.report.truth import Truth
+from dpgt_node.record.truth import Truth
 
 
 class NotApplicable(ConfigError):

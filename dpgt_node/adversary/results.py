@@ -12,7 +12,7 @@ import numpy as np
 
 from dpgt_node.adversary.attack import Finding, Result, Verdict
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import F64
+from dpgt_node.types import F64
 
 RESULTS_FILE = "attacks.json"
 ARRAYS_FILE = "attacks.npz"

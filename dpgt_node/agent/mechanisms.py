@@ -21,7 +21,8 @@ from typing import Protocol
 import numpy as np
 
 from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y, step_x, step_y
-from dpgt_node.protocol.types import F64, I64, Payload, RoundRecord, State, Stream
+from dpgt_node.protocol.types import Payload, RoundRecord, State
+from dpgt_node.types import F64, I64, Stream
 
 Perturb = Callable[[Stream, int, F64], F64]
 Gradient = Callable[[int, F64, I64 | None], tuple[F64, I64]]

@@ -7,8 +7,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy import laws
 from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.privacy.laws import densities as laws
 
 
 def sampler_for(run: RunConfig) -> laws.SoundSampler:

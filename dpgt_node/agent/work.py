@@ -20,11 +20,9 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
-from dpgt_node.privacy import laws
-from dpgt_node.privacy.noise import Keystream, Sampler
+from dpgt_node.privacy.laws import densities as laws
+from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.types import (
-    F64,
-    I64,
     Advance,
     Advanced,
     AdvanceFinal,
@@ -35,9 +33,8 @@ from dpgt_node.protocol.types import (
     Payload,
     ReleaseReady,
     State,
-    Stream,
-    WireDtype,
 )
+from dpgt_node.types import F64, I64, Stream, WireDtype
 
 FLOAT32_FROM = 100_000
 _COPY_BELOW = 1 << 20

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import (
@@ -19,8 +16,7 @@ from dpgt_node.algo.spectrum import (
     weight_step_bound,
 )
 from dpgt_node.config import model
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

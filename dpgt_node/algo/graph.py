@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.config import model
+from dpgt_node.types import F64, Stream
 
-F64 = npt.NDArray[np.float64]
-Stream = Literal["X", "Y"]
 Edge = tuple[int, float]
 Fault = Literal["R", "C", "common root"]
 

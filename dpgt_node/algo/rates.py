@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.facts import Facts
 from dpgt_node.config import model
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 
 @dataclass(frozen=True, slots=True)

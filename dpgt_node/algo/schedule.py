@@ -11,9 +11,9 @@ from typing import Literal
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.types import Stream
 
-Stream = Literal["X", "Y"]
-Law = Literal["S1", "S2"]
+SchemeKind = Literal["S1", "S2"]
 _SOURCE = "run file"
 
 
@@ -24,7 +24,7 @@ class Schedule:
     ``m`` None is "full": every agent samples all of its own D.
     """
 
-    kind: Law
+    kind: SchemeKind
     K: int
     alpha: float
     beta: float

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import components, in_laplacian
+from dpgt_node.types import F64
 
-F64 = npt.NDArray[np.float64]
 Eigenvalues = tuple[complex, ...]
 
 

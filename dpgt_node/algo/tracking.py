@@ -17,12 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 _BLOCK = 1 << 14
 

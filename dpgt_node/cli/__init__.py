@@ -36,7 +36,7 @@ VERBS = {
     "simulate": "dpgt_node.cli.simulate:simulate",
     "check": "dpgt_node.cli.check:check",
     "plan": "dpgt_node.cli.plan:plan",
-    "eavesdrop": "dpgt_node.cli.eavesdrop:eavesdrop",
+    "eavesdrop": "dpgt_node.cli.eavesdrop.group:eavesdrop",
     "report": "dpgt_node.cli.report:report",
     "export": "dpgt_node.cli.export:export",
     "evaluate": "dpgt_node.cli.evaluate:evaluate",

@@ -91,7 +91,7 @@ def check_keystream(run: RunConfig, keystream: str | None) -> None:
         raise ConfigError.one(
             "command line", "--test-keystream", 'is refused unless evaluate.metrics = "study" in the run file'
         )
-    from dpgt_node.privacy.keystream import TestKeystream
+    from dpgt_node.privacy.laws.keystream import TestKeystream
 
     TestKeystream(keystream, 0)  # raises for bad digits
 

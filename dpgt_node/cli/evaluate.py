@@ -40,8 +40,8 @@ def evaluate(folder: Path, data: str | None, label: str | None, part: str, forma
     A figure of the test set is as public as the test set; one of --part train is about whoever's samples those are.
     """
     from dpgt_node.config import load_run
+    from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.published import MODEL_FILE, judge
-    from dpgt_node.learning.shards import run_dataset
     from dpgt_node.report.export import verify
 
     if not (folder / MODEL_FILE).is_file() or not (folder / "run.toml").is_file():

@@ -18,8 +18,8 @@ from dpgt_node.config import RunConfig, load_run, run_sha256, to_toml
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.privacy.noise import F64
     from dpgt_node.report.export import Source, Which
+    from dpgt_node.types import F64
 
 
 @click.command()
@@ -47,8 +47,8 @@ def export(
     The model is a function of what was released already, so it costs nothing more; PRIVACY.md says what that cost.
     """
     from dpgt_node.learning.published import frame_of, notes, write_model
+    from dpgt_node.record.summary import write_atomically
     from dpgt_node.report import export as exporting
-    from dpgt_node.report.summary import write_atomically
 
     found = _of_state(folder, run_file, agent) if _is_state(folder) else _of_run(folder, agent)
     run = found.run
@@ -94,16 +94,16 @@ class _Found:
 
 
 def _is_state(folder: Path) -> bool:
-    from dpgt_node.runtime.ledger import DATABASE
+    from dpgt_node.runtime.store.ledger import DATABASE
 
     return (folder / DATABASE).is_file()
 
 
 def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
     """From an agent's own state directory: it knows its own cost and nobody else's."""
+    from dpgt_node.record.summary import Epsilon
     from dpgt_node.report.export import Party, Source
-    from dpgt_node.report.summary import Epsilon
-    from dpgt_node.runtime.released import read_released
+    from dpgt_node.runtime.store.released import read_released
 
     if run_file is None:
         beside = folder.absolute().parents[2] / "run.toml" if len(folder.absolute().parents) > 2 else folder
@@ -128,8 +128,8 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
 
 def _of_run(folder: Path, agent: str | None) -> _Found:
     """From the output folder of launch, simulate or a coordinator."""
+    from dpgt_node.record.summary import load_summary
     from dpgt_node.report.export import Party, Source
-    from dpgt_node.report.summary import load_summary
 
     run_file = folder / "run.toml"
     if not run_file.is_file():
@@ -164,7 +164,7 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
 
 def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64] | None]:
     """What ``simulate`` wrote of the released x."""
-    from dpgt_node.report.released import LAST_FILE, SUM_FILE, read_sum
+    from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
 
     total = read_sum(state / SUM_FILE)
     if total is None or not (state / LAST_FILE).is_file():

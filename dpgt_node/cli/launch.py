@@ -16,8 +16,8 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.cli.live import LiveStatus
     from dpgt_node.config import RunConfig
-    from dpgt_node.runtime.places import Places
-    from dpgt_node.wire.messages import StatusReply
+    from dpgt_node.protocol.messages import StatusReply
+    from dpgt_node.runtime.launch.places import Places
 
 
 @click.command()
@@ -57,10 +57,10 @@ def launch(
     die_with_parent: int | None,
 ) -> ExitCode:
     """Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent."""
-    from dpgt_node.cli.tapped import check_capture, parse_links, tapped
+    from dpgt_node.cli.eavesdrop.tapped_launch import check_capture, parse_links, tapped
     from dpgt_node.config import with_overrides
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.places import read_places
+    from dpgt_node.runtime.launch.places import read_places
 
     if die_with_parent is not None:
         process.die_with_parent(die_with_parent)
@@ -102,15 +102,16 @@ def launch_run(
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary.
 
-    ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.tapped.tapped`).
+    ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
-    from dpgt_node.report.summary import load_summary
-    from dpgt_node.runtime import launcher, outdir, supervisor
-    from dpgt_node.runtime.disk import require_room
+    from dpgt_node.record.summary import load_summary
+    from dpgt_node.runtime.coordinator import outdir
+    from dpgt_node.runtime.launch import launcher, supervisor
+    from dpgt_node.runtime.store.disk import require_room
 
     console = Console()
     common.check_keystream(run, test_keystream)

@@ -21,8 +21,8 @@ def ledger(state_dir: Path, format_: str, verify: bool, head: str | None) -> Exi
 
     The chain is verified in any case: exits 1 and names the first bad row when it does not hold.
     """
-    from dpgt_node.runtime import statement
-    from dpgt_node.runtime.ledger import NO_HEAD, LedgerBroken, read_ledger
+    from dpgt_node.runtime.store import statement
+    from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, read_ledger
 
     found = read_ledger(state_dir)
     if head is not None and head.lower() not in {NO_HEAD.hex(), *(entry.head.hex() for entry in found.entries)}:

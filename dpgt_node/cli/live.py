@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import epsilons, text
-from dpgt_node.report.summary import AgentSummary, PrivacySummary, Summary
+from dpgt_node.record import epsilons
+from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
+from dpgt_node.report import text
 
 # Above this many agents a table shows the worst, the middle and the best only.
 ROWS_MAX = 12

@@ -35,8 +35,8 @@ def node(
     from dpgt_node.config import check_node_in_run, load_node, load_run
     from dpgt_node.learning.oracle import build_oracle
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.channels import Security
-    from dpgt_node.runtime.node import Node, NodeSetup, say_refusal
+    from dpgt_node.runtime.agent.node import Node, NodeSetup, say_refusal
+    from dpgt_node.runtime.trust.channels import Security
 
     common.daemon_logging(context)
     if die_with_parent is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
     from dpgt_node.config import RunConfig
-    from dpgt_node.runtime.pki import Registry, Shown
+    from dpgt_node.runtime.trust.pki import Registry, Shown
 
 COORDINATOR = "coordinator"
 COORDINATOR_PORT = 7700
@@ -88,8 +88,8 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
     """
     from dpgt_node.config import format_address, load_run
     from dpgt_node.config.vocabulary import TOYS
-    from dpgt_node.runtime.outdir import blamed
-    from dpgt_node.runtime.pki import AUTHORITY, OPERATOR, Registry, identity_of
+    from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.pki import AUTHORITY, OPERATOR, Registry, identity_of
 
     run = load_run(run_file)
     common.check_startable(run, str(run_file))
@@ -132,9 +132,9 @@ def _issue(registry: Registry, identity: str, hosts: list[str], into: Path, days
 
 def _write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordinator: Host) -> None:
     from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
-    from dpgt_node.report.summary import write_atomically
-    from dpgt_node.runtime.channels import COORDINATOR_IDENTITY
-    from dpgt_node.runtime.tls import CA_FILE, CERT_FILE, KEY_FILE
+    from dpgt_node.record.summary import write_atomically
+    from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
+    from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, KEY_FILE
 
     write_atomically(folder / "run.toml", to_toml(run))
     if name == COORDINATOR:
@@ -174,9 +174,9 @@ def issue(
     An operator's certificate may ask for status, pause, resume and stop, and nothing else.
     """
     from dpgt_node.config import parse_address
-    from dpgt_node.runtime.outdir import blamed
-    from dpgt_node.runtime.pki import OPERATOR, identity_of
-    from dpgt_node.runtime.tls import CERT_FILE, KEY_FILE
+    from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.pki import OPERATOR, identity_of
+    from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE
 
     registry, target = _registry(folder, authority), into or folder / name
     _check_name(name)
@@ -225,9 +225,9 @@ def renew(
     days: float | None,
 ) -> ExitCode:
     """A new key and certificate for the same identity and hosts; running processes take them up by themselves."""
-    from dpgt_node.runtime.outdir import blamed
-    from dpgt_node.runtime.pki import hosts_of, identity_of, name_of, read_certificate, start_up_folders
-    from dpgt_node.runtime.tls import CERT_FILE, valid_for
+    from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.pki import hosts_of, identity_of, name_of, read_certificate, start_up_folders
+    from dpgt_node.runtime.trust.tls import CERT_FILE, valid_for
 
     if everybody == bool(names):
         raise ConfigError.one("command line", "NAME", "give names, or --all")
@@ -271,9 +271,9 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
 
     It holds wherever it lies beside ca.pem; the start-up folders in --pki get it at once.
     """
-    from dpgt_node.runtime.outdir import blamed
-    from dpgt_node.runtime.pki import identity_of, start_up_folders, who_needs_list
-    from dpgt_node.runtime.tls import CRL_FILE
+    from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.pki import identity_of, start_up_folders, who_needs_list
+    from dpgt_node.runtime.trust.tls import CRL_FILE
 
     _check_name(name)
     registry = _registry(folder, authority)
@@ -310,7 +310,7 @@ def show(path: Path, format_: str) -> ExitCode:
 
     Exits 1 when PATH is one certificate and that is not good.
     """
-    from dpgt_node.runtime.pki import show as read
+    from dpgt_node.runtime.trust.pki import show as read
 
     found = read(path)
     if format_ == "json":
@@ -328,7 +328,7 @@ def _document(shown: Shown) -> dict[str, object]:
 
 
 def _text(shown: Shown) -> str:
-    from dpgt_node.runtime.certificates import instant
+    from dpgt_node.runtime.trust.certificates import instant
 
     listed = {True: "REVOKED", False: "not revoked", None: "no revocation list here"}[shown.revoked]
     lines = [
@@ -349,7 +349,7 @@ def _text(shown: Shown) -> str:
 
 
 def _registry(folder: Path, authority: Path | None) -> Registry:
-    from dpgt_node.runtime.pki import AUTHORITY, Registry
+    from dpgt_node.runtime.trust.pki import AUTHORITY, Registry
 
     try:
         return Registry(authority or folder / AUTHORITY)
@@ -359,8 +359,8 @@ def _registry(folder: Path, authority: Path | None) -> Registry:
 
 
 def _check_name(name: str) -> None:
-    from dpgt_node.runtime.certificates import target_name_override
-    from dpgt_node.runtime.pki import identity_of
+    from dpgt_node.runtime.trust.certificates import target_name_override
+    from dpgt_node.runtime.trust.pki import identity_of
 
     try:
         target_name_override(identity_of(name))
@@ -376,7 +376,7 @@ def _counts(registry: Registry, certificate: Certificate) -> bool:
 
 
 def _said(name: str, certificate: Certificate) -> str:
-    from dpgt_node.runtime.certificates import instant
+    from dpgt_node.runtime.trust.certificates import instant
 
     return f"{name}: serial {certificate.serial_number:x}, valid until {instant(certificate.not_valid_after_utc)}"
 

@@ -15,7 +15,7 @@ from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.learning.datasets import Dataset
+    from dpgt_node.learning.data.datasets import Dataset
     from dpgt_node.report.pareto import Point
     from dpgt_node.sim.planning import Plan, Planner
     from dpgt_node.sim.rehearsal import Shape
@@ -101,8 +101,8 @@ def plan(
 
 def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data; ConfigError where it is not known."""
+    from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.oracle import data_is_here, sample_counts
-    from dpgt_node.learning.shards import run_dataset
     from dpgt_node.sim.rehearsal import Shape
 
     if run.data.dataset in TOYS:
@@ -268,8 +268,8 @@ def _stand_in(public: str | None) -> str:
 def _public(text: str | None) -> Dataset | None:
     if text is None:
         return None
-    from dpgt_node.learning.datasets import load_dataset
-    from dpgt_node.learning.images import IMAGE_SETS
+    from dpgt_node.learning.data.datasets import load_dataset
+    from dpgt_node.learning.data.images import IMAGE_SETS
 
     if not text.startswith("npz:") and text not in IMAGE_SETS:
         message = f"must be npz:PATH, or one of {', '.join(IMAGE_SETS)}, not {text!r}"

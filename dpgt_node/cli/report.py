@@ -13,10 +13,10 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def report(folder: Path) -> ExitCode:
     """Rebuild DIR/report.html from what the run wrote."""
+    from dpgt_node.record.metrics import METRICS_FILE
+    from dpgt_node.record.summary import SUMMARY_FILE
     from dpgt_node.report.html import build_report
-    from dpgt_node.report.metrics import METRICS_FILE
-    from dpgt_node.report.summary import SUMMARY_FILE
-    from dpgt_node.runtime.outdir import IDENTITY_FILE
+    from dpgt_node.runtime.coordinator.outdir import IDENTITY_FILE
 
     # A start-up folder has a run.toml too, and a page about it would show a run that never was.
     signs = (IDENTITY_FILE, SUMMARY_FILE, METRICS_FILE)

@@ -14,7 +14,7 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.report.recorder import RunRecorder
+    from dpgt_node.record.recorder import RunRecorder
 
 
 @click.command()
@@ -42,7 +42,7 @@ def simulate(
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report
-    from dpgt_node.runtime import outdir
+    from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.process import tune_malloc
     from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast

@@ -14,17 +14,17 @@ import numpy as np
 from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
-from dpgt_node.adversary.observation import Facts
+from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import account_for, sampler_for
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.privacy.accountant import AgentAccount
-from dpgt_node.privacy.noise import Sampler
-from dpgt_node.protocol.types import F64, I64
+from dpgt_node.privacy.laws.noise import Sampler
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import keystream_for
+from dpgt_node.types import F64, I64
 
 POINTLESS = (
     "paper: a canary's gradient is the same at every point, so what Lemma 4 drops is not there to be seen; "

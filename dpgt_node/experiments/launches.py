@@ -21,14 +21,15 @@ from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio
-from dpgt_node.adversary.observation import Facts, Observation
+from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.agent.noise import account_for
 from dpgt_node.config import Adversary, Data, Evaluation, Model, RunConfig, run_sha256
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.protocol.types import F64
-from dpgt_node.runtime import launcher, outdir
+from dpgt_node.runtime.coordinator import outdir
+from dpgt_node.runtime.launch import launcher
+from dpgt_node.types import F64
 
 MOST = 500
 """Samples of an agent."""

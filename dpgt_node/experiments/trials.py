@@ -20,7 +20,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.accountants.concentrated import zcdp_epsilon
 from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
-from dpgt_node.protocol.types import F64
+from dpgt_node.types import F64
 
 Test = Literal["threshold", "guess"]
 FILE = "trials.jsonl"

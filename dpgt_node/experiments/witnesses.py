@@ -13,15 +13,15 @@ from dpgt_node.adversary.audit import counterexample
 from dpgt_node.adversary.audit.replay import Replay, Unseen, World
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio, witness
-from dpgt_node.adversary.observation import Facts, Observation
+from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.agent.noise import account_for
 from dpgt_node.config import RunConfig, load_node
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import Oracle, build_oracle
 from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
-from dpgt_node.protocol.types import F64, I64, Stream
-from dpgt_node.report.truth import Truth
+from dpgt_node.record.truth import Truth
 from dpgt_node.sim.scripted import ScriptedOracle, together
+from dpgt_node.types import F64, I64, Stream
 from dpgt_node.wire.transcript import TranscriptError
 
 CANDIDATES = 32

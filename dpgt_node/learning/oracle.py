@@ -11,20 +11,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics, spaced
-from dpgt_node.learning.frozen import frozen
-from dpgt_node.learning.images import IMAGE_FOLDERS, IMAGE_SETS, Pictures
-from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.shards import (
+from dpgt_node.learning.data.frozen import frozen
+from dpgt_node.learning.data.images import IMAGE_FOLDERS, IMAGE_SETS, Pictures
+from dpgt_node.learning.data.shards import (
     Division,
     blocks,
     division,
@@ -33,16 +28,17 @@ from dpgt_node.learning.shards import (
     run_dataset,
     shards,
 )
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
-from dpgt_node.privacy.noise import F64, ByteStream
+from dpgt_node.privacy.laws.noise import ByteStream
+from dpgt_node.types import F64, I64
 
 if TYPE_CHECKING:
-    from dpgt_node.learning.arrays import Dataset
+    from dpgt_node.learning.data.arrays import Dataset
     from dpgt_node.learning.torch_oracle import TorchOracle
 
 __all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "sample_counts"]
-
-I64 = npt.NDArray[np.int64]
 
 
 class Oracle(Protocol):

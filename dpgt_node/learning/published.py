@@ -18,13 +18,13 @@ import numpy as np
 from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import features
-from dpgt_node.learning.arrays import I64, Dataset
-from dpgt_node.learning.datasets import CLASSES
-from dpgt_node.learning.shards import own_file, run_dataset
-from dpgt_node.learning.torch_models import guessed_shape, torch
-from dpgt_node.learning.torch_network import Network, fresh
-from dpgt_node.privacy.noise import F64
+from dpgt_node.learning.data import features
+from dpgt_node.learning.data.arrays import Dataset
+from dpgt_node.learning.data.datasets import CLASSES
+from dpgt_node.learning.data.shards import own_file, run_dataset
+from dpgt_node.learning.nets.torch_models import guessed_shape, torch
+from dpgt_node.learning.nets.torch_network import Network, fresh
+from dpgt_node.types import F64, I64
 
 MODEL_FILE, STATE_DICT_FILE = "model.safetensors", "state_dict.pt"
 IMAGES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}

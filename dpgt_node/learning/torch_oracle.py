@@ -14,13 +14,14 @@ import numpy as np
 
 from dpgt_node.config.model import Model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.arrays import I64, Dataset
-from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics, shape_hash, spaced
-from dpgt_node.learning.torch_models import Shape, guessed_shape, torch
-from dpgt_node.learning.torch_network import EVALUATION_ROWS, Network, network
-from dpgt_node.privacy.noise import F64, ByteStream
-from dpgt_node.privacy.sampler import uniform_subset
+from dpgt_node.learning.data.arrays import Dataset
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.torch_models import Shape, guessed_shape, torch
+from dpgt_node.learning.nets.torch_network import EVALUATION_ROWS, Network, network
+from dpgt_node.privacy.laws.noise import ByteStream
+from dpgt_node.privacy.laws.sampler import uniform_subset
+from dpgt_node.types import F64, I64
 
 _STATISTICS_ROWS = 1024
 """Own samples whose statistics stand in for BatchNorm's running ones in an evaluation."""

@@ -9,15 +9,13 @@ import math
 from abc import abstractmethod
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.config.model import RunConfig
-from dpgt_node.learning.clipping import Clip
 from dpgt_node.learning.common import Metrics, shape_hash
-from dpgt_node.privacy.noise import F64, ByteStream
-from dpgt_node.privacy.sampler import laplace, unit_uniform, words
-
-I64 = npt.NDArray[np.int64]
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.privacy.laws.noise import ByteStream
+from dpgt_node.privacy.laws.sampler import laplace, unit_uniform, words
+from dpgt_node.types import F64, I64
 
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 _NO_BATCH = np.empty(0, dtype=np.int64)

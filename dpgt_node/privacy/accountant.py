@@ -18,10 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -30,6 +29,7 @@ from dpgt_node.privacy.accountants import concentrated, gaussian, kernels, pure
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import Sensitivity, lemma4, lemma5
 from dpgt_node.privacy.accountants.rounding import PrivateState, inflated, private_state, within
+from dpgt_node.types import F64, Stream
 
 __all__ = [
     "ACCOUNTANTS",
@@ -46,8 +46,6 @@ __all__ = [
     "within",
 ]
 
-F64 = npt.NDArray[np.float64]
-Stream = Literal["X", "Y"]
 Costs = dict[str, float | None]
 Leftover = Callable[[float, float | None], float]
 

@@ -17,13 +17,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.privacy.accountants import gaussian, kernels, pure
 from dpgt_node.privacy.planner import APPROXIMATE
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
@@ -24,9 +23,8 @@ from dpgt_node.privacy.accountant import (
     PUBLIC_MECHANISMS,
     AgentAccount,
 )
+from dpgt_node.types import F64, NoiseLaw
 
-F64 = npt.NDArray[np.float64]
-Law = Literal["laplace", "gaussian"]
 Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
 """A run's accounts, one an agent, with what the sampler and the model add: ``agent.noise.account_for``."""
 
@@ -63,7 +61,7 @@ class Route:
     """The frame of a plan.  ``delta``: of the guarantee, 0 when it is pure.  ``reasons``: one sentence a decision."""
 
     mechanism: str
-    law: Law
+    law: NoiseLaw
     accountant: str
     delta: float
     reasons: tuple[str, ...]
@@ -116,7 +114,7 @@ def route(run: model.RunConfig, target: Target) -> Route:
         raise ConfigError.one(
             "run file", "privacy", "amplified needs clip_l1: C is declared, not enforced (tight accepts it)"
         )
-    law: Law = "laplace" if pure else "gaussian"
+    law: NoiseLaw = "laplace" if pure else "gaussian"
     reasons = (
         _why_mechanism(mechanism, asked=target.mechanism is not None),
         _why_law(accountant, delta),

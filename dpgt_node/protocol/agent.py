@@ -35,7 +35,6 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
-    F64,
     Advance,
     Advanced,
     AdvanceFinal,
@@ -66,10 +65,10 @@ from dpgt_node.protocol.types import (
     Started,
     State,
     StopRequested,
-    Stream,
     Tick,
     VectorReceived,
 )
+from dpgt_node.types import F64, Stream
 
 
 class Phase(Enum):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpgt_node.protocol.types import F64, STREAMS, Payload, Stream
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import F64, STREAMS, Stream
 
 
 class Inbox:

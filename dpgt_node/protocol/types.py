@@ -15,13 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
-Stream = Literal["X", "Y"]
-STREAMS: tuple[Stream, Stream] = ("X", "Y")
-WireDtype = Literal["float64", "float32"]
+from dpgt_node.types import F64, I64, Stream, WireDtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import epsilons
-from dpgt_node.report.metrics import ACCOUNTANTS
-from dpgt_node.report.summary import Epsilon, PrivacySummary, to_json, versions
+from dpgt_node.record import epsilons
+from dpgt_node.record.metrics import ACCOUNTANTS
+from dpgt_node.record.summary import Epsilon, PrivacySummary, to_json, versions
+from dpgt_node.types import F64
 
-F64 = npt.NDArray[np.float64]
 Which = Literal["average", "last", "final"]
 PRIVACY_FILE, STATEMENT_FILE, RUN_FILE = "privacy.json", "PRIVACY.md", "run.toml"
 _HASH_LINE = re.compile(r"^(\S+): SHA-256 ([0-9a-f]{64})$", re.MULTILINE)

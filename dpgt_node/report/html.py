@@ -10,11 +10,12 @@ from pathlib import Path
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import adversary_html, epsilons, privacy_html, svg, text
-from dpgt_node.report.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
+from dpgt_node.record import epsilons
+from dpgt_node.record.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
+from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary, write_atomically
+from dpgt_node.report import adversary_html, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.style import CSS
-from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary, write_atomically
 
 REPORT_FILE = "report.html"
 UNFINISHED = "unfinished"

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.types import F64
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-F64 = npt.NDArray[np.float64]
 CELL = 84
 """Pixels of a picture's longer side, at least; small ones are enlarged by a whole factor, sharp."""
 PER_ROW = 16

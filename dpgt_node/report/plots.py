@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.report import svg
+from dpgt_node.types import F64
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-F64 = npt.NDArray[np.float64]
 Points = Mapping[int, float]
 Scale = Literal["linear", "log", "percent"]
 LOG_SPAN_MIN = 30.0

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import epsilons, svg, text
-from dpgt_node.report.summary import PrivacySummary, Summary
+from dpgt_node.record import epsilons
+from dpgt_node.record.summary import PrivacySummary, Summary
+from dpgt_node.report import svg, text
 
 
 def section(run: RunConfig, summary: Summary) -> str:

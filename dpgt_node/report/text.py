@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from statistics import median
 
 from dpgt_node.config.model import NoiseStream, RunConfig
-from dpgt_node.report import epsilons
-from dpgt_node.report.epsilons import ACCOUNTANT_LABELS as ACCOUNTANT_LABELS
-from dpgt_node.report.epsilons import LEMMA5 as LEMMA5
-from dpgt_node.report.metrics import ACCOUNTANTS, Accountant
-from dpgt_node.report.summary import AgentSummary, PrivacySummary, Summary
+from dpgt_node.record import epsilons
+from dpgt_node.record.epsilons import ACCOUNTANT_LABELS as ACCOUNTANT_LABELS
+from dpgt_node.record.epsilons import LEMMA5 as LEMMA5
+from dpgt_node.record.metrics import ACCOUNTANTS, Accountant
+from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 
 WHY_CONDITIONAL = (
     "Lemma 5 is the paper's accountant and no guarantee as it stands: from round 1 on, the private points of two "

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.schedule import Schedule, Stream
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.toys import PlLinear, PlSine
-from dpgt_node.privacy.noise import F64
 from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.types import F64, Stream
 
 
 def squared_gradients(run: RunConfig, repetitions: int, seed: int) -> F64:

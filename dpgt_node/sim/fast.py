@@ -28,24 +28,24 @@ import numpy as np
 from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import Diverged, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.schedule import Schedule, Stream
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
-from dpgt_node.learning.batched import batched
+from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import Oracle
-from dpgt_node.privacy.gaussian_sampler import CHUNK
-from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.laws import SoundSampler
-from dpgt_node.privacy.noise import F64, ByteStream, Purpose
-from dpgt_node.privacy.sampler import I64
+from dpgt_node.privacy.laws.densities import SoundSampler
+from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
+from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.laws.noise import ByteStream, Purpose
 from dpgt_node.protocol.coordinator import Conclude
-from dpgt_node.report.recorder import AgentResult, RunRecorder
-from dpgt_node.report.released import ReleasedSum, window_start
-from dpgt_node.report.summary import Summary
+from dpgt_node.record.recorder import AgentResult, RunRecorder
+from dpgt_node.record.released import ReleasedSum, window_start
+from dpgt_node.record.summary import Summary
 from dpgt_node.sim import saved
 from dpgt_node.sim.matrix import MatrixForm
 from dpgt_node.sim.rows import ROWS
 from dpgt_node.sim.simulate import build_oracles, forget, ready_recorder, save_released, write_results
+from dpgt_node.types import F64, I64, Stream
 
 TOLERANCE = 1e-9
 TOLERANCE_TORCH = 1e-4

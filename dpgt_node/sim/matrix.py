@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 SPARSE_FROM_AGENTS = 32
 SPARSE_BELOW_DENSITY = 0.2

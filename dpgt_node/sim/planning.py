@@ -22,12 +22,12 @@ from dpgt_node.algo.spectrum import weight_step_bound
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.datasets import Dataset
+from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.privacy.accountant import AgentAccount, totals
 from dpgt_node.privacy.forecast import Response, need, respond
-from dpgt_node.privacy.noise import F64
 from dpgt_node.privacy.planner import Route, Target, calibrate, route
 from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
+from dpgt_node.types import F64
 
 ROUNDS = (3, 5, 8, 12, 18, 26, 38, 55, 80, 115, 165, 240, 350, 500)
 """K of the grid."""

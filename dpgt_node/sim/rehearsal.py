@@ -13,23 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.schedule import Schedule, Stream
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.batched import Gradients, batched
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.datasets import Dataset
-from dpgt_node.learning.features import transform
-from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.synthetic import synthetic
-from dpgt_node.privacy.noise import F64
+from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.learning.data.features import transform
+from dpgt_node.learning.data.synthetic import synthetic
+from dpgt_node.learning.nets.batched import Gradients, batched
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.sim.matrix import MatrixForm
 from dpgt_node.sim.rows import ROWS
-
-I64 = npt.NDArray[np.int64]
+from dpgt_node.types import F64, I64, Stream
 
 _STREAMS: tuple[Stream, Stream] = ("X", "Y")
 _TRAIN, _TEST = 2_000, 2_000

@@ -11,9 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dpgt_node.algo.schedule import Stream
-from dpgt_node.privacy.noise import F64
 from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.types import F64, Stream
 
 
 class Work(Protocol):

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import F64, Payload, Recovered, RoundRecord, State, Stream, WireDtype
-from dpgt_node.report.released import ReleasedSum
+from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
+from dpgt_node.record.released import ReleasedSum
 from dpgt_node.sim.world import SimAgent
+from dpgt_node.types import F64, Stream, WireDtype
 
 SAVED_FILE = "simulation.npz"
 SAVE_EVERY_S = 60.0

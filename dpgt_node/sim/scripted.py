@@ -12,11 +12,12 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.common import Metrics, shape_hash
-from dpgt_node.privacy.noise import ByteStream, Keystream, Purpose, Sampler
-from dpgt_node.privacy.sampler import uniform_subset
-from dpgt_node.protocol.types import F64, I64, Advance, DrawRelease, Payload, RoundRecord, Stream, WireDtype
+from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose, Sampler
+from dpgt_node.privacy.laws.sampler import uniform_subset
+from dpgt_node.protocol.types import Advance, DrawRelease, Payload, RoundRecord
 from dpgt_node.sim.simulate import build_agents
 from dpgt_node.sim.world import Observer, World
+from dpgt_node.types import F64, I64, Stream, WireDtype
 
 Vectors = dict[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k)."""

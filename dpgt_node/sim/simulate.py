@@ -16,20 +16,21 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
-from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.coordinator import Conclude
-from dpgt_node.protocol.types import F64, Payload, RoundRecord
-from dpgt_node.report.files import save_npy
-from dpgt_node.report.metrics import METRICS_FILE, cut_rows
-from dpgt_node.report.recorder import AgentResult, RunRecorder
-from dpgt_node.report.recording import Recording, wanted
-from dpgt_node.report.released import LAST_FILE, SUM_FILE, ReleasedSum, window_start
-from dpgt_node.report.summary import Summary
-from dpgt_node.report.tensorboard import EVENTS_FOLDER, TensorBoardWriter
+from dpgt_node.protocol.types import Payload, RoundRecord
+from dpgt_node.record.files import save_npy
+from dpgt_node.record.metrics import METRICS_FILE, cut_rows
+from dpgt_node.record.recorder import AgentResult, RunRecorder
+from dpgt_node.record.recording import Recording, wanted
+from dpgt_node.record.released import LAST_FILE, SUM_FILE, ReleasedSum, window_start
+from dpgt_node.record.summary import Summary
+from dpgt_node.record.tensorboard import EVENTS_FOLDER, TensorBoardWriter
 from dpgt_node.sim import saved
 from dpgt_node.sim.world import Observer, SimAgent, World
+from dpgt_node.types import F64
 
 STALL_NEVER_NS = 1 << 62
 

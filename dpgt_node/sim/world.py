@@ -18,7 +18,6 @@ from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import (
-    F64,
     Advance,
     AdvanceFinal,
     AgentEffect,
@@ -45,6 +44,7 @@ from dpgt_node.protocol.types import (
     StopRequested,
     VectorReceived,
 )
+from dpgt_node.types import F64
 
 COORDINATOR = -1
 Channel = tuple[int, int]

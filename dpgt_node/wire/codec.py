@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
-from dpgt_node.protocol.types import F64, Payload, Stream, WireDtype
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import F64, Stream, WireDtype
 from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 

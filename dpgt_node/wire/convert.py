@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.wire import edges
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,

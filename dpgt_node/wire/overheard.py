@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpgt_node.errors import PeerError
-from dpgt_node.protocol.types import Stream, WireDtype
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire.codec import CHUNK_BYTES, DTYPE, DTYPE_NUMBER, INLINE_BYTES, MAX_VECTOR_BYTES, STREAM_NUMBER
 from dpgt_node.wire.fields import RUN_ID_BYTES, bytes_field, malformed, name_field, parse, require, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2

@@ -21,8 +21,8 @@ import grpc
 import grpc.aio
 
 from dpgt_node.errors import ConfigError, PeerError
+from dpgt_node.protocol import messages as m
 from dpgt_node.wire import convert
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, parse, shown
 from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
 

@@ -23,7 +23,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
-from dpgt_node.protocol.types import F64, Stream, WireDtype
+from dpgt_node.types import F64, Stream, WireDtype
 from dpgt_node.wire.codec import DTYPE, DTYPE_NUMBER, STREAM_NUMBER
 from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, transcript_pb2

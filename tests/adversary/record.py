@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
@@ -16,10 +16,10 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.learning.oracle import Oracle
-from dpgt_node.privacy.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady
-from dpgt_node.report.truth import Truth, TruthRound, find_truth, write_round
+from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for
 from dpgt_node.sim.world import SimAgent, World
 from dpgt_node.wire.transcript import Header, Link, TranscriptWriter, seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.alignment import wrong_hole
+from dpgt_node.adversary.decode.alignment import wrong_hole
 
 HOLES = [(10_000, 11_000), (30_000, 31_448), (50_000, 51_448), (70_000, 71_000)]
 UNSURE = [HOLES[0], HOLES[1], HOLES[3]]

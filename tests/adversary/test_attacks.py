@@ -23,9 +23,9 @@ from dpgt_node.adversary.attacks.properties import _verdict, guessing
 from dpgt_node.adversary.attacks.properties import attack as properties
 from dpgt_node.adversary.attacks.retries import attack as retries
 from dpgt_node.adversary.attacks.reuse import attack as reuse
-from dpgt_node.adversary.estimators import view
-from dpgt_node.adversary.knowledge import Samples, Softmax, class_count, public_samples
-from dpgt_node.adversary.observation import Conflict, Observation
+from dpgt_node.adversary.inference.estimators import view
+from dpgt_node.adversary.inference.knowledge import Samples, Softmax, class_count, public_samples
+from dpgt_node.adversary.inference.observation import Conflict, Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
@@ -191,7 +191,7 @@ def test_the_predicted_separation_is_met(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty samples an agent, and public ones of the same origin."""
-    from dpgt_node.learning.datasets import load_dataset
+    from dpgt_node.learning.data.datasets import load_dataset
 
     data = load_dataset("digits")
     path = tmp_path_factory.mktemp("data") / "few.npz"
@@ -249,7 +249,7 @@ def test_the_filter_is_the_dense_one(few: Path, tmp_path: Path) -> None:
     model = Softmax.of(p.run, v.y.shape[1], 10)
     some = Samples(public.phi[:7] * 0.9, public.labels[:7], 10)
     got = scores(v, model, some, public, m=10, D=40)
-    from dpgt_node.adversary.fusion import least_squares
+    from dpgt_node.adversary.inference.fusion import least_squares
 
     T, N, g = np.zeros(7), np.zeros(7), least_squares(v)
     for k in range(4):

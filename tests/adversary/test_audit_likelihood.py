@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.audit.likelihood import Draw, doubt, log_probability, recover
-from dpgt_node.privacy import laws
-from dpgt_node.privacy.gaussian_sampler import cell_probability
-from dpgt_node.privacy.grid import grid_laplace_pmf
-from dpgt_node.privacy.keystream import TestKeystream
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws import densities as laws
+from dpgt_node.privacy.laws.gaussian_sampler import cell_probability
+from dpgt_node.privacy.laws.grid import grid_laplace_pmf
+from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
+from dpgt_node.types import NoiseLaw
 
-LAWS: tuple[laws.Law, laws.Law] = ("laplace", "gaussian")
+LAWS: tuple[NoiseLaw, NoiseLaw] = ("laplace", "gaussian")
 SCALE = 0.37
 
 
-def drawn(law: laws.Law, private: np.ndarray, scale: float = SCALE) -> np.ndarray:
+def drawn(law: NoiseLaw, private: np.ndarray, scale: float = SCALE) -> np.ndarray:
     return laws.sampler_for(law).perturb(private, scale, TestKeystream("5eed", 0).stream(0, "Y"))
 
 
-def exact(law: laws.Law, values: np.ndarray) -> Draw:
+def exact(law: NoiseLaw, values: np.ndarray) -> Draw:
     draw = recover(values, np.zeros(values.size), SCALE, law, "float64")
     assert draw.kind == "exact"
     return draw
@@ -52,7 +53,7 @@ def test_gaussian_probabilities_are_those_of_the_cells() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: laws.Law) -> None:
+def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: NoiseLaw) -> None:
     reach = laws.sampler_for(law).range(SCALE)
     draw = exact(law, drawn(law, np.full(5, reach)))
     assert (log_probability(draw, np.full(5, 3 * reach)) == log_probability(draw, np.full(5, 2 * reach))).all()
@@ -60,7 +61,7 @@ def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: laws.Law) 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 1e9), ("float32", 3e3)])
-def test_a_draw_is_found_again_under_a_transcript_part(law: laws.Law, dtype: str, size: float) -> None:
+def test_a_draw_is_found_again_under_a_transcript_part(law: NoiseLaw, dtype: str, size: float) -> None:
     rng = np.random.default_rng(2)
     transcript = rng.normal(size=1000) * size * (0.1 if law == "gaussian" else 1.0)
     out = drawn(law, rng.normal(size=1000))
@@ -71,7 +72,7 @@ def test_a_draw_is_found_again_under_a_transcript_part(law: laws.Law, dtype: str
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_what_rounding_hides_is_bounded_and_not_invented(law: laws.Law) -> None:
+def test_what_rounding_hides_is_bounded_and_not_invented(law: NoiseLaw) -> None:
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=500), rng.normal(size=500)
     transcript = rng.normal(size=500) * 1e6
@@ -90,7 +91,7 @@ def test_what_rounding_hides_is_bounded_and_not_invented(law: laws.Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_another_sampler_or_scale_is_foreign(law: laws.Law) -> None:
+def test_another_sampler_or_scale_is_foreign(law: NoiseLaw) -> None:
     private, nothing = np.linspace(-1, 1, 50), np.zeros(50)
     assert recover(drawn(law, private, SCALE / 2), nothing, SCALE, law, "float64").kind == "foreign"
     plain = LaplaceSampler().perturb(private, SCALE, TestKeystream("5eed", 0).stream(0, "Y"))

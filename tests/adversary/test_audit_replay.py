@@ -10,13 +10,13 @@ import pytest
 
 from dpgt_node.adversary.audit.replay import Replay, Unseen, Vectors, World
 from dpgt_node.adversary.audit.witness import log_ratio
-from dpgt_node.adversary.observation import Facts
+from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.mechanisms import MECHANISMS
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.config import model
-from dpgt_node.privacy.grid import grid_laplace_pmf
-from dpgt_node.privacy.keystream import TestKeystream
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws.grid import grid_laplace_pmf
+from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.world import Observer
 from dpgt_node.sim.world import World as Sim

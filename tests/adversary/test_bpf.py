@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from dpgt_node.adversary.bpf import MAX_PORTS, REJECT_ALL, Line, assembled, port_filter
+from dpgt_node.adversary.taps.bpf import MAX_PORTS, REJECT_ALL, Line, assembled, port_filter
 
 SO_ATTACH_FILTER = 26
 PORTS = (7101, 7102)

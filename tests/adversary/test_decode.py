@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpgt_node.adversary import messages, tally, tcp, vectors
-from dpgt_node.adversary.decode import Decoded, Decoder, Keep, decode
-from dpgt_node.adversary.packets import LINKTYPE_RAW, Capture, PcapError
-from dpgt_node.adversary.tally import Rounds
-from dpgt_node.adversary.tcp import Gap, Item, Segment
+from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode, messages, tally, tcp, vectors
+from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, Capture, PcapError
+from dpgt_node.adversary.decode.tally import Rounds
+from dpgt_node.adversary.decode.tcp import Gap, Item, Segment
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.wire import convert
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.codec import encode_vectors
 from dpgt_node.wire.transcript import Link, Seen, Transcript, TranscriptError
 from tests.adversary import wires as w

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary import estimators as es
-from dpgt_node.adversary import predictions as pr
-from dpgt_node.adversary.dead_reckoning import dead_reckoned, gain, gradient_points
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference import predictions as pr
+from dpgt_node.adversary.inference.dead_reckoning import dead_reckoned, gain, gradient_points
 from dpgt_node.config import RunConfig
-from dpgt_node.privacy import grid
-from dpgt_node.privacy.gaussian_sampler import GaussianSampler
-from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
-from dpgt_node.privacy.keystream import CtrStream
+from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
+from dpgt_node.privacy.laws.keystream import CtrStream
 from tests.adversary.record import Play, play, run_of
 
 MECHANISMS = ("paper", "published-point", "public-state", "noise-once")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from dpgt_node.adversary import estimators as es
-from dpgt_node.adversary import predictions as pr
-from dpgt_node.adversary.fusion import least_squares, log_likelihood, patterns
-from dpgt_node.adversary.map_l1 import MAX_ROUNDS, most_probable
-from dpgt_node.adversary.smoothing import Prior, smooth
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference import predictions as pr
+from dpgt_node.adversary.inference.fusion import least_squares, log_likelihood, patterns
+from dpgt_node.adversary.inference.map_l1 import MAX_ROUNDS, most_probable
+from dpgt_node.adversary.inference.smoothing import Prior, smooth
 from dpgt_node.algo.tracking import AgentParams
 
 PARAMS = AgentParams(0, "a", 0.2, 0.3, 0.4, 0.25, 0.3, (), (), (), ())

@@ -14,11 +14,11 @@ from dpgt_node.adversary.attacks import inversion_analytic as analytic
 from dpgt_node.adversary.attacks import inversion_measure as measure
 from dpgt_node.adversary.attacks.inversion import inversion, noise_ratio
 from dpgt_node.adversary.attacks.inversion_search import WORKS_UP_TO
-from dpgt_node.adversary.knowledge import Softmax
+from dpgt_node.adversary.inference.knowledge import Softmax
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.datasets import load_dataset
-from dpgt_node.learning.models import SoftmaxOracle
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from tests.adversary import record
 
 DIGITS = load_dataset("digits")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.wire.transcript import Header, Link, TranscriptError, TranscriptWriter, seen
 

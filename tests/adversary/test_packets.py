@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.adversary.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Capture, Packet, PcapError, PcapWriter
+from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Capture, Packet, PcapError, PcapWriter
 
 TIMES = (1_700_000_000_123_456_789, 1_700_000_001_000_000_999)
 DATA = (b"one packet", b"another one, larger than its snap length")

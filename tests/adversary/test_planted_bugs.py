@@ -18,13 +18,13 @@ from dpgt_node.adversary.attacks.generator import candidate_seeds, inverse_cdf, 
 from dpgt_node.adversary.attacks.membership import auc
 from dpgt_node.adversary.attacks.retries import attack as retries
 from dpgt_node.adversary.attacks.reuse import attack as reuse
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig
-from dpgt_node.privacy import grid
-from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
-from dpgt_node.privacy.keystream import CtrStream, TestKeystream
-from dpgt_node.privacy.noise import ByteStream, Purpose, Sampler
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
+from dpgt_node.privacy.laws.keystream import CtrStream, TestKeystream
+from dpgt_node.privacy.laws.noise import ByteStream, Purpose, Sampler
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from tests.adversary.record import Play, play, run_of
 
 LIBRARY = np.random.default_rng(1)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.adversary import relay
-from dpgt_node.adversary.conversation import Conversation, Endpoint, internet_checksum
-from dpgt_node.adversary.errors import CaptureError
-from dpgt_node.adversary.proxy import ProxyTap, link_relay
-from dpgt_node.adversary.relay import Relay
+from dpgt_node.adversary.decode.conversation import Conversation, Endpoint, internet_checksum
+from dpgt_node.adversary.taps import relay
+from dpgt_node.adversary.taps.errors import CaptureError
+from dpgt_node.adversary.taps.proxy import ProxyTap, link_relay
+from dpgt_node.adversary.taps.relay import Relay
 from dpgt_node.errors import ConfigError
 from tests.adversary import wiretap
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.adversary.packets import Capture, open_capture
-from dpgt_node.adversary.proxy import ProxyTap
-from dpgt_node.adversary.relay import Relay, Relays
-from dpgt_node.adversary.sidecar import contexts, inbound, outbound
-from dpgt_node.adversary.tcp import Connection, Gap, Item, Piped, Reassembly
-from dpgt_node.adversary.tlskeys import Decryptor
+from dpgt_node.adversary.decode.packets import Capture, open_capture
+from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Piped, Reassembly
+from dpgt_node.adversary.decode.tlskeys import Decryptor
+from dpgt_node.adversary.taps.proxy import ProxyTap
+from dpgt_node.adversary.taps.relay import Relay, Relays
+from dpgt_node.adversary.taps.sidecar import contexts, inbound, outbound
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.adversary.test_proxy import bound, random_bytes
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.adversary import lab
-from dpgt_node.adversary.packets import Capture, PcapWriter, open_capture
-from dpgt_node.adversary.proxy import AGENT_PORT, host_ip
-from dpgt_node.adversary.switch import Impairment, Pair, Switch
+from dpgt_node.adversary.decode.packets import Capture, PcapWriter, open_capture
+from dpgt_node.adversary.taps import lab
+from dpgt_node.adversary.taps.proxy import AGENT_PORT, host_ip
+from dpgt_node.adversary.taps.switch import Impairment, Pair, Switch
 from dpgt_node.errors import ConfigError
 from tests.e2e.processes import eventually
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from dpgt_node.adversary import packets as p
-from dpgt_node.adversary.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Packet
-from dpgt_node.adversary.tcp import Connection, Gap, Item, Reassembly, Segment
+from dpgt_node.adversary.decode.decoder import packets as p
+from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Packet
+from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Reassembly, Segment
 from tests.adversary.wires import Talk, Wire, ip_packet
 
 

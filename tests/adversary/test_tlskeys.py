@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpgt_node.adversary import tlskeys
-from dpgt_node.adversary.tcp import Connection, Endpoint, Gap, Item, Segment
-from dpgt_node.adversary.tlskeys import Decryptor, TlsCounts
-from dpgt_node.adversary.tlssecrets import KeyLog
+from dpgt_node.adversary.decode.decoder import tlskeys
+from dpgt_node.adversary.decode.tcp import Connection, Endpoint, Gap, Item, Segment
+from dpgt_node.adversary.decode.tlskeys import Decryptor, TlsCounts
+from dpgt_node.adversary.decode.tlssecrets import KeyLog
 from dpgt_node.errors import ConfigError
 from tests.adversary.tlstalk import Talk, talk
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.conversation import Conversation, Endpoint
-from dpgt_node.adversary.packets import LINKTYPE_RAW, PcapError, PcapWriter
-from dpgt_node.adversary.periods import Messages, equal_messages
-from dpgt_node.adversary.proxy import AGENT_PORT, host_ip
-from dpgt_node.adversary.tcp import Gap, Segment
-from dpgt_node.adversary.tlsrecords import RecordSizes, server_name
-from dpgt_node.adversary.traffic import TrafficAttack, analyse, observe
+from dpgt_node.adversary.decode.conversation import Conversation, Endpoint
+from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, PcapError, PcapWriter
+from dpgt_node.adversary.decode.periods import Messages, equal_messages
+from dpgt_node.adversary.decode.tcp import Gap, Segment
+from dpgt_node.adversary.decode.tlsrecords import RecordSizes, server_name
+from dpgt_node.adversary.decode.traffic import TrafficAttack, analyse, observe
+from dpgt_node.adversary.taps.proxy import AGENT_PORT, host_ip
 from dpgt_node.config import parse_run
 from tests.adversary.tlstalk import Talk, talk
 

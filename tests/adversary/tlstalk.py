@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.adversary.decode import Decoded, Decoder, Keep, decode
-from dpgt_node.adversary.packets import LINKTYPE_ETHERNET, Capture, PcapWriter
-from dpgt_node.protocol.types import Payload, Stream, WireDtype
+from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
+from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, Capture, PcapWriter
+from dpgt_node.protocol.messages import Resume
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import convert
 from dpgt_node.wire.codec import encode_vectors
-from dpgt_node.wire.messages import Resume
 from dpgt_node.wire.transcript import Seen, Transcript
 from tests.fuzz.http2 import DATA, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, WINDOW, frame, message, request
 

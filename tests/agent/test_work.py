@@ -14,8 +14,8 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.sampler import LaplaceSampler, NoNoise, laplace
+from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
+from dpgt_node.privacy.laws.sampler import LaplaceSampler, NoNoise, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
 from tests.learning.cases import run
 from tests.oracles import dense

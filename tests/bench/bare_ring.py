@@ -21,9 +21,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.process import tune_malloc
-from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
 
 BARRIER = bytes(10)

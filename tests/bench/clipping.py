@@ -25,8 +25,8 @@ from dataclasses import replace
 import numpy as np
 
 from dpgt_node.config.model import Model
-from dpgt_node.learning.arrays import Dataset
-from dpgt_node.learning.clipping import Clip
+from dpgt_node.learning.data.arrays import Dataset
+from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.runtime.process import peak_rss_mib, tune_malloc
 
 LIMIT = 1e-12

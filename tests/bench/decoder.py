@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.adversary.decode import Decoded, Decoder, Keep, decode
-from dpgt_node.adversary.packets import Capture
-from dpgt_node.adversary.tcp import Connection, Gap, Item, Reassembly
+from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
+from dpgt_node.adversary.decode.packets import Capture
+from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Reassembly
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.wires import Talk, Wire, write_pcap

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.config import load_run
-from dpgt_node.runtime.disk import agent_need
+from dpgt_node.runtime.store.disk import agent_need
 from tests.bench.rounds import RUN
 
 AGENT = "agent-2"

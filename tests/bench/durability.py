@@ -27,12 +27,13 @@ from typing import Any
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import parse_run
-from dpgt_node.protocol.types import F64, Payload, Recovered, RoundRecord
-from dpgt_node.runtime import node
-from dpgt_node.runtime.coordinator import Coordinator
-from dpgt_node.runtime.ledger import NO_HEAD, Charge, Terms
+from dpgt_node.protocol.types import Payload, Recovered, RoundRecord
+from dpgt_node.runtime.agent import node
+from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.process import tune_malloc
-from dpgt_node.runtime.store import RunInfo, Store
+from dpgt_node.runtime.store.ledger import NO_HEAD, Charge, Terms
+from dpgt_node.runtime.store.store import RunInfo, Store
+from dpgt_node.types import F64
 from dpgt_node.wire import codec
 from dpgt_node.wire.codec import Reassembler
 from tests.bench.rounds import RUN

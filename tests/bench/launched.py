@@ -25,8 +25,8 @@ PARTS = ("gradient", "mixing", "noise", "encode, hash", "commit", "send", "recei
 def watch(folder: str, *, off: bool) -> None:
     """Put clocks on every part of a round of this process, and write them down when it ends."""
     from dpgt_node.agent.work import AgentWork
-    from dpgt_node.runtime.driver import AgentDriver
-    from dpgt_node.runtime.store import Store
+    from dpgt_node.runtime.agent.driver import AgentDriver
+    from dpgt_node.runtime.store.store import Store
     from tests.bench import durability
 
     clock, commits = durability.Clock(), []

@@ -83,7 +83,7 @@ def alone(run_file: Path, rounds: int, threads: int) -> float:
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.config import load_run
-    from dpgt_node.privacy.keystream import AesCtrKeystream
+    from dpgt_node.privacy.laws.keystream import AesCtrKeystream
     from dpgt_node.runtime.process import tune_malloc
     from dpgt_node.sim.simulate import build_oracles, sampler_for
 

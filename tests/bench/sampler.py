@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpgt_node.privacy.gaussian_sampler import GaussianSampler
-from dpgt_node.privacy.grid_sampler import GridLaplaceSampler, compile_kernel
-from dpgt_node.privacy.keystream import CtrStream
-from dpgt_node.privacy.noise import Sampler
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler, compile_kernel
+from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.noise import Sampler
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
 
 
 def measure(d: int, repeats: int) -> dict[str, float]:

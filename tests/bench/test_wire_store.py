@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State, Stream, WireDtype
-from dpgt_node.runtime.ledger import Terms
-from dpgt_node.runtime.store import Durability, Store
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
+from dpgt_node.runtime.store.ledger import Terms
+from dpgt_node.runtime.store.store import Durability, Store
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import convert
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.codec import Gate, Reassembler, encode_vectors
 
 pytestmark = pytest.mark.bench

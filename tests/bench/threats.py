@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.adversary import estimators
 from dpgt_node.adversary.attack import Options
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.gradients import estimates
 from dpgt_node.adversary.attacks.labels import attack as labels
 from dpgt_node.adversary.attacks.properties import attack as properties
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference import estimators
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import Adversary, RunConfig, demo_toml, parse_run
-from dpgt_node.report.truth import find_truth
+from dpgt_node.record.truth import find_truth
 from dpgt_node.sim.simulate import simulate
 
 TWO = {"num_classes_per_partition": 2, "class_assignment_mode": "deterministic"}

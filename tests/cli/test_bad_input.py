@@ -11,7 +11,7 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets
+from dpgt_node.learning.data import datasets
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.sim import simulate
 from tests.learning.cases import blobs, run, save

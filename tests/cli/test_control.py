@@ -14,9 +14,9 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.cli.control import _show
-from dpgt_node.runtime.outdir import prepare, write_address
+from dpgt_node.protocol.messages import AgentStatus, StatusReply
+from dpgt_node.runtime.coordinator.outdir import prepare, write_address
 from dpgt_node.sim.simulate import simulate
-from dpgt_node.wire.messages import AgentStatus, StatusReply
 from tests.runtime.cluster import KEY, cluster, make_run
 
 AGENTS = (AgentStatus("agent-1", True, 7, 0.25, 0.9, 7.5), AgentStatus("agent-2", False, -1, None, None, math.inf))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.learning import datasets, fetch
+from dpgt_node.learning.data import datasets, fetch
 from tests.learning.files import write_idx
 
 RUN = """

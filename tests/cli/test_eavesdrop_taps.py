@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.adversary import lab, live
+from dpgt_node.adversary.taps import lab, live
 from tests.adversary import wiretap
 from tests.e2e import processes
 

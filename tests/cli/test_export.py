@@ -18,12 +18,12 @@ from safetensors.numpy import load_file
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.datasets import load_dataset
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.data.shards import run_dataset
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.published import judge
-from dpgt_node.learning.shards import run_dataset
+from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
 from dpgt_node.report.export import verify
-from dpgt_node.report.released import LAST_FILE, SUM_FILE, read_sum
 from tests.learning.cases import run
 
 KEY = "00112233445566778899"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dpgt_node.cli import run
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.runtime.credentials import Files, load, read_identity
-from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.runtime.trust.credentials import Files, load, read_identity
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.runtime.cluster import RUN
 
 VALUES: tuple[Any, ...] = (

@@ -17,8 +17,8 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.protocol.types import RoundRecord
-from dpgt_node.runtime.ledger import DATABASE, Terms
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.ledger import DATABASE, Terms
+from dpgt_node.runtime.store.store import Store
 from tests.runtime.records import SHA, record
 
 ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
+from dpgt_node.record.metrics import ACCOUNTANTS
+from dpgt_node.record.summary import Epsilon, PrivacySummary, Summary
 from dpgt_node.report import text
-from dpgt_node.report.metrics import ACCOUNTANTS
-from dpgt_node.report.summary import Epsilon, PrivacySummary, Summary
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
 HEAD = "epsilon (gdp, delta 1e-05)"

@@ -17,7 +17,7 @@ from cryptography import x509
 
 from dpgt_node import cli
 from dpgt_node.config import load_node, load_run
-from dpgt_node.runtime.credentials import Files, load
+from dpgt_node.runtime.trust.credentials import Files, load
 from tests.cli import documents
 
 Run = Callable[..., tuple[int, str, str]]

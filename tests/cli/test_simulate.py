@@ -14,7 +14,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
-from dpgt_node.report.metrics import MetricsStore
+from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.wire.transcript import Transcript
 from tests.learning.cases import run
 
@@ -69,7 +69,7 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast,
 
 
 def test_what_agents_began_no_simulation_goes_on_with(tmp_path, capsys):
-    from dpgt_node.runtime import outdir
+    from dpgt_node.runtime.coordinator import outdir
 
     made = replace(run("digits"), evaluate=model.Evaluation(10, "study"))
     path = run_file(tmp_path, made)
@@ -79,7 +79,7 @@ def test_what_agents_began_no_simulation_goes_on_with(tmp_path, capsys):
 
 
 def test_one_that_was_killed_before_its_first_save_says_that_it_begins_again(tmp_path, capsys):
-    from dpgt_node.runtime import outdir
+    from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.sim.saved import SAVED_FILE
 
     path, out = run_file(tmp_path, run("digits", K=3)), tmp_path / "o"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.adversary.errors import CaptureError
-from dpgt_node.cli.tapped import links_of, parse_links, tapped
+from dpgt_node.adversary.taps.errors import CaptureError
+from dpgt_node.cli.eavesdrop.tapped_launch import links_of, parse_links, tapped
 from dpgt_node.config import format_address, parse_address, parse_run
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.runtime.launcher import Launcher
-from dpgt_node.runtime.supervisor import Ended
+from dpgt_node.runtime.launch.launcher import Launcher
+from dpgt_node.runtime.launch.supervisor import Ended
 from dpgt_node.wire.transcript import Link
 from tests.e2e.processes import quadratic
 

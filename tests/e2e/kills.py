@@ -33,9 +33,9 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.protocol.types import LedgerRow, RoundRecord
-from dpgt_node.report.metrics import MetricsStore
-from dpgt_node.runtime.ledger import read_ledger
-from dpgt_node.runtime.store import Store
+from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.runtime.store.ledger import read_ledger
+from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import build_agents, build_oracles
 from dpgt_node.sim.world import Observer, World
 from tests.e2e.processes import Launch

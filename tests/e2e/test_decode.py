@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.runtime import statement
-from dpgt_node.runtime.ledger import read_ledger
+from dpgt_node.runtime.store import statement
+from dpgt_node.runtime.store.ledger import read_ledger
 from dpgt_node.wire.transcript import Transcript
 from tests.e2e import processes
 

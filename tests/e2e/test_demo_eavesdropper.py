@@ -14,7 +14,7 @@ from dpgt_node.adversary.results import load
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.cli.demo_eavesdrop import _in_the_clear, _write_digits, one_sample
+from dpgt_node.cli.eavesdrop.demo import _in_the_clear, _write_digits, one_sample
 from dpgt_node.config import demo_toml, load_run, parse_run
 from tests.e2e.processes import dpgt, no_traceback
 

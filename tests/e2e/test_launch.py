@@ -14,7 +14,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import load_run, run_sha256
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.store import Store
 from tests.e2e.processes import (
     ENDLESS,
     Launch,

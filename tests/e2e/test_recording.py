@@ -15,8 +15,8 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import RunConfig, load_run
-from dpgt_node.report.truth import find_truth
-from dpgt_node.runtime.ledger import read_ledger
+from dpgt_node.record.truth import find_truth
+from dpgt_node.runtime.store.ledger import read_ledger
 from dpgt_node.wire.transcript import Transcript, TranscriptError
 from tests.e2e.processes import Launch, eventually, no_traceback, quadratic, same_bits
 

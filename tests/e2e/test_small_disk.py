@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.ledger import read_ledger
+from dpgt_node.runtime.store.ledger import read_ledger
 from tests.e2e.processes import Launch, dpgt, eventually, quadratic, same_bits
 
 pytestmark = pytest.mark.hosts

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.traffic import observe
+from dpgt_node.adversary.decode.traffic import observe
 from tests.adversary import wiretap
 from tests.e2e import processes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.cli import run as command_line
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import ConfigError

@@ -12,11 +12,11 @@ from dpgt_node import cli
 from dpgt_node.adversary.audit import counterexample
 from dpgt_node.adversary.audit.report import to_text
 from dpgt_node.adversary.audit.witness import Ratio, witness
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.witnesses import UNTIED, counterexample_audits, transcript_audits
-from dpgt_node.report.truth import find_truth
+from dpgt_node.record.truth import find_truth
 from dpgt_node.sim.simulate import simulate
 from dpgt_node.wire.transcript import Transcript, TranscriptError, TranscriptWriter
 from tests.oracles import accountants

@@ -19,9 +19,9 @@ import grpc
 import grpc.aio
 
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.wire import codec, services
-from dpgt_node.wire import messages as m
 from tests.fuzz import http2
 from tests.fuzz.cases import PROFILES, kind_of, split
 from tests.fuzz.mutate import generate, mutate

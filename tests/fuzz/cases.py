@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from dpgt_node.protocol.types import Stream, WireDtype
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import convert
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 from tests.oracles.gate import Expectation

@@ -18,10 +18,11 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
-from dpgt_node.protocol.types import Payload, Stream
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import Stream
 from dpgt_node.wire import codec
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from tests.fuzz.cases import (
     CHUNK_BYTES,

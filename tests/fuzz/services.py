@@ -18,7 +18,7 @@ from random import Random
 
 import psutil
 
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
 from tests.fuzz import attacks
 from tests.fuzz.attacks import ATTACKS, Target
 

@@ -14,8 +14,8 @@ import logging
 import sys
 from pathlib import Path
 
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
 from dpgt_node.wire import services
 from tests.runtime import cluster as clusters
 

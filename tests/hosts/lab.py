@@ -28,7 +28,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from dpgt_node.adversary.lab import Network
+from dpgt_node.adversary.taps.lab import Network
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.process import die_with_parent
 

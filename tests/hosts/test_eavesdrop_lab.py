@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from dpgt_node.adversary.traffic import observe
+from dpgt_node.adversary.decode.traffic import observe
 from tests.e2e import processes
 
 pytestmark = [pytest.mark.hosts, pytest.mark.needs("eavesdrop")]

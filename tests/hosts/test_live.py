@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.adversary.errors import CaptureError
-from dpgt_node.adversary.live import LiveTap
+from dpgt_node.adversary.taps.errors import CaptureError
+from dpgt_node.adversary.taps.live import LiveTap
 from dpgt_node.errors import ConfigError
 from tests.adversary import wiretap
 from tests.e2e import processes

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.config import model
-from dpgt_node.learning.datasets import Dataset
-from dpgt_node.privacy.keystream import CtrStream
+from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.privacy.laws.keystream import CtrStream
 
 RING = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
 

@@ -10,8 +10,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.learning import datasets
-from dpgt_node.learning.datasets import load_dataset, load_npz
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.data.datasets import load_dataset, load_npz
 from tests.learning.cases import blobs, save
 
 
@@ -26,7 +26,7 @@ def test_digits_as_the_interface_says():
 
 def test_digits_do_not_import_scikit_learn():
     code = (
-        "import sys; from dpgt_node.learning.datasets import load_dataset; load_dataset('digits');"
+        "import sys; from dpgt_node.learning.data.datasets import load_dataset; load_dataset('digits');"
         "sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.learning import features
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.datasets import Dataset
-from dpgt_node.learning.features import HOG_SHIFT, size, transform
-from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.shapes import shapes
+from dpgt_node.learning.data import features
+from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.learning.data.features import HOG_SHIFT, size, transform
+from dpgt_node.learning.data.shapes import shapes
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from tests.oracles import features as dumb
 
 KINDS = ("raw", "pool14", "hog", "hog-shapes", "edges")

@@ -13,7 +13,7 @@ from dpgt_node import cli
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import frozen, shards
+from dpgt_node.learning.data import frozen, shards
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import blobs, run, save
 

@@ -11,9 +11,9 @@ from PIL import Image
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets
-from dpgt_node.learning.datasets import load_dataset
-from dpgt_node.learning.images import load_cifar10, load_folder, load_idx
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.data.images import load_cifar10, load_folder, load_idx
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from tests.learning.cases import run
 from tests.learning.files import cifar_batches, idx, write_cifar_binary, write_cifar_python, write_idx, write_pictures
@@ -239,7 +239,7 @@ def test_training_on_mnist_files(tmp_path):
 def test_pictures_do_not_import_torch(tmp_path):
     write_idx(tmp_path / "MNIST/raw")
     code = (
-        "import sys, pathlib; from dpgt_node.learning.datasets import load_dataset;"
+        "import sys, pathlib; from dpgt_node.learning.data.datasets import load_dataset;"
         f"load_dataset('mnist', pathlib.Path({str(tmp_path)!r})).real_train();"
         "sys.exit(any(m in sys.modules for m in ('torch', 'torchvision', 'PIL', 'pyarrow', 'sklearn')))"
     )

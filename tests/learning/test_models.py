@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgt_node.learning import models
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.datasets import Dataset, load_dataset
-from dpgt_node.learning.models import SoftmaxOracle
+from dpgt_node.learning.data.datasets import Dataset, load_dataset
+from dpgt_node.learning.nets import models
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from tests.learning.cases import blobs, stream
 from tests.oracles import softmax
 
@@ -205,9 +205,9 @@ def test_batches_are_distinct_samples_of_the_shard():
 def test_other_processes_get_the_same_bits():
     code = (
         "import hashlib, numpy as np\n"
-        "from dpgt_node.learning.clipping import Clip\n"
-        "from dpgt_node.learning.datasets import load_dataset\n"
-        "from dpgt_node.learning.models import SoftmaxOracle\n"
+        "from dpgt_node.learning.nets.clipping import Clip\n"
+        "from dpgt_node.learning.data.datasets import load_dataset\n"
+        "from dpgt_node.learning.nets.models import SoftmaxOracle\n"
         "o = SoftmaxOracle(load_dataset('digits'), np.arange(287), clip=Clip(1, 40.0))\n"
         "x = np.random.default_rng(0).standard_normal(650)\n"
         "g = [o.gradient(x, np.arange(j, j + 55)) for j in range(50)]\n"

@@ -7,8 +7,8 @@ import pytest
 
 from dpgt_node.config.model import Model, Privacy
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.learning import features, shards
-from dpgt_node.learning.datasets import Dataset
+from dpgt_node.learning.data import features, shards
+from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
 from tests.learning.cases import blobs, run, save
 

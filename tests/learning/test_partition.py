@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.partition import partition
+from dpgt_node.learning.data.partition import partition
 
 DIRICHLET = {"alpha": 0.3, "min_partition_size": 5, "self_balancing": True}
 KINDS = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpgt_node.learning.shapes import shapes
+from dpgt_node.learning.data.shapes import shapes
 
 
 def test_equal_arguments_give_equal_pictures():

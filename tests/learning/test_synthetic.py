@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.learning.models import SoftmaxOracle
-from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.learning.data.synthetic import synthetic
+from dpgt_node.learning.nets.models import SoftmaxOracle
 
 
 @pytest.mark.parametrize(("p", "classes"), [(784, 10), (64, 10), (13, 3), (2, 2), (16, 4), (1, 2)])

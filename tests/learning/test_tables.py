@@ -8,8 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets
-from dpgt_node.learning.datasets import load_dataset, load_file
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.data.datasets import load_dataset, load_file
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run
 

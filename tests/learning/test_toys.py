@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dpgt_node.config.model import Privacy
-from dpgt_node.learning.clipping import Clip
+from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.oracle import build_oracle, constants
 from dpgt_node.learning.toys import PlLinear, PlSine, Quadratic, Zeros
 from tests.learning.cases import run, stream

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpgt_node.privacy import gaussian_sampler
-from dpgt_node.privacy.gaussian_sampler import (
+from dpgt_node.privacy.laws import gaussian_sampler
+from dpgt_node.privacy.laws.gaussian_sampler import (
     CHUNK,
     GaussianSampler,
     LazyUniform,
@@ -19,7 +19,7 @@ from dpgt_node.privacy.gaussian_sampler import (
     largest_quantile_error,
     normal_cdf,
 )
-from dpgt_node.privacy.keystream import CtrStream
+from dpgt_node.privacy.laws.keystream import CtrStream
 from tests.oracles import grid as oracle
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs

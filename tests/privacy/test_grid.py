@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpgt_node.privacy import grid
-from dpgt_node.privacy.grid import KAPPA, TABLES, WEIGHTS, Tables, certificate, drawn_weights, tables
+from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.grid import KAPPA, TABLES, WEIGHTS, Tables, certificate, drawn_weights, tables
 from tests.oracles import grid as oracle
 
 scales = st.floats(1e-290, 1e290)

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from dpgt_node.algo.tracking import AgentParams, step_x, step_y
-from dpgt_node.privacy import grid, grid_sampler
-from dpgt_node.privacy.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
-from dpgt_node.privacy.keystream import CtrStream
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws import grid, grid_sampler
+from dpgt_node.privacy.laws.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
+from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from tests.oracles import grid as oracle
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs

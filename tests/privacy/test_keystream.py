@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.privacy.keystream import AesCtrKeystream, CtrStream, TestKeystream
+from dpgt_node.privacy.laws.keystream import AesCtrKeystream, CtrStream, TestKeystream
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")

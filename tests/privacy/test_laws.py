@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.privacy import gaussian_sampler, grid, laws
-from dpgt_node.privacy.gaussian_sampler import GaussianSampler
-from dpgt_node.privacy.grid_sampler import GridLaplaceSampler
+from dpgt_node.privacy.laws import densities as laws
+from dpgt_node.privacy.laws import gaussian_sampler, grid
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
@@ -27,7 +28,7 @@ def test_a_damaged_table_is_noticed(monkeypatch):
 
 
 def test_other_bits_are_noticed(monkeypatch):
-    monkeypatch.setattr("dpgt_node.privacy.grid_sampler._LOW40", 2**39 - 1)
+    monkeypatch.setattr("dpgt_node.privacy.laws.grid_sampler._LOW40", 2**39 - 1)
     with pytest.raises(RuntimeError, match="other bits"):
         laws.self_test("laplace")
     monkeypatch.setattr(gaussian_sampler, "CELLS", 255)

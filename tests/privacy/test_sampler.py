@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpgt_node.privacy.keystream import CtrStream
-from dpgt_node.privacy.sampler import CHUNK, LaplaceSampler, NoNoise, laplace, uniform_subset
+from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.sampler import CHUNK, LaplaceSampler, NoNoise, laplace, uniform_subset
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs
 N = 40_000

@@ -18,8 +18,8 @@ from dpgt_node.config.model import (
     RunConfig,
     SchemeS2,
 )
-from dpgt_node.report.metrics import MetricsRow
-from dpgt_node.report.summary import AgentSummary, Epsilon, PrivacySummary, Summary
+from dpgt_node.record.metrics import MetricsRow
+from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary
 
 R5 = ((0, 0, 0, 0, 1), (1, 0, 0, 0, 0), (1, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0))
 C5 = ((0, 0, 1, 0, 1), (1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0))

@@ -12,10 +12,10 @@ from dpgt_node.adversary.attack import Finding, Result
 from dpgt_node.adversary.results import save
 from dpgt_node.config import to_toml
 from dpgt_node.errors import ConfigError
+from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.record.summary import write_summary
 from dpgt_node.report.adversary_html import ROWS_MAX
 from dpgt_node.report.html import build_report
-from dpgt_node.report.metrics import MetricsStore
-from dpgt_node.report.summary import write_summary
 from tests.report.page import Page, reaches_out
 from tests.report.synthetic import digits_run, rows_of, summary_of
 

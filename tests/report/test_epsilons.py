@@ -12,9 +12,9 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import NoiseStream, Privacy, RunConfig
 from dpgt_node.privacy.accountant import AgentAccount
-from dpgt_node.report import epsilons
-from dpgt_node.report.metrics import ACCOUNTANTS
-from dpgt_node.report.summary import Epsilon
+from dpgt_node.record import epsilons
+from dpgt_node.record.metrics import ACCOUNTANTS
+from dpgt_node.record.summary import Epsilon
 from tests.report.synthetic import digits_run, summary_of
 
 

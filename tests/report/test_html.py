@@ -14,10 +14,11 @@ import pytest
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import epsilons, html, privacy_html, text
+from dpgt_node.record import epsilons
+from dpgt_node.record.metrics import MetricsRow, MetricsStore
+from dpgt_node.record.summary import Epsilon, Summary, write_summary
+from dpgt_node.report import html, privacy_html, text
 from dpgt_node.report.html import build_report, render, summary_so_far
-from dpgt_node.report.metrics import MetricsRow, MetricsStore
-from dpgt_node.report.summary import Epsilon, Summary, write_summary
 from tests.report.page import Page, reaches_out
 from tests.report.synthetic import digits_run, rows_of, summary_of
 

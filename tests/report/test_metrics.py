@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.report.metrics import ACCOUNTANTS, COLUMNS, MetricsRow, MetricsStore
+from dpgt_node.record.metrics import ACCOUNTANTS, COLUMNS, MetricsRow, MetricsStore
 
 CONTRACT = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"

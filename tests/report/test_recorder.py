@@ -16,8 +16,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
-from dpgt_node.report.metrics import MetricsStore
-from dpgt_node.report.recorder import RunRecorder, consensus_error
+from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.record.recorder import RunRecorder, consensus_error
 from tests.report.synthetic import digits_run
 
 K, d = 12, 650

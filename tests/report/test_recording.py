@@ -17,9 +17,10 @@ from dpgt_node.agent.work import Private
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import Adversary
 from dpgt_node.errors import ConfigError, StoreError
-from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State, Stream
-from dpgt_node.report import truth
-from dpgt_node.report.recording import TRANSCRIPT, TRUTH, Recording
+from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
+from dpgt_node.record import truth
+from dpgt_node.record.recording import TRANSCRIPT, TRUTH, Recording
+from dpgt_node.types import Stream
 from dpgt_node.wire.transcript import Transcript, TranscriptError
 from tests.protocol import cases
 from tests.runtime.cluster import make_run

@@ -11,7 +11,7 @@ import pytest
 
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
-from dpgt_node.report.summary import (
+from dpgt_node.record.summary import (
     Epsilon,
     PrivacySummary,
     Summary,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dpgt_node.report.metrics import MetricsRow
-from dpgt_node.report.tensorboard import TensorBoardWriter
+from dpgt_node.record.metrics import MetricsRow
+from dpgt_node.record.tensorboard import TensorBoardWriter
 from tests.report.synthetic import digits_run, rows_of
 
 
@@ -64,8 +64,8 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
 def test_lazy_and_without_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise AssertionError('TensorFlow was imported')\n")
     code = (
-        "import sys; from pathlib import Path; from dpgt_node.report.metrics import MetricsRow\n"
-        "from dpgt_node.report.tensorboard import TensorBoardWriter\n"
+        "import sys; from pathlib import Path; from dpgt_node.record.metrics import MetricsRow\n"
+        "from dpgt_node.record.tensorboard import TensorBoardWriter\n"
         f"writer = TensorBoardWriter(Path({str(tmp_path)!r}))\n"
         "assert 'tensorboard' not in sys.modules\n"
         "writer.append([MetricsRow('a', 0, loss_train=1.0)])\n"

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dpgt_node.config.model import NoiseStream, Privacy
-from dpgt_node.report import epsilons, text
-from dpgt_node.report.summary import AgentSummary, Epsilon
+from dpgt_node.record import epsilons
+from dpgt_node.record.summary import AgentSummary, Epsilon
+from dpgt_node.report import text
 from tests.report.synthetic import digits_run, summary_of
 
 

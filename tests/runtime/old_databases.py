@@ -7,7 +7,7 @@ import hashlib
 import sqlite3
 from pathlib import Path
 
-from dpgt_node.runtime.ledger import DATABASE, cost_text, next_head
+from dpgt_node.runtime.store.ledger import DATABASE, cost_text, next_head
 from tests.runtime.records import RUN, SHA, TERMS, record
 
 FILE_BYTES = 1 << 20

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dpgt_node.runtime.ledger import DATABASE
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.ledger import DATABASE
+from dpgt_node.runtime.store.store import Store
 from tests.runtime.records import RUN, SHA, TERMS, record
 
 POINTER = ctypes.c_void_p

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.protocol.types import F64, LedgerRow, Payload, RoundRecord, State, Stream
-from dpgt_node.runtime.ledger import Terms
-from dpgt_node.runtime.store import Store
+from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
+from dpgt_node.runtime.store.ledger import Terms
+from dpgt_node.runtime.store.store import Store
+from dpgt_node.types import F64, Stream
 
 RUN = bytes(range(16))
 SHA = "ab" * 32

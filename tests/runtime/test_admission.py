@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dpgt_node.config import canonical_json
-from dpgt_node.runtime.admission import Refusal, refuse
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.coordinator.admission import Refusal, refuse
 from tests.runtime.cluster import make_run
 
 RUN = make_run()

@@ -15,11 +15,11 @@ from dpgt_node.config import Policy, RunConfig, parse_run
 from dpgt_node.errors import BudgetReached, ExitCode, RefusedError, StoreError
 from dpgt_node.privacy.accountant import within
 from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.runtime import budget
-from dpgt_node.runtime import node as node_module
-from dpgt_node.runtime.budget import spent_on
-from dpgt_node.runtime.coordinator import Outcome
-from dpgt_node.runtime.ledger import DATABASE, LedgerBroken, last_charges, read_ledger
+from dpgt_node.runtime.agent import budget
+from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.coordinator.daemon import Outcome
+from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, last_charges, read_ledger
 from tests.runtime.cluster import RUN, Cluster, cluster, eventually
 
 OWNER = "agent-2"

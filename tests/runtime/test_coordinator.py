@@ -22,13 +22,13 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Privacy, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import coordinator as co
-from dpgt_node.report.recorder import RunRecorder
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
-from dpgt_node.runtime.coordinator import Coordinator
-from dpgt_node.runtime.outdir import OutDir
-from dpgt_node.runtime.serve_coordinator import serve
+from dpgt_node.protocol import messages as m
+from dpgt_node.record.recorder import RunRecorder
+from dpgt_node.runtime.coordinator.daemon import Coordinator
+from dpgt_node.runtime.coordinator.outdir import OutDir
+from dpgt_node.runtime.coordinator.serve import serve
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
 from dpgt_node.wire import codec, services
-from dpgt_node.wire import messages as m
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 
 NAMES = ("agent-1", "agent-2", "agent-3")

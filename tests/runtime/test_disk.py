@@ -20,14 +20,15 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Adversary
 from dpgt_node.errors import ConfigError, ExitCode, StoreError
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.keystream import TestKeystream
-from dpgt_node.protocol.types import Payload, RoundRecord, Stream
-from dpgt_node.report.recording import Recording
-from dpgt_node.runtime import disk
-from dpgt_node.runtime.ledger import DATABASE, read_ledger
-from dpgt_node.runtime.links import Link
-from dpgt_node.runtime.node import Node
-from dpgt_node.runtime.store import FILE_BYTES, Store
+from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.protocol.types import Payload, RoundRecord
+from dpgt_node.record.recording import Recording
+from dpgt_node.runtime.agent.links import Link
+from dpgt_node.runtime.agent.node import Node
+from dpgt_node.runtime.store import disk
+from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
+from dpgt_node.runtime.store.store import FILE_BYTES, Store
+from dpgt_node.types import Stream
 from tests.runtime.cluster import cluster, make_run
 from tests.runtime.records import RUN, opened, record, vector
 

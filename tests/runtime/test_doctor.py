@@ -14,10 +14,10 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, to_toml
-from dpgt_node.runtime import hostcheck
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
-from dpgt_node.runtime.doctor import Row, examine_node
-from dpgt_node.runtime.tls import CertificateAuthority
+from dpgt_node.runtime.launch import hostcheck
+from dpgt_node.runtime.launch.doctor import Row, examine_node
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.runtime import trust
 from tests.runtime.cluster import make_run
 from tests.runtime.trust import DATES, serving

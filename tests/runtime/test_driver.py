@@ -13,7 +13,7 @@ import pytest
 from dpgt_node.errors import StoreError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import types as t
-from dpgt_node.runtime.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
+from dpgt_node.runtime.agent.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
 from tests.protocol import cases
 from tests.runtime.cluster import eventually
 

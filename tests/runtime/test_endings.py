@@ -10,13 +10,14 @@ import pytest
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerLost, RefusedError
-from dpgt_node.report.metrics import MetricsStore
-from dpgt_node.report.recorder import RunRecorder
-from dpgt_node.runtime import node as node_module
-from dpgt_node.runtime import outdir, serve_coordinator
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY
-from dpgt_node.runtime.coordinator import Coordinator
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.record.recorder import RunRecorder
+from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.coordinator import outdir
+from dpgt_node.runtime.coordinator import serve as serve_coordinator
+from dpgt_node.runtime.coordinator.daemon import Coordinator
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 

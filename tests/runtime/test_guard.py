@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.guard import MAX_CALLS_EACH, Guard
+from dpgt_node.runtime.trust.guard import MAX_CALLS_EACH, Guard
 from dpgt_node.wire.services import Caller
 
 

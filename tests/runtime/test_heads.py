@@ -10,8 +10,8 @@ import sqlite3
 from pathlib import Path
 
 from dpgt_node.errors import ExitCode, StoreError
-from dpgt_node.runtime.heads import HEADS_FILE, Heads
-from dpgt_node.runtime.ledger import DATABASE, read_ledger
+from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads
+from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
 from tests.runtime.cluster import Cluster, cluster, make_run
 
 NAMES = ("a", "b", "c")
@@ -97,7 +97,7 @@ async def test_a_fork_with_the_same_rounds_is_found(tmp_path: Path) -> None:
 
 def fork(path: Path) -> None:
     """Give the last releases other costs, and the chain the heads that follow: whole in itself."""
-    from dpgt_node.runtime.ledger import link, select_terms
+    from dpgt_node.runtime.store.ledger import link, select_terms
 
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         ((run_id, terms),) = select_terms(db).values()

@@ -18,11 +18,11 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.runtime import inbound as inbound_module
-from dpgt_node.runtime.guard import Guard
-from dpgt_node.runtime.inbound import Inbound, Session
+from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
+from dpgt_node.runtime.agent import inbound as inbound_module
+from dpgt_node.runtime.agent.inbound import Inbound, Session
+from dpgt_node.runtime.trust.guard import Guard
 from dpgt_node.wire import codec, services
-from dpgt_node.wire.messages import ExchangeReply, Received, Resume
 from tests.runtime.cluster import eventually, make_run
 from tests.wire import vectors
 

@@ -13,14 +13,14 @@ import pytest
 
 from dpgt_node.config import to_toml
 from dpgt_node.errors import ExitCode
-from dpgt_node.report.summary import RESTARTS_FILE, read_restarts
-from dpgt_node.runtime.launcher import held_port
-from dpgt_node.runtime.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
+from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
+from dpgt_node.runtime.launch.launcher import held_port
+from dpgt_node.runtime.launch.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually, make_run
 
 INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.node: peak resident memory 74 MiB"
-WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.node: stopped: enough"
+WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.agent.node: stopped: enough"
 AGAIN = "2026-01-01 00:00:00,000 INFO dpgt launch: agent-1 killed by SIGKILL; started again"
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.ledger import (
+from dpgt_node.runtime.store.ledger import (
     DATABASE,
     NO_HEAD,
     Charge,
@@ -26,7 +26,7 @@ from dpgt_node.runtime.ledger import (
     last_charges,
     read_ledger,
 )
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.store import Store
 from tests.runtime.records import RUN, SHA, TERMS, opened, record
 
 OTHER = Terms("ward 7", 1e-6, "replace-one, C = 2")

@@ -11,15 +11,15 @@ import grpc.aio
 import pytest
 
 from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
-from dpgt_node.runtime import backoff as backoff_module
-from dpgt_node.runtime.backoff import Backoff
-from dpgt_node.runtime.links import Link
-from dpgt_node.runtime.uplink import Uplink
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
+from dpgt_node.runtime.agent import backoff as backoff_module
+from dpgt_node.runtime.agent.backoff import Backoff
+from dpgt_node.runtime.agent.links import Link
+from dpgt_node.runtime.agent.uplink import Uplink
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler
-from dpgt_node.wire.messages import ExchangeReply, Received, Resume
 from tests.runtime.cluster import eventually
 from tests.wire import vectors
 

@@ -13,10 +13,10 @@ import pytest
 
 from dpgt_node.config import RunConfig, parse_address
 from dpgt_node.errors import ExitCode, PeerError, PeerLost, RefusedError
-from dpgt_node.runtime import members as members_module
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
-from dpgt_node.runtime.members import Member
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.coordinator import members as members_module
+from dpgt_node.runtime.coordinator.members import Member
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 from tests.runtime.test_coordinator import Hand, register, started
@@ -131,7 +131,7 @@ async def test_a_newcomer_that_holds_less_than_the_first_told_of_is_no_successor
 
 
 async def test_one_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgt_node.runtime.members.FIRST_WORD_S", 0.1)
+    monkeypatch.setattr("dpgt_node.runtime.coordinator.members.FIRST_WORD_S", 0.1)
     async with cluster(tmp_path) as c:
         hand = Hand(c, "agent-1")
         error = await hand.thrown_out()

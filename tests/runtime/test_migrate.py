@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.ledger import DATABASE, LedgerBroken, read_ledger
-from dpgt_node.runtime.migrate import UNRECORDED
-from dpgt_node.runtime.schema import VERSION
-from dpgt_node.runtime.store import FILE_BYTES, Store
+from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, read_ledger
+from dpgt_node.runtime.store.migrate import UNRECORDED
+from dpgt_node.runtime.store.schema import VERSION
+from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from tests.runtime.old_databases import write_old
 from tests.runtime.records import RUN, SHA, TERMS, record, same_record, same_state, state
 
@@ -102,7 +102,7 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 KILLED = """
 import itertools, os, pathlib, signal, sqlite3, sys
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.store import Store
 limit, count = 0, itertools.count()
 
 class Traced(sqlite3.Connection):

@@ -13,12 +13,12 @@ import pytest
 
 from dpgt_node import __version__
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
-from dpgt_node.runtime import driver as driver_module
-from dpgt_node.runtime import node as node_module
-from dpgt_node.runtime.channels import OPERATOR_IDENTITY, Security, agent_identity
-from dpgt_node.runtime.coordinator import Coordinator
-from dpgt_node.runtime.tls import CertificateAuthority
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.agent import driver as driver_module
+from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.coordinator.daemon import Coordinator
+from dpgt_node.runtime.trust.channels import OPERATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpgt_node.config import load_run, run_sha256
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime import outdir
+from dpgt_node.runtime.coordinator import outdir
 from tests.runtime.cluster import make_run
 
 RUN = make_run()

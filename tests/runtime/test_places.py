@@ -8,7 +8,7 @@ import pytest
 
 from dpgt_node.cli.node import _dialled
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime.places import Place, read_places, write_places
+from dpgt_node.runtime.launch.places import Place, read_places, write_places
 
 PLACES = {
     "coordinator": Place(listen="10.77.0.4:7000"),

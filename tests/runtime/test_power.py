@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.store import FILE_BYTES, Store
+from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from tests.runtime.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 SEED = 7
-READ = "import pathlib, sys, dpgt_node.runtime.ledger as l; print(l.read_ledger(pathlib.Path(sys.argv[1])).head.hex())"
+READ = (
+    "import pathlib, sys, dpgt_node.runtime.store.ledger as l; "
+    "print(l.read_ledger(pathlib.Path(sys.argv[1])).head.hex())"
+)
 
 
 def cut(tmp_path: Path, durability: str, d: int, rounds: int) -> list[tuple[Path, int]]:

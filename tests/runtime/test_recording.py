@@ -10,7 +10,7 @@ import pytest
 
 from dpgt_node.config import Adversary, RunConfig
 from dpgt_node.errors import ExitCode, StoreError
-from dpgt_node.report.truth import AgentTruth
+from dpgt_node.record.truth import AgentTruth
 from dpgt_node.sim.simulate import simulate
 from dpgt_node.wire.transcript import Transcript
 from tests.runtime.cluster import KEY, Cluster, cluster, make_run
@@ -41,7 +41,7 @@ async def test_a_stopped_run_closes_its_transcript_and_goes_on_with_it(
     tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not inline:
-        monkeypatch.setattr("dpgt_node.runtime.driver.INLINE_BYTES", 1)
+        monkeypatch.setattr("dpgt_node.runtime.agent.driver.INLINE_BYTES", 1)
     run = recording_run(90)
     path = tmp_path / "state" / "agent-1" / "transcript"
     async with cluster(tmp_path, run) as c:

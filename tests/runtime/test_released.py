@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.report.released import SUM_FILE, ReleasedSum, read_sum, window_start
-from dpgt_node.runtime.released import read_released
-from dpgt_node.runtime.store import FILE_BYTES, Store
+from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
+from dpgt_node.runtime.store.released import read_released
+from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from tests.runtime.records import RUN, SHA, TERMS, payload, record, vector
 
 K = 23

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.ledger import DATABASE
-from dpgt_node.runtime.schema import ROUNDS_MAX
-from dpgt_node.runtime.store import FILE_BYTES, X_FINAL, RunInfo, Store
+from dpgt_node.runtime.store.ledger import DATABASE
+from dpgt_node.runtime.store.schema import ROUNDS_MAX
+from dpgt_node.runtime.store.store import FILE_BYTES, X_FINAL, RunInfo, Store
 from tests.runtime.records import RUN, SHA, TERMS, opened, payload, record, same_record, same_state, state, vector
 
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
@@ -176,7 +176,7 @@ def test_two_stores_on_one_directory(store: Store, tmp_path: Path) -> None:
 
 
 def test_two_processes_on_one_directory(store: Store, tmp_path: Path) -> None:
-    program = "import sys, pathlib, dpgt_node.runtime.store as s; s.Store(pathlib.Path(sys.argv[1]), 'process')"
+    program = "import sys, pathlib, dpgt_node.runtime.store.store as s; s.Store(pathlib.Path(sys.argv[1]), 'process')"
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"StoreError: {tmp_path}: in use by another process" in done.stderr
@@ -402,8 +402,8 @@ NOBODY_ID = 65534
 OPEN_AS_NOBODY = """
 import os, sys, pathlib
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.schema import ROUNDS_MAX
-from dpgt_node.runtime.store import Store
+from dpgt_node.runtime.store.schema import ROUNDS_MAX
+from dpgt_node.runtime.store.store import Store
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:

@@ -13,8 +13,8 @@ import pytest
 
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import RoundRecord
-from dpgt_node.runtime.ledger import DATABASE, LedgerBroken
-from dpgt_node.runtime.store import FILE_BYTES, Store
+from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
+from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from tests.runtime.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 
 SEED = 20260101
@@ -185,7 +185,7 @@ def test_a_charge_repeated_at_the_end_is_found(tmp_path: Path) -> None:
     make(tmp_path)
     with contextlib.closing(opened(tmp_path)) as store:
         entries = store.ledger().entries
-    from dpgt_node.runtime.ledger import cost_text, next_head
+    from dpgt_node.runtime.store.ledger import cost_text, next_head
 
     row = entries[-1].row
     head = next_head(entries[-1].head, TERMS.text(RUN), row, cost_text(row.cost))

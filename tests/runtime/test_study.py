@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from dpgt_node.runtime import study
-from dpgt_node.runtime.channels import Opened
+from dpgt_node.runtime.agent import study
+from dpgt_node.runtime.trust.channels import Opened
 
 
 async def test_the_oldest_states_give_way_and_it_is_said_once(

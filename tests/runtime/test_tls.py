@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.errors import ConfigError, PeerError
-from dpgt_node.runtime import tls
-from dpgt_node.runtime.certificates import serial_name, target_name_override
-from dpgt_node.runtime.credentials import Credentials, Files, read_identity
+from dpgt_node.protocol.messages import ExchangeReply, Received
+from dpgt_node.runtime.trust import tls
+from dpgt_node.runtime.trust.certificates import serial_name, target_name_override
+from dpgt_node.runtime.trust.credentials import Credentials, Files, read_identity
 from dpgt_node.wire import services
-from dpgt_node.wire.messages import ExchangeReply, Received
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from dpgt_node.config import parse_run
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.report.summary import load_summary
+from dpgt_node.record.summary import load_summary
 from tests.runtime.cluster import RUN, cluster
 
 CROWD = 10

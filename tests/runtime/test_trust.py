@@ -14,17 +14,17 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from dpgt_node.errors import PeerError, PeerLost
-from dpgt_node.runtime import channels, guard, probe
-from dpgt_node.runtime import credentials as credentials_module
-from dpgt_node.runtime.certificates import target_name_override
-from dpgt_node.runtime.channels import COORDINATOR_IDENTITY, Security, agent_identity
-from dpgt_node.runtime.guard import Guard, Refusals
-from dpgt_node.runtime.links import Link
-from dpgt_node.runtime.pki import Registry
-from dpgt_node.runtime.tls import CertificateAuthority
-from dpgt_node.runtime.uplink import Uplink
+from dpgt_node.protocol.messages import Resume
+from dpgt_node.runtime.agent.links import Link
+from dpgt_node.runtime.agent.uplink import Uplink
+from dpgt_node.runtime.trust import channels, guard, probe
+from dpgt_node.runtime.trust import credentials as credentials_module
+from dpgt_node.runtime.trust.certificates import target_name_override
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
+from dpgt_node.runtime.trust.guard import Guard, Refusals
+from dpgt_node.runtime.trust.pki import Registry
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import codec, services
-from dpgt_node.wire.messages import Resume
 from tests.runtime import trust
 from tests.runtime.cluster import cluster, eventually, make_run
 from tests.runtime.trust import enrol, minted, relay, say, serial, served_by, serving, talk

@@ -14,13 +14,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.channels import Security, agent_identity
-from dpgt_node.runtime.credentials import Files, Material
-from dpgt_node.runtime.guard import Guard
-from dpgt_node.runtime.pki import Registry
-from dpgt_node.runtime.tls import CertificateAuthority, Validity
+from dpgt_node.protocol.messages import ExchangeReply, Received
+from dpgt_node.runtime.trust.channels import Security, agent_identity
+from dpgt_node.runtime.trust.credentials import Files, Material
+from dpgt_node.runtime.trust.guard import Guard
+from dpgt_node.runtime.trust.pki import Registry
+from dpgt_node.runtime.trust.tls import CertificateAuthority, Validity
 from dpgt_node.wire import services
-from dpgt_node.wire.messages import ExchangeReply, Received
 
 NOW = datetime.datetime.now(datetime.UTC)
 HOUR = datetime.timedelta(hours=1)

@@ -13,8 +13,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.noise import Sampler
-from dpgt_node.privacy.sampler import LaplaceSampler
+from dpgt_node.privacy.laws.noise import Sampler
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.sim.simulate import build_agents
 from dpgt_node.sim.world import Observer, World

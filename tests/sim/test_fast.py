@@ -13,14 +13,15 @@ import pytest
 from dpgt_node.agent.mechanisms import MECHANISMS
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.batched import batched
+from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.gaussian_sampler import CHUNK
-from dpgt_node.privacy.keystream import TestKeystream
-from dpgt_node.privacy.laws import Law, sampler_for
+from dpgt_node.privacy.laws.densities import sampler_for
+from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
+from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.sim import fast, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
 from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.types import NoiseLaw
 from tests.algo import cases as algo_cases
 from tests.sim import cases
 
@@ -60,7 +61,7 @@ def test_every_graph_pair(pair: str, noisy: bool, tmp_path: Path) -> None:
     assert error < TOLERANCE
 
 
-def changed(run: model.RunConfig, mechanism: str, law: Law) -> model.RunConfig:
+def changed(run: model.RunConfig, mechanism: str, law: NoiseLaw) -> model.RunConfig:
     return replace(run, algorithm=replace(run.algorithm, mechanism=mechanism), noise=replace(run.noise, law=law))
 
 
@@ -69,7 +70,7 @@ def changed(run: model.RunConfig, mechanism: str, law: Law) -> model.RunConfig:
 @pytest.mark.parametrize(
     "pair", ["self-loops everywhere", "non-uniform weights", "different graphs, R a star, C a path to its centre"]
 )
-def test_every_mechanism_and_law(pair: str, mechanism: str, law: Law, tmp_path: Path) -> None:
+def test_every_mechanism_and_law(pair: str, mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
     error, _, _ = both(changed(cases.run(pair), mechanism, law), tmp_path)
     assert error < TOLERANCE
 
@@ -82,7 +83,7 @@ def test_every_mechanism_without_noise(mechanism: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_every_mechanism_learns_the_same_digits(mechanism: str, law: Law, tmp_path: Path) -> None:
+def test_every_mechanism_learns_the_same_digits(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
     error, _, _ = both(changed(cases.run("two agents", K=15, data=model.Data("digits")), mechanism, law), tmp_path)
     assert error < TOLERANCE
 
@@ -162,7 +163,7 @@ def metrics(out: Path) -> list[dict[str, str]]:
     ("mechanism", "law"),
     [("paper", "laplace"), ("published-point", "gaussian"), ("public-state", "laplace"), ("noise-once", "gaussian")],
 )
-def test_same_outputs(mechanism: str, law: Law, tmp_path: Path) -> None:
+def test_same_outputs(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
     run = changed(digits(), mechanism, law)
     _, slow, quick = both(run, tmp_path)
     assert {p.relative_to(slow) for p in slow.rglob("*.npy")} == {p.relative_to(quick) for p in quick.rglob("*.npy")}
@@ -232,7 +233,7 @@ def test_production_noise_differs_between_agents_rounds_and_runs() -> None:
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("d", [1, 100, CHUNK // 2, CHUNK // 2 + 1, 2 * CHUNK + 1])
-def test_perturb_is_the_samplers_noise(d: int, law: Law) -> None:
+def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw) -> None:
     scales = np.array([0.5, 2.0, 1e-3, 7.0])
     streams = [TestKeystream(KEY, i) for i in range(4)]
     values = np.random.default_rng(0).standard_normal((4, d))

@@ -95,7 +95,7 @@ def test_replay_from_a_checkpoint_gives_the_same_bits_and_draws_nothing(mechanis
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.learning.oracle import build_oracle
-    from dpgt_node.privacy.sampler import LaplaceSampler
+    from dpgt_node.privacy.laws.sampler import LaplaceSampler
 
     class NoEntropy:
         def stream(self, k: int, purpose: str) -> None:

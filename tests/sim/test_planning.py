@@ -9,8 +9,8 @@ import pytest
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.synthetic import synthetic
+from dpgt_node.learning.data.synthetic import synthetic
+from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.privacy.accountant import within
 from dpgt_node.privacy.planner import Target, calibrate, route
 from dpgt_node.sim import planning

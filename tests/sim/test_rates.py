@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpgt_node.config import model
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.keystream import CtrStream
+from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.sim import ensemble
 from dpgt_node.sim.matrix import MatrixForm
 from examples import rates

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Adversary, Data, Model, RunConfig, SchemeS2, to_toml
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import RoundRecord
-from dpgt_node.report.truth import SAMPLES_BYTES, AgentTruth, Truth, find_truth
+from dpgt_node.record.truth import SAMPLES_BYTES, AgentTruth, Truth, find_truth
 from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import build_agents, build_oracles, simulate
 from dpgt_node.sim.world import Observer, World
@@ -197,7 +197,7 @@ def test_without_the_section_nothing_is_written_or_asked(tmp_path: Path, monkeyp
         raise AssertionError("asked without the section")
 
     monkeypatch.setattr("dpgt_node.agent.work.AgentWork.private", never)
-    monkeypatch.setattr("dpgt_node.report.recording.Recording.__init__", never)
+    monkeypatch.setattr("dpgt_node.record.recording.Recording.__init__", never)
     simulate(replace(make(data="quadratic"), adversary=Adversary()), tmp_path, RUN_ID, test_keystream=KEY)
     assert list(tmp_path.rglob("transcript")) == list(tmp_path.rglob("truth")) == []
 

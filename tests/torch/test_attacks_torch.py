@@ -12,7 +12,7 @@ from dpgt_node.adversary.attack import Options
 from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.labels import attack as labels
-from dpgt_node.adversary.estimators import view
+from dpgt_node.adversary.inference.estimators import view
 from tests.adversary.record import play, run_of
 from tests.adversary.test_planted_bugs import library
 

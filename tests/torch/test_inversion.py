@@ -13,8 +13,8 @@ from dpgt_node.adversary.attacks import inversion_measure as measure
 from dpgt_node.adversary.attacks import inversion_search as search
 from dpgt_node.adversary.attacks.inversion import first_layer, inversion, output_bias
 from dpgt_node.learning import torch_oracle
-from dpgt_node.learning.datasets import load_dataset
-from dpgt_node.learning.torch_models import build_module
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.nets.torch_models import build_module
 from tests.adversary import record
 
 pytestmark = pytest.mark.torch

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, load_model
 
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
-from dpgt_node.learning import datasets
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.nets.torch_models import build_module
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.learning.torch_models import build_module
 from tests.learning.cases import run
 from tests.learning.files import write_idx
 

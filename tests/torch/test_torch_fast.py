@@ -10,8 +10,9 @@ import torch
 
 from dpgt_node import cli
 from dpgt_node.config import model
-from dpgt_node.learning import datasets, torch_stacked
-from dpgt_node.learning.batched import batched
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.nets import torch_stacked
+from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.sim import fast
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_TORCH, simulate_fast

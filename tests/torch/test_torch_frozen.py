@@ -13,8 +13,8 @@ import torch
 from dpgt_node import cli
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import frozen, shards
-from dpgt_node.learning.datasets import load_dataset
+from dpgt_node.learning.data import frozen, shards
+from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.oracle import build_oracle
 
 pytestmark = pytest.mark.torch

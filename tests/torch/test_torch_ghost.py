@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from dpgt_node.config.model import Model
-from dpgt_node.learning import torch_ghost
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.learning.torch_layers import Products, Scales, inflated
-from dpgt_node.learning.torch_models import build_module
-from dpgt_node.learning.torch_network import Network
+from dpgt_node.learning.nets import torch_ghost
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.learning.nets.torch_layers import Products, Scales, inflated
+from dpgt_node.learning.nets.torch_models import build_module
+from dpgt_node.learning.nets.torch_network import Network
 
 pytestmark = pytest.mark.torch
 F = nn.functional

@@ -13,9 +13,9 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets
+from dpgt_node.learning.data import datasets
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.runtime.ledger import read_ledger
+from dpgt_node.runtime.store.ledger import read_ledger
 from tests.e2e.processes import ROOT
 from tests.learning.cases import run
 from tests.learning.files import cifar_batches, write_cifar_python, write_pictures

@@ -10,7 +10,8 @@ import torch
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets, torch_network
+from dpgt_node.learning.data import datasets
+from dpgt_node.learning.nets import torch_network
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run
 from tests.learning.files import write_idx

@@ -13,7 +13,8 @@ from torch import nn
 from dpgt_node import cli
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning import datasets, torch_oracle
+from dpgt_node.learning import torch_oracle
+from dpgt_node.learning.data import datasets
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run, stream
 from tests.learning.files import cifar_batches, write_cifar_binary, write_cifar_python, write_idx
@@ -37,7 +38,7 @@ def config(name: str, clip: str = "none", **changes):
 
 def naive(oracle, batch, clip: model.Privacy, name: str, norm: str, seed: int = 0) -> np.ndarray:
     """Plain autograd on the module, one sample at a time, everything in numpy afterwards."""
-    from dpgt_node.learning.torch_models import build_module
+    from dpgt_node.learning.nets.torch_models import build_module
 
     net = oracle._network
     module = build_module(name, (1, 28, 28), 10, norm=norm, seed=seed).to(net._dtype).train()

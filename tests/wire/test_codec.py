@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import PeerError
-from dpgt_node.protocol.types import Payload, Stream, WireDtype
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import codec
 from dpgt_node.wire.codec import CHUNK_BYTES, INLINE_BYTES, Gate, Reassembler, encode_vectors, study_payload
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2

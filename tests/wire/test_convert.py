@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import PeerError
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.wire import convert
-from dpgt_node.wire import messages as m
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 
 RUN = bytes(range(16))

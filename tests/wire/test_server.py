@@ -18,9 +18,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from dpgt_node.runtime.channels import Security
-from dpgt_node.runtime.tls import CertificateAuthority
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
+from dpgt_node.runtime.trust.channels import Security
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import server as server_module
 from dpgt_node.wire import services
 from tests.fuzz import http2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import ConfigError, PeerError
-from dpgt_node.wire import messages as m
+from dpgt_node.protocol import messages as m
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler, encode_vectors, study_payload
 from tests.wire.vectors import LARGE, RUN_ID, SENDER, gate, payload

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dpgt_node.protocol.types import Payload, Stream, WireDtype
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire.codec import Gate, Reassembler
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 

@@ -12,6 +12,6 @@ ATTACKS: dict[str, str] = {
     "retries": "dpgt_node.adversary.attacks.retries:attack",
     "floats": "dpgt_node.adversary.attacks.floats:attack",
     "inversion": "dpgt_node.adversary.attacks.inversion:inversion",
-    "traffic": "dpgt_node.adversary.traffic:traffic",
+    "traffic": "dpgt_node.adversary.decode.traffic:traffic",
 }
 """``module:attribute`` of each :class:`~dpgt_node.adversary.attack.Attack`."""

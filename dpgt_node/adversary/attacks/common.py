@@ -11,11 +11,11 @@ from typing import TypeVar
 import numpy as np
 
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result
-from dpgt_node.adversary.knowledge import Samples, class_count, public_samples
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference.knowledge import Samples, class_count, public_samples
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import F64
-from dpgt_node.report.truth import Truth, TruthRound
+from dpgt_node.record.truth import Truth, TruthRound
+from dpgt_node.types import F64
 
 T = TypeVar("T")
 Curves = dict[str, tuple[F64, F64]]

@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import known_rounds, result, targets
 from dpgt_node.adversary.attacks.membership import auc
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.privacy import grid
-from dpgt_node.protocol.types import F64
-from dpgt_node.report.truth import Truth
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.privacy.laws import grid
+from dpgt_node.record.truth import Truth
+from dpgt_node.types import F64
 
 _GAUSSIAN_CELLS = 256  # a standard deviation (docs/theory-sampler.md)
 _ENOUGH = 8  # coordinates; by chance that many lie on the grid with probability below 1e-12

@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, Options, Result
 from dpgt_node.adversary.attacks.common import between, result, setting, targets, whole
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig
-from dpgt_node.privacy import grid
-from dpgt_node.protocol.types import F64, I64
-from dpgt_node.report.truth import Truth
+from dpgt_node.privacy.laws import grid
+from dpgt_node.record.truth import Truth
+from dpgt_node.types import F64, I64
 
 Cells = I64
 _HEAD = 8  # values compared before all of them are

@@ -1,8 +1,8 @@
 """Sampled-gradient inference: what the transcript says about each agent's g_k, with its error predicted and measured.
 
-The estimators are those of :mod:`dpgt_node.adversary.estimators`, each with the formula for its variance, then the
-fusions: least squares on everything, the smoother with a prior fitted to the transcript, the L1 estimate.  The cosine
-between estimate and truth is predicted by 1/sqrt(1 + s^2), s the noise's share of the gradient's length.
+The estimators are those of :mod:`dpgt_node.adversary.inference.estimators`, each with the formula for its variance,
+then the fusions: least squares on everything, the smoother with a prior fitted to the transcript, the L1 estimate.
+The cosine between estimate and truth is predicted by 1/sqrt(1 + s^2), s the noise's share of the gradient's length.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpgt_node.adversary import estimators as es
-from dpgt_node.adversary import predictions as pr
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
@@ -30,13 +28,15 @@ from dpgt_node.adversary.attacks.common import (
     stacked,
     targets,
 )
-from dpgt_node.adversary.dead_reckoning import reckoned
-from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.map_l1 import MAX_ROUNDS, most_probable
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.adversary.smoothing import smooth
-from dpgt_node.protocol.types import F64
-from dpgt_node.report.truth import Truth
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference import predictions as pr
+from dpgt_node.adversary.inference.dead_reckoning import reckoned
+from dpgt_node.adversary.inference.fusion import least_squares
+from dpgt_node.adversary.inference.map_l1 import MAX_ROUNDS, most_probable
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.inference.smoothing import smooth
+from dpgt_node.record.truth import Truth
+from dpgt_node.types import F64
 
 SUCCEEDS, FAILS = 0.9, 0.3
 _MAP_COORDINATES = 1024

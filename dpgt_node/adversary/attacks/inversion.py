@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
 from dpgt_node.adversary.attacks import inversion_analytic as analytic
 from dpgt_node.adversary.attacks import inversion_measure as measure
@@ -35,13 +34,14 @@ from dpgt_node.adversary.attacks.common import (
     targets,
     whole,
 )
-from dpgt_node.adversary.dead_reckoning import gradient_points
-from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.knowledge import PICTURES, TOYS, Softmax
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.protocol.types import F64, I64
-from dpgt_node.report.truth import Truth, TruthRound
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.dead_reckoning import gradient_points
+from dpgt_node.adversary.inference.fusion import least_squares
+from dpgt_node.adversary.inference.knowledge import PICTURES, TOYS, Softmax
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.record.truth import Truth, TruthRound
+from dpgt_node.types import F64, I64
 
 SUCCEEDS_DB, FAILS_DB = 20.0, 13.0
 """A picture is recognised above the first; below the second it is no nearer than the mean of a data set's pictures."""
@@ -154,7 +154,7 @@ def model_of(observation: Observation, options: Options) -> Model:
         if not raw:
             message = "torch models are attacked with features = raw and normalise = none only"
         raise NotApplicable.one("command line", "--set shape", message)
-    from dpgt_node.learning.torch_models import build_module
+    from dpgt_node.learning.nets.torch_models import build_module
 
     seed = 0 if run.model.init_seed is None else run.model.init_seed
     module = build_module(run.model.name, picture, classes, norm=run.model.norm, seed=seed)

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpgt_node.adversary.attacks.labels import rounded
-from dpgt_node.adversary.knowledge import Softmax
-from dpgt_node.learning.clipping import Clip
-from dpgt_node.protocol.types import F64, I64
+from dpgt_node.adversary.inference.knowledge import Softmax
+from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.types import F64, I64
 
 _SWEEPS = 1000
 _SETTLED = 1e-12

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dpgt_node.protocol.types import F64, I64
+from dpgt_node.types import F64, I64
 
 PSNR_MAX = 300.0
 """dB; equal pictures have this much, so that every figure is a finite number."""

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpgt_node.adversary.attacks.inversion_analytic import labels_of
-from dpgt_node.learning.torch_models import Module, Shape, torch
-from dpgt_node.protocol.types import F64, I64
+from dpgt_node.learning.nets.torch_models import Module, Shape, torch
+from dpgt_node.types import F64, I64
 
 Method = Literal["auto", "lbfgs", "adam"]
 WORKS_UP_TO = 0.15

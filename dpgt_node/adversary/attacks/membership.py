@@ -28,7 +28,6 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import (
     NO_TRUTH,
@@ -41,13 +40,14 @@ from dpgt_node.adversary.attacks.common import (
     targets,
     whole,
 )
-from dpgt_node.adversary.dead_reckoning import gradient_points
-from dpgt_node.adversary.fusion import least_squares
-from dpgt_node.adversary.knowledge import Samples, Softmax, public_samples
-from dpgt_node.adversary.observation import Observation
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.dead_reckoning import gradient_points
+from dpgt_node.adversary.inference.fusion import least_squares
+from dpgt_node.adversary.inference.knowledge import Samples, Softmax, public_samples
+from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import F64
-from dpgt_node.report.truth import Truth
+from dpgt_node.record.truth import Truth
+from dpgt_node.types import F64
 
 _Z95 = NormalDist().inv_cdf(0.975)
 

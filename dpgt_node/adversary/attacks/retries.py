@@ -15,8 +15,8 @@ import numpy as np
 
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import result, targets
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.report.truth import Truth
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.record.truth import Truth
 
 _SHOWN = 5
 

@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpgt_node.adversary import estimators as es
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import positive, result, setting, targets
-from dpgt_node.adversary.observation import Observation
-from dpgt_node.adversary.predictions import noise_variance
-from dpgt_node.protocol.types import F64, Stream
-from dpgt_node.report.truth import Truth
+from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.inference.predictions import noise_variance
+from dpgt_node.record.truth import Truth
+from dpgt_node.types import F64, Stream
 
 Key = tuple[str, Stream, int]
 _DEVIATIONS = 8.0

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpgt_node.protocol.types import F64
+from dpgt_node.types import F64
 
 Measure = Literal["epsilon", "mu", "rho"]
 Direction = Literal["D'", "D"]

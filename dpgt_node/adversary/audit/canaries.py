@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.witness import log_likelihoods
 from dpgt_node.errors import ConfigError
-from dpgt_node.protocol.types import F64, I64
+from dpgt_node.types import F64, I64
 
 Mask = npt.NDArray[np.bool_]
 

@@ -15,9 +15,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.privacy import grid
-from dpgt_node.privacy.laws import Law
-from dpgt_node.protocol.types import F64, WireDtype
+from dpgt_node.privacy.laws import grid
+from dpgt_node.types import F64, NoiseLaw, WireDtype
 
 Kind = Literal["exact", "rounded", "foreign"]
 
@@ -36,7 +35,7 @@ class Draw:
     this law and scale.  ``values`` float64 (d,); ``cells`` their j, int64 (d,), meaningless unless ``exact``.
     """
 
-    law: Law
+    law: NoiseLaw
     scale: float
     kind: Kind
     values: F64 = field(repr=False)
@@ -44,7 +43,7 @@ class Draw:
     error: F64 = field(repr=False)
 
 
-def recover(sent: F64, transcript: F64, scale: float, law: Law, dtype: WireDtype) -> Draw:
+def recover(sent: F64, transcript: F64, scale: float, law: NoiseLaw, dtype: WireDtype) -> Draw:
     """The draw in ``sent`` = wire rounding of (draw + ``transcript``); ``scale`` > 0."""
     values = sent - transcript
     bound = _UNIT[dtype] * np.abs(sent) + 2.0**-52 * (np.abs(sent) + np.abs(transcript) + np.abs(values)) + 5e-324
@@ -58,7 +57,7 @@ def recover(sent: F64, transcript: F64, scale: float, law: Law, dtype: WireDtype
     return Draw(law, scale, "exact", points, at.astype(np.int64), np.zeros(values.size))
 
 
-def cell_of(law: Law, scale: float) -> float:
+def cell_of(law: NoiseLaw, scale: float) -> float:
     """g, the width of a cell."""
     return grid.cell(scale) if law == "laplace" else scale / GAUSSIAN_CELLS
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import Draw, recover
-from dpgt_node.adversary.observation import Facts
+from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.tracking import mixed_x, mixed_y, step_x, step_y
-from dpgt_node.privacy.laws import Law
-from dpgt_node.protocol.types import F64, Stream, WireDtype
+from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
-"""Released vectors by (agent, stream, k), as in :class:`~dpgt_node.adversary.observation.Observation`."""
+"""Released vectors by (agent, stream, k), as in :class:`~dpgt_node.adversary.inference.observation.Observation`."""
 World = Callable[[int, F64], F64]
 """``gradient(k, point)``: the agent's mean gradient of round k in one world, float64 (d,).  Called in order of k."""
 
@@ -68,7 +67,7 @@ class Replay:
         self._facts, self._index, self._x0, self._vectors = facts, index, x0, vectors
         self._dtype, self._skip = dtype, skip
         self._params = facts.params(index)
-        self._law: Law = facts.run.noise.law
+        self._law: NoiseLaw = facts.run.noise.law
 
     @property
     def mechanism(self) -> str:

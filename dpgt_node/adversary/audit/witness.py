@@ -21,7 +21,7 @@ import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import doubt, log_probability
 from dpgt_node.adversary.audit.replay import Replay, World
-from dpgt_node.protocol.types import F64
+from dpgt_node.types import F64
 
 PURE = ("lemma5", "corrected", "tight", "amplified")
 LITTLE = 0.1

@@ -20,13 +20,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import later_sums
 from dpgt_node.privacy.accountants.rounding import gamma, up
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 _SHIFT = 2.0**-44
 """Covers 5 x (formation + factorisation) <= 5 x 40 u of a pentadiagonal matrix, see :func:`largest_eigenvalue`."""

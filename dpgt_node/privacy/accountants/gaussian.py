@@ -14,11 +14,9 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.privacy.accountants.rounding import U
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 _SQRT2: Final = math.sqrt(2.0)
 _SQRT_PI: Final = math.sqrt(math.pi)

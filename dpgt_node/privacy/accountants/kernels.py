@@ -13,11 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.privacy.accountants.rounding import gamma, up
-
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

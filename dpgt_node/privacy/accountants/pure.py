@@ -11,12 +11,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.rounding import up
+from dpgt_node.types import F64
 
-F64 = npt.NDArray[np.float64]
 _EXP_MAX = 500.0  # e^w is far from overflow below it, and 1 + q(e^w - 1) is not needed above it
 
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-F64 = npt.NDArray[np.float64]
+from dpgt_node.types import F64
+
 Value = TypeVar("Value", float, F64)
 
 U: Final = 2.0**-53

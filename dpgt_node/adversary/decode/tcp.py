@@ -1,0 +1,535 @@
+"""TCP reassembly at a tap, and the types that pass between the stages above it.
+
+What a tap saw of one direction of a connection becomes segments in order, without repetitions, and gaps where bytes
+are known to have crossed the link but were not seen.  A stage (decryption, for example) turns segments and gaps into
+segments and gaps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import NamedTuple, Protocol
+
+from dpgt_node.adversary.decode.packets import (
+    LINKTYPE_ETHERNET,
+    LINKTYPE_LOOP,
+    LINKTYPE_NULL,
+    LINKTYPE_RAW,
+    LINKTYPE_SLL,
+    LINKTYPE_SLL2,
+    Packet,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address: ``host`` as text (IPv4 or IPv6), ``port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One TCP connection.  ``number``: from 0, in the order of appearance.  ``ends``: who opened it, who was dialled;
+    where the tap started in mid-connection (``opened`` False), whoever was seen sending first comes first.
+
+    Direction 0 is what ``ends[0]`` sends, direction 1 what ``ends[1]`` sends.
+    """
+
+    number: int
+    ends: tuple[Endpoint, Endpoint]
+    opened: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes [offset, offset + len(data)) of one direction.  ``offset``: 0 is the first byte after SYN, or the first one
+    that the tap saw.  ``data`` is only valid until the next call: who keeps it copies it.  ``time_ns``: when the last
+    of it was seen.
+    """
+
+    offset: int
+    data: bytes | memoryview = field(repr=False)
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes [start, end) of one direction that were sent and not seen."""
+
+    start: int
+    end: int
+
+
+Item = Segment | Gap
+
+
+class Stage(Protocol):
+    """One direction of one connection; items arrive in order, each begins where the one before it ended."""
+
+    def feed(self, item: Item) -> Iterable[Item]:
+        """What follows from ``item``: offsets are those of the stage's own output."""
+        ...
+
+    def close(self) -> Iterable[Item]:
+        """What is left when the direction has ended."""
+        ...
+
+
+class Stages(Protocol):
+    """Makes the stages of each connection, such as a decryptor that holds a key log."""
+
+    def open(self, connection: Connection) -> tuple[Stage, Stage]:
+        """The stages of direction 0 and of direction 1."""
+        ...
+
+
+class Sink(Protocol):
+    """Takes one direction of one connection: items in order, each begins where the one before it ended."""
+
+    def feed(self, item: Item) -> None:
+        """The next item."""
+        ...
+
+    def close(self) -> None:
+        """The direction has ended: nothing follows."""
+        ...
+
+
+class Piped:
+    """A sink behind a stage."""
+
+    def __init__(self, stage: Stage, sink: Sink) -> None:
+        self._stage = stage
+        self._sink = sink
+
+    def feed(self, item: Item) -> None:
+        """What the stage makes of it goes on."""
+        for made in self._stage.feed(item):
+            self._sink.feed(made)
+
+    def close(self) -> None:
+        """What the stage still has goes on, then the end."""
+        for made in self._stage.close():
+            self._sink.feed(made)
+        self._sink.close()
+
+
+# --- reassembly ---------------------------------------------------------------------------------------------------
+
+_M32 = 0xFFFF_FFFF
+_HALF = 1 << 31
+_FIN, _SYN, _RST, _PSH, _ACK = 1, 2, 4, 8, 16
+_NOTABLE = _FIN | _SYN | _RST
+_IPV4 = struct.Struct("!BxHxxHxB").unpack_from
+_TCP = struct.Struct("!IIBB").unpack_from  # from the sequence number on
+_COMMON = struct.Struct("!12xHBxH2xHxB2x12sIIBB").unpack_from  # Ethernet, IPv4 without options, TCP
+_RUN_BYTES = 256 << 10
+_WAITING_BYTES = 16 << 20
+_ALL_WAITING_BYTES = 256 << 20
+_PATIENCE_SEGMENTS = 32
+_PATIENCE_NS = 1_000_000_000
+_MAX_CONNECTIONS = 1 << 16
+_MAX_RUNNING = 64
+_AHEAD, _BEHIND = 1 << 28, 1 << 26  # further away than any window or loss: another connection's
+
+
+@dataclass(slots=True)
+class TcpCounts:
+    """What reassembly met.
+
+    ``segments_lost``: at least so many segments were sent and not seen (``bytes_lost`` between what was).
+    ``repeated``: segments that brought nothing new.  ``cut``: packets of which the tap kept only the beginning.
+    ``ignored``: packets without TCP, among them ``fragments`` of IP packets, which are not put together.
+    """
+
+    packets: int = 0
+    segments_lost: int = 0
+    bytes_lost: int = 0
+    repeated: int = 0
+    cut: int = 0
+    ignored: int = 0
+    fragments: int = 0
+    connections: int = 0
+
+
+class Reassembly:
+    """Packets to the directions of TCP connections; ``open_`` makes the sinks of directions 0 and 1 of each.
+
+    Bytes go on when their turn comes.  A hole is waited for until the receiver has acknowledged it and 32 further
+    segments or a second passed (then the tap missed it), or until 16 MiB wait behind it; what is given up is a gap.
+    ``ports``: only connections from or to one of these; empty: all.
+    """
+
+    def __init__(self, open_: Callable[[Connection], tuple[Sink, Sink]], ports: frozenset[int] = frozenset()) -> None:
+        self.counts = TcpCounts()
+        self._open = open_
+        self._ports = ports
+        self._directions: dict[bytes, _Direction] = {}
+        self._running: set[_Direction] = set()
+        self._waiting = 0
+
+    def feed(self, packet: Packet) -> None:
+        """One packet, of any kind."""
+        self.counts.packets += 1
+        if packet.link == LINKTYPE_ETHERNET and len(packet.data) >= 54:
+            kind, head, total, fragment, protocol, key, seq, ack, offset, flags = _COMMON(packet.data)
+            if kind == 0x0800 and head == 0x45 and protocol == 6 and total and not fragment & 0x3FFF:
+                start, end = 34 + (offset >> 4) * 4, 14 + total
+                if not self._next_in_line(packet, key, seq, ack, flags, start, end):
+                    self._segment(packet, key, seq, ack, flags, start, end)
+                return
+        self._uncommon(packet)
+
+    def _next_in_line(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> bool:
+        """Most packets: nothing waits, and this is what comes next.  False: it is another one."""
+        direction = self._directions.get(key)
+        if (
+            direction is None or direction.next != seq or flags & _NOTABLE or direction.waiting
+            or not direction.known or direction.end is not None or end > len(packet.data)
+        ):  # fmt: skip
+            return False
+        direction.other.acked = ack
+        size = end - start
+        if size > 0:
+            direction.take(packet.data[start:end], packet.time_ns)
+            if size > direction.largest:
+                direction.largest = size
+            if flags & _PSH or direction.size >= _RUN_BYTES:
+                self._deliver(direction)
+            elif len(direction.parts) == 1:
+                self._run(direction)
+        return True
+
+    def _uncommon(self, packet: Packet) -> None:
+        """IPv6, options of IP, other link layers, other protocols."""
+        counts = self.counts
+        _, link, data, _ = packet
+        size = len(data)
+        ip, version = _network(link, data)
+        if version == 4 and size >= ip + 40:
+            head, total, fragment, protocol = _IPV4(data, ip)
+            at = ip + (head & 15) * 4
+            end = ip + total if total else ip + packet.length  # 0: larger than 64 KiB, split by the hardware later
+            addresses = data[ip + 12 : ip + 20].tobytes()
+            if fragment & 0x3FFF:
+                counts.fragments += 1
+                protocol = 0
+        elif version == 6 and size >= ip + 60:
+            at, end, protocol = _ipv6(data, ip, packet.length)
+            addresses = data[ip + 8 : ip + 40].tobytes()
+            counts.fragments += protocol == _FRAGMENT
+        else:
+            protocol = 0
+        if protocol != 6 or at + 20 > size:
+            counts.ignored += 1
+            return
+        seq, ack, offset, flags = _TCP(data, at + 4)
+        key = addresses + data[at : at + 4].tobytes()
+        start = at + (offset >> 4) * 4
+        self._segment(packet, key, seq, ack, flags, start, end)
+
+    def _segment(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> None:
+        direction = self._directions.get(key)
+        if direction is None and self._ports and self._ports.isdisjoint(struct.unpack("!HH", key[-4:])):
+            self.counts.ignored += 1
+            return
+        if flags & _SYN:
+            direction = self._begun(direction, key, seq, flags)
+            seq = (seq + 1) & _M32
+        elif direction is None:
+            if end <= start:
+                return  # nothing to begin with
+            direction = self._connect(key, opened=False)
+        elif direction.known and _AHEAD <= ((seq - direction.next) & _M32) <= _M32 - _BEHIND:
+            self._end(direction)  # its end and the next one's beginning were both missed
+            direction = self._connect(key, opened=False)
+        if flags & _ACK:
+            direction.other.acked = ack
+        if flags & _RST:
+            self._end(direction)
+            return
+        size = end - start
+        if size > 0:
+            data = packet.data[start:end]
+            if len(data) < size:
+                self.counts.cut += 1
+            self._payload(direction, seq, data, packet.time_ns, flags)
+        if flags & _FIN:
+            direction.end = direction.place(seq) + max(size, 0) if direction.known else 0
+        if direction.end is not None and direction.offset >= direction.end:
+            self._finish(direction)
+
+    # --- connections
+
+    def _begun(self, direction: _Direction | None, key: bytes, seq: int, flags: int) -> _Direction:
+        """The direction of a SYN: a new connection, unless it repeats the one that began this one."""
+        first = (seq + 1) & _M32
+        if direction is not None and direction.known and direction.first != first:
+            self._end(direction)  # the same addresses and ports again
+            direction = None
+        if direction is None:
+            direction = self._connect(_reversed(key) if flags & _ACK else key, opened=True)
+            if flags & _ACK:
+                direction = direction.other
+        if not direction.known:
+            direction.begin(first)
+        return direction
+
+    def _connect(self, key: bytes, *, opened: bool) -> _Direction:
+        """A new connection; the direction of ``key``."""
+        if len(self._directions) >= 2 * _MAX_CONNECTIONS:
+            self._end(next(iter(self._directions.values())))
+        connection = Connection(self.counts.connections, _ends(key), opened)
+        self.counts.connections += 1
+        sinks = self._open(connection)
+        there, back = _Direction(key, sinks[0]), _Direction(_reversed(key), sinks[1])
+        there.other, back.other = back, there
+        self._directions[there.key], self._directions[back.key] = there, back
+        return there
+
+    def _finish(self, direction: _Direction) -> None:
+        """One direction said its last byte."""
+        self._deliver(direction)
+        direction.close()
+        if direction.other.closed:
+            self._end(direction)
+
+    def _end(self, direction: _Direction) -> None:
+        """The connection is over: what still waits has its turn now."""
+        for each in (direction, direction.other):
+            while each.waiting:
+                self._give_up(each)
+            self._deliver(each)
+            last = each.acknowledged if each.end is None else each.end
+            if last > each.offset + (each.end is None) and not each.closed:  # without its end: FIN is acknowledged too
+                self._skip(each, last - each.offset)
+            each.close()
+            self._directions.pop(each.key, None)
+
+    # --- bytes
+
+    def _payload(self, direction: _Direction, seq: int, data: memoryview, time_ns: int, flags: int) -> None:
+        if direction.closed:
+            return
+        if not direction.known:
+            direction.begin(seq)
+        size = len(data)
+        ahead = (seq - direction.next) & _M32
+        if ahead >= _HALF:  # begins before what is next
+            behind = _M32 + 1 - ahead
+            if behind >= size:
+                self.counts.repeated += 1
+                return
+            data, ahead = data[behind:], 0
+            size -= behind
+        if size > direction.largest:
+            direction.largest = size
+        if ahead == 0:
+            direction.take(data, time_ns)
+            if direction.waiting:
+                self._drain(direction)
+            if flags & _PSH or direction.size >= _RUN_BYTES:
+                self._deliver(direction)
+            else:
+                self._run(direction)
+            return
+        self._wait(direction, direction.offset + ahead, data, time_ns)
+
+    def _run(self, direction: _Direction) -> None:
+        """Something is held back there to make larger pieces."""
+        self._running.add(direction)
+        if len(self._running) > _MAX_RUNNING:
+            self.flush()
+
+    def _wait(self, direction: _Direction, start: int, data: memoryview, time_ns: int) -> None:
+        if not direction.hold(start, data, time_ns):
+            self.counts.repeated += 1
+            return
+        self._waiting += len(data)
+        missed = direction.acknowledged > direction.offset and (
+            direction.patience > _PATIENCE_SEGMENTS or time_ns - direction.waiting[0].time_ns > _PATIENCE_NS
+        )
+        if missed or direction.held > _WAITING_BYTES or self._waiting > _ALL_WAITING_BYTES:
+            self._give_up(direction)
+
+    def _drain(self, direction: _Direction) -> None:
+        """What waited and is next now."""
+        waiting = direction.waiting
+        taken = 0
+        for held in waiting:
+            behind = direction.offset - held.start
+            if behind < 0:
+                break
+            taken += 1
+            direction.held -= len(held.data)
+            self._waiting -= len(held.data)
+            if behind < len(held.data):
+                direction.take(memoryview(held.data)[behind:], held.time_ns)
+                if direction.size >= _RUN_BYTES:
+                    self._deliver(direction)
+        if taken:
+            del waiting[:taken]
+            direction.patience = 0
+
+    def _give_up(self, direction: _Direction) -> None:
+        """The first hole will not be filled."""
+        self._skip(direction, direction.waiting[0].start - direction.offset)
+        self._drain(direction)
+        self._running.add(direction)
+
+    def _skip(self, direction: _Direction, size: int) -> None:
+        self._deliver(direction)
+        self.counts.segments_lost += -(-size // max(direction.largest, 1))
+        self.counts.bytes_lost += size
+        gap = Gap(direction.offset, direction.offset + size)
+        direction.offset = gap.end
+        direction.next = (direction.next + size) & _M32
+        direction.sink.feed(gap)
+
+    def _deliver(self, direction: _Direction) -> None:
+        parts = direction.parts
+        self._running.discard(direction)
+        if not parts:
+            return
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        start = direction.offset - direction.size
+        direction.parts, direction.size = [], 0
+        direction.sink.feed(Segment(start, data, direction.time_ns))
+
+    def flush(self) -> None:
+        """Hand on what was only held back to make larger pieces: nothing more is there at the moment."""
+        for direction in tuple(self._running):
+            self._deliver(direction)
+
+    def close(self) -> None:
+        """The capture has ended: so have all connections."""
+        while self._directions:
+            self._end(next(iter(self._directions.values())))
+
+
+class _Held(NamedTuple):
+    start: int
+    data: bytes
+    time_ns: int
+
+
+class _Direction:
+    __slots__ = (
+        "acked", "closed", "end", "first", "held", "key", "known", "largest", "next", "offset", "other", "parts",
+        "patience", "sink", "size", "time_ns", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, key: bytes, sink: Sink) -> None:
+        self.key = key
+        self.sink = sink
+        self.other: _Direction = self
+        self.known = False  # where it begins
+        self.first = self.next = 0  # sequence numbers
+        self.offset = 0  # of the next byte; so far taken, of which the last ``size`` are in ``parts``
+        self.parts: list[memoryview] = []
+        self.size = 0
+        self.time_ns = 0
+        self.waiting: list[_Held] = []  # by start, without overlaps at equal starts
+        self.held = 0
+        self.patience = 0
+        self.acked: int | None = None  # the sequence number that the other side said last
+        self.largest = 0
+        self.end: int | None = None  # offset after the last byte
+        self.closed = False
+
+    def begin(self, seq: int) -> None:
+        self.known, self.first, self.next = True, seq, seq
+
+    def place(self, seq: int) -> int:
+        """The offset of a sequence number, the nearest one."""
+        ahead = (seq - self.next) & _M32
+        return self.offset + (ahead if ahead < _HALF else ahead - _M32 - 1)
+
+    @property
+    def acknowledged(self) -> int:
+        """The offset up to which the other side has everything."""
+        return 0 if self.acked is None or not self.known else self.place(self.acked)
+
+    def take(self, data: memoryview, time_ns: int) -> None:
+        size = len(data)
+        self.parts.append(data)
+        self.size += size
+        self.offset += size
+        self.next = (self.next + size) & _M32
+        self.time_ns = time_ns
+
+    def hold(self, start: int, data: memoryview, time_ns: int) -> bool:
+        """Keep a copy (a view would keep its whole block of the file); False: it is there already."""
+        waiting = self.waiting
+        at = len(waiting)
+        while at and waiting[at - 1].start > start:
+            at -= 1
+        if at and waiting[at - 1].start + len(waiting[at - 1].data) >= start + len(data):
+            return False
+        waiting.insert(at, _Held(start, bytes(data), time_ns))
+        self.held += len(data)
+        self.patience += 1
+        return True
+
+    def close(self) -> None:
+        """Tell the sink, once."""
+        if not self.closed:
+            self.closed = True
+            self.sink.close()
+
+
+# --- below TCP ----------------------------------------------------------------------------------------------------
+
+_FRAGMENT = 44
+_EXTENSIONS = (0, 43, 60)
+
+
+def _network(link: int, data: memoryview) -> tuple[int, int]:
+    """Where the IP header is, and its version; version 0: no IP."""
+    size = len(data)
+    if link == LINKTYPE_RAW:
+        at = 0
+    elif link in (LINKTYPE_NULL, LINKTYPE_LOOP):
+        at = 4
+    elif link == LINKTYPE_SLL:
+        at = 16
+    elif link == LINKTYPE_SLL2:
+        at = 20
+    else:
+        at = 14
+        while size >= at and data[at - 2 : at].tobytes() in (b"\x81\x00", b"\x88\xa8"):
+            at += 4
+        if size >= at and data[at - 2 : at].tobytes() not in (b"\x08\x00", b"\x86\xdd"):
+            return 0, 0
+    version = data[at] >> 4 if size > at else 0
+    return at, version if version in (4, 6) else 0
+
+
+def _ipv6(data: memoryview, ip: int, length: int) -> tuple[int, int, int]:
+    """Where the payload of an IPv6 packet begins and ends, and its protocol."""
+    size = int.from_bytes(data[ip + 4 : ip + 6], "big")
+    end = ip + 40 + size if size else length
+    protocol, at = data[ip + 6], ip + 40
+    while protocol in _EXTENSIONS and at + 8 <= len(data):
+        protocol, at = data[at], at + 8 + data[at + 1] * 8
+    return at, end, protocol
+
+
+def _reversed(key: bytes) -> bytes:
+    half = (len(key) - 4) // 2
+    return key[half : 2 * half] + key[:half] + key[-2:] + key[-4:-2]
+
+
+def _ends(key: bytes) -> tuple[Endpoint, Endpoint]:
+    half = (len(key) - 4) // 2
+    ports = struct.unpack("!HH", key[-4:])
+    hosts = (str(ip_address(key[:half])), str(ip_address(key[half : 2 * half])))
+    return Endpoint(hosts[0], ports[0]), Endpoint(hosts[1], ports[1])

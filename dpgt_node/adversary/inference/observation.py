@@ -1,0 +1,249 @@
+"""What an adversary works on: the public facts of a run, and the released vectors that it saw of it.
+
+The adversary knows the run file (graphs, steps, noise scales, architecture) and the wire format; it never has an
+agent, its data or its noise.  Ground truth reaches only reports (:mod:`dpgt_node.record.truth`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.config import RunConfig
+from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.wire.transcript import Counts, Header, Link, Transcript, TranscriptError
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What everybody knows of a run: its file, and what follows from it."""
+
+    run: RunConfig
+    topology: Topology
+    schedule: Schedule
+
+    @classmethod
+    def of(cls, run: RunConfig) -> Facts:
+        """The facts of ``run``."""
+        return cls(run, Topology.from_config(run.graph), Schedule.from_config(run))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Agents, in the order of the rows of R and C."""
+        return self.run.graph.agents
+
+    def params(self, i: int) -> AgentParams:
+        """Steps and edges of agent ``i``; a = alpha r_i and b = beta c_i as in privacy.md (adversary.md writes 1 - a
+        and 1 - b for what it calls rho and a).
+        """
+        return AgentParams.build(self.topology, self.schedule, i)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A copy of a release (agent index, stream, round) with other bytes than the first one that was seen.
+
+    ``difference``: copy less first, where both were seen; empty where their declared hashes alone differ.
+    """
+
+    sender: int
+    stream: Stream
+    k: int
+    difference: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Released vectors by agent index, stream and round, merged over edges and over transcripts.
+
+    ``headers``: vantage points, one a transcript.  ``counts``: their sums.  ``links``: on which edge what was seen.
+    ``copies``: how often each release was seen.  ``conflicts``: copies that differ.  ``time_ns``: of the first that was
+    seen, nanoseconds since 1970; 0: not known.  ``coordinates``: which ones the vectors hold, (width,); None: all.
+    """
+
+    facts: Facts
+    headers: tuple[Header, ...]
+    counts: Counts
+    dimension: int
+    dtype: WireDtype
+    vectors: dict[tuple[int, Stream, int], F64] = field(repr=False)
+    links: frozenset[tuple[Link, Stream]] = field(repr=False)
+    copies: dict[tuple[int, Stream, int], int] = field(default_factory=dict, repr=False)
+    conflicts: tuple[Conflict, ...] = ()
+    time_ns: int = 0
+    coordinates: I64 | None = field(default=None, repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        paths: Sequence[Path],
+        run: RunConfig,
+        *,
+        coordinates: Sequence[int] | None = None,
+        run_id: bytes | None = None,
+    ) -> Observation:
+        """Merge the transcripts at ``paths`` of ONE run of ``run``; ``coordinates`` keeps only those (None: all that
+        the transcripts kept).  ``run_id``: of the run that is meant, 16 bytes, where that is known.
+
+        TranscriptError: of different runs or another run than ``run_id``, of other agents than the run's, mixed
+        vantage points (an eavesdropper's with an agent's), one transcript twice, an edge or a dimension that the run
+        does not have, or values that were not kept.
+        """
+        facts = Facts.of(run)
+        transcripts = [Transcript(path) for path in paths]
+        if not transcripts:
+            raise TranscriptError("no transcript was given")
+        _check_together(transcripts, facts)
+        seen_id = transcripts[0].header.run_id
+        if run_id is not None and seen_id and seen_id != run_id:
+            raise TranscriptError(f"{paths[0]}: of run {seen_id.hex()}, but {run_id.hex()} is the run that was named")
+        index = {name: i for i, name in enumerate(facts.names)}
+        kept = {transcript.header.coordinates for transcript in transcripts}
+        if coordinates is None and kept != {()}:
+            if len(kept) > 1:
+                raise TranscriptError("the transcripts keep different coordinates: say which ones to attack")
+            coordinates = kept.pop()
+        chosen = None if coordinates is None else np.asarray(coordinates, dtype=np.int64)
+        vectors: dict[tuple[int, Stream, int], F64] = {}
+        links: set[tuple[Link, Stream]] = set()
+        copies: dict[tuple[int, Stream, int], int] = {}
+        declared: dict[tuple[int, Stream, int], bytes] = {}
+        conflicts: list[Conflict] = []
+        first = 0
+        shape: tuple[int, WireDtype] | None = None
+        for transcript in transcripts:
+            for entry in transcript:
+                where = f"{transcript.path}: {entry.stream} of round {entry.k} of {entry.sender}"
+                if entry.sender not in index or (entry.receiver and entry.receiver not in index):
+                    raise TranscriptError(f"{where}: the run file has no such agents: is this the right run file?")
+                if entry.k > run.K:
+                    raise TranscriptError(f"{where}: the run file ends at round {run.K}")
+                if shape not in (None, (entry.dimension, entry.dtype)):
+                    raise TranscriptError(f"{where}: d = {entry.dimension} {entry.dtype}, others have {shape}")
+                shape = (entry.dimension, entry.dtype)
+                if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
+                    raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")
+                if not entry.own:
+                    links.add((Link(entry.sender, entry.receiver), entry.stream))
+                values = entry.array() if chosen is None else entry.array()[chosen]
+                key = (index[entry.sender], entry.stream, entry.k)
+                copies[key] = copies.get(key, 0) + entry.copies
+                first = min(first or entry.time_ns, entry.time_ns or first)
+                differs = declared.setdefault(key, entry.sha256 or entry.sha256_seen) != (
+                    entry.sha256 or entry.sha256_seen
+                )
+                gap = _merge(vectors, key, values)
+                if differs or gap.any():
+                    conflicts.append(Conflict(*key, gap if gap.any() else np.empty(0)))
+        if shape is None:
+            raise TranscriptError(
+                f"{', '.join(map(str, paths))}: no vector was seen (under TLS, sizes and times are all)"
+            )
+        return cls(
+            facts,
+            tuple(transcript.header for transcript in transcripts),
+            _total(transcript.counts() for transcript in transcripts),
+            shape[0],
+            shape[1],
+            vectors,
+            frozenset(links),
+            copies,
+            tuple(conflicts),
+            first,
+            chosen,
+        )
+
+    @property
+    def run_id(self) -> bytes:
+        """Of the run, 16 bytes."""
+        return self.headers[0].run_id
+
+    @property
+    def vantage(self) -> str:
+        """One line for every report: who looked, at what, through which channel."""
+        head = self.headers[0]
+        if head.vantage == "eavesdropper":
+            links = sorted({f"{k.sender}>{k.receiver}" for h in self.headers for k in h.links})
+            return f"eavesdropper on {', '.join(links) or 'every link'} ({head.channel})"
+        observers = sorted({name for h in self.headers for name in h.observers})
+        return ("semi-honest " if len(observers) == 1 else "coalition of ") + ", ".join(observers)
+
+    def series(self, i: int, stream: Stream, through: int | None = None) -> F64:
+        """Released ``stream`` of agent ``i``, float64, shape (rounds, coordinates), rounds 0..``through`` (None: K);
+        NaN where nothing was seen.
+        """
+        rounds = (self.facts.run.K if through is None else through) + 1
+        width = next(iter(self.vectors.values())).shape[0]
+        rows = np.full((rounds, width), np.nan)
+        for k in range(rounds):
+            vector = self.vectors.get((i, stream, k))
+            if vector is not None:
+                rows[k] = vector
+        return rows
+
+    def missing(self) -> str:
+        """What an attack must say about its input: rounds, vectors and coordinates that were not seen; empty: none."""
+        expected = 2 * len(self.facts.names) * (self.facts.run.K + 1)
+        absent = expected - len(self.vectors)
+        holes = sum(1 for v in self.vectors.values() if np.isnan(v).any())
+        parts = []
+        if absent:
+            parts.append(f"{absent} of {expected} vectors were not seen")
+        if holes:
+            parts.append(f"{holes} vectors have missing coordinates")
+        if self.counts.segments_lost:
+            parts.append(f"{self.counts.segments_lost} segments were lost by the tap")
+        return "; ".join(parts)
+
+
+def _check_together(transcripts: Sequence[Transcript], facts: Facts) -> None:
+    runs = {t.header.run_id for t in transcripts}
+    if len(runs) > 1:
+        raise TranscriptError(f"transcripts of different runs: {', '.join(sorted(r.hex() or 'unknown' for r in runs))}")
+    kinds = {t.header.vantage == "eavesdropper" for t in transcripts}
+    if len(kinds) > 1:
+        raise TranscriptError(
+            "mixed vantage points: an eavesdropper's transcript and a semi-honest agent's are two adversaries; "
+            "attack with one kind, or say what their coalition is by merging agents' transcripts only"
+        )
+    _check_once(transcripts)
+    for t in transcripts:
+        strangers = sorted({n for n in t.header.observers} - set(facts.names))
+        if strangers:
+            raise TranscriptError(f"{t.path}: {', '.join(strangers)} is not in the run file: is it the right one?")
+
+
+def _check_once(transcripts: Sequence[Transcript]) -> None:
+    """Two copies of one file would pass for two looks at every release."""
+    if len(transcripts) < 2:
+        return
+    known: list[tuple[Header, Counts, int]] = []
+    for t in transcripts:
+        this = (t.header, t.counts(), t.path.stat().st_size)
+        if this in known or (t.header.observers and t.header.observers in [header.observers for header, *_ in known]):
+            raise TranscriptError(f"{t.path}: the same observer's transcript twice")
+        known.append(this)
+
+
+def _merge(vectors: dict[tuple[int, Stream, int], F64], key: tuple[int, Stream, int], values: F64) -> F64:
+    """Copies of one release should be equal: a later one fills holes only.  Returns how much it differs, where seen."""
+    before = vectors.get(key)
+    if before is None:
+        vectors[key] = values
+        return np.zeros(1)
+    gap = values - before
+    holes = np.isnan(before)
+    if holes.any():
+        before[holes] = values[holes]
+    return np.nan_to_num(gap, nan=0.0)
+
+
+def _total(counts: Iterable[Counts]) -> Counts:
+    every = list(counts)
+    return Counts(*(sum(getattr(c, name) for c in every) for name in Counts.__slots__))

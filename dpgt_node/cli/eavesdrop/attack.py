@@ -1,0 +1,293 @@
+"""``dpgt eavesdrop attack``: what a transcript gives away, measured beside what theory predicts."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpgt_node.cli.common import FOLDER, data_root, format_option
+from dpgt_node.config import RunConfig, load_run
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.adversary.attack import Attack, Finding, Options, Result
+    from dpgt_node.adversary.inference.observation import Observation
+    from dpgt_node.record.truth import Truth
+
+
+@click.command()
+@click.argument("transcripts", metavar="TRANSCRIPT...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--run", "run_path", type=click.Path(path_type=Path), help="RUN.toml, or a run's folder.")
+@click.option("--truth", type=FOLDER, help="Output folder of a study run: measures each attack's error.")
+@click.option("--attack", "names", multiple=True, metavar="NAME", help="Only these; or your own as module:attribute.")
+@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Attack only these agents.")
+@click.option("--round", "rounds", multiple=True, type=click.IntRange(min=0), help="Measure only these rounds.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of an attack.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the attacks' own randomness.")
+@click.option("--out", type=FOLDER, help="Write attacks.json and attacks.npz there.")
+@click.option("--list", "list_", is_flag=True, help="List the attacks and their settings, and attack nothing.")
+@format_option
+def attack(
+    transcripts: tuple[Path, ...],
+    run_path: Path | None,
+    truth: Path | None,
+    names: tuple[str, ...],
+    agents: tuple[str, ...],
+    rounds: tuple[int, ...],
+    settings: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    list_: bool,
+    format_: str,
+) -> ExitCode:
+    """Attack transcripts of one run: `dpgt eavesdrop attack TRANSCRIPT... --run RUN.toml [--truth OUTDIR]`.
+
+    Ground truth is used for nothing but measuring.  Without --attack, every attack that applies is run.  Traffic
+    analysis takes captures (FILE.pcap) in the place of transcripts.
+    """
+    from dpgt_node.adversary.attack import NotApplicable
+    from dpgt_node.adversary.results import save, to_json
+
+    chosen, skipped = _chosen(names)
+    if list_:
+        click.echo("\n".join(_described(chosen)))
+        return ExitCode.DONE
+    if not transcripts or run_path is None:
+        raise click.UsageError("TRANSCRIPT... and --run RUN.toml are needed")
+    extra = _settings(settings, chosen)
+    extra.setdefault("data", str(data_root()))
+    case = _case(transcripts, run_path, truth, (agents, rounds, seed, extra))
+    results = []
+    if names and case.captures and not any("capture" in one.needs for one in chosen.values()):
+        message = f"{', '.join(map(str, case.captures))}: captures, of which {', '.join(names)} reads nothing"
+        raise ConfigError.one("command line", "TRANSCRIPT", message)
+    for name, one in chosen.items():
+        try:
+            results.append(_run_own(case, name, one) if _is_own(name) else case.attack(one))
+        except NotApplicable as error:
+            # Asked for by name, it fails; among all of them it only has nothing to say about this run.
+            if names:
+                raise
+            skipped[name] = str(error)
+    if out is not None:
+        save(out, results, skipped)
+    if format_ == "json":
+        click.echo(json.dumps(to_json(results, skipped), allow_nan=False, indent=2))
+    else:
+        click.echo("\n".join(render(results, skipped, case)))
+    return ExitCode.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is attacked.  ``observation`` None: only captures were given.  ``tied``: its run id is the run folder's."""
+
+    run: RunConfig
+    observation: Observation | None
+    captures: tuple[Path, ...]
+    truth: Truth | None
+    told: str
+    options: Options
+    tied: bool = False
+
+    def attack(self, one: Attack) -> Result:
+        """Run ``one``.  NotApplicable: it lacks something."""
+        from dpgt_node.adversary.attack import NotApplicable
+
+        if "capture" in one.needs:
+            from dpgt_node.adversary.decode.traffic import analyse
+
+            if not self.captures:
+                message = f"{one.name} works on captures (FILE.pcap), not on what was decoded from them"
+                raise NotApplicable.one("command line", "TRANSCRIPT", message)
+            return analyse(self.captures, self.run)
+        if self.observation is None:
+            message = f"{one.name} works on transcripts: dpgt eavesdrop decode makes them of captures"
+            raise NotApplicable.one("command line", "TRANSCRIPT", message)
+        if "truth" in one.needs and self.truth is None:
+            message = f"{one.name} needs the ground truth of a study run"
+            raise NotApplicable.one("command line", "--truth", message)
+        if "torch" in one.needs and importlib.util.find_spec("torch") is None:
+            message = f"{one.name} needs torch: pip install 'dpgt-node[torch]'"
+            raise NotApplicable.one("command line", "--attack", message)
+        return one.run(self.observation, self.truth, self.options)
+
+
+def _is_own(name: str) -> bool:
+    from dpgt_node.adversary.attacks import ATTACKS
+
+    return name not in ATTACKS and name not in ATTACKS.values()
+
+
+def _run_own(case: Case, name: str, one: Attack) -> Result:
+    """An operator's own attack may fail in any way; ConfigError says how, and the debug log where."""
+    from dpgt_node.adversary.attack import Result
+    from dpgt_node.adversary.results import to_json
+
+    try:
+        made = case.attack(one)
+        if not isinstance(made, Result):
+            raise TypeError(f"it returned {type(made).__name__}, not a Result")
+        json.dumps(to_json([made]), allow_nan=False)
+        render([made], {}, case)
+    except DpgtError:
+        raise
+    except Exception as error:
+        message = " ".join(f"{name} raised {type(error).__name__}: {error}".split())
+        raise ConfigError.one("command line", "--attack", message) from error
+    return made
+
+
+def _case(
+    paths: Sequence[Path],
+    run_path: Path,
+    truth: Path | None,
+    options: tuple[tuple[str, ...], tuple[int, ...], int, dict[str, str]],
+) -> Case:
+    from dpgt_node.adversary.attack import Options
+    from dpgt_node.adversary.inference.observation import Observation
+    from dpgt_node.record.truth import find_truth
+    from dpgt_node.runtime.coordinator.outdir import held_run_id
+
+    run, run_id = _load_run(run_path), held_run_id(run_path)
+    agents, rounds, seed, extra = options
+    strangers = [name for name in agents if name not in run.graph.agents]
+    if strangers:
+        message = f"{', '.join(strangers)}: the run has {', '.join(run.graph.agents)}"
+        raise ConfigError.one("command line", "--agent", message)
+    late = [k for k in rounds if k > run.K]
+    if late:
+        raise ConfigError.one("command line", "--round", f"{late[0]}: the run ends at round {run.K}")
+    captures = tuple(path for path in paths if _is_capture(path))
+    transcripts = [path for path in paths if path not in captures]
+    observation = Observation.load(transcripts, run, run_id=run_id) if transcripts else None
+    known, told = None, "none given, so nothing is measured (--truth OUTDIR)"
+    if truth is not None:
+        if not truth.is_dir():
+            raise ConfigError.one("command line", "--truth", f"{truth}: there is no such folder")
+        known = find_truth(truth, run.graph.agents, observation.run_id if observation is not None else b"")
+        absent = [name for name in run.graph.agents if name not in known]
+        told = str(truth) + (f"; none of {', '.join(absent)}" if absent else "")
+    return Case(run, observation, captures, known, told, Options(agents, rounds, seed, extra), tied=run_id is not None)
+
+
+def _is_capture(path: Path) -> bool:
+    """By its first bytes: pcap of either byte order and precision, or pcapng."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
+    return head.hex() in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
+
+
+def _load_run(path: Path) -> RunConfig:
+    return load_run(path / "run.toml" if path.is_dir() else path)
+
+
+def _chosen(names: Sequence[str]) -> tuple[dict[str, Attack], dict[str, str]]:
+    """Attacks by name, and why others of the registry are left out.  ConfigError for a name that nobody has."""
+    from dpgt_node.adversary.attacks import ATTACKS
+
+    unknown = [name for name in names if name not in ATTACKS and ":" not in name]
+    if unknown:
+        message = f"no attack {', '.join(unknown)}: there are {', '.join(ATTACKS)}, or your own as module:attribute"
+        raise ConfigError.one("command line", "--attack", message)
+    found: dict[str, Attack] = {}
+    skipped: dict[str, str] = {}
+    for name in names or ATTACKS:
+        try:
+            found[name] = _import(ATTACKS.get(name, name))
+        except ConfigError as error:
+            if names:
+                raise
+            skipped[name] = str(error)
+    return found, skipped
+
+
+def _import(target: str) -> Attack:
+    module_name, _, attribute = target.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # an attack of one's own is a file in this folder
+    try:
+        made: Attack = getattr(importlib.import_module(module_name), attribute)
+        made.run, made.name, frozenset(made.needs), dict(getattr(made, "settings", None) or {})
+    except DpgtError:
+        raise
+    except Exception as error:  # an operator's own file may fail in any way
+        message = f"{target!r} is no attack: {type(error).__name__}: {error}"
+        raise ConfigError.one("command line", "--attack", message) from error
+    return made
+
+
+def _settings(pairs: Sequence[str], chosen: dict[str, Attack]) -> dict[str, str]:
+    """KEY=VALUE; ConfigError for a key that no chosen attack knows (one that lists none takes any)."""
+    out: dict[str, str] = {}
+    listed = [getattr(one, "settings", None) for one in chosen.values()]
+    known = sorted({key for keys in listed if keys is not None for key in keys})
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError.one("command line", "--set", f"{pair!r} is not KEY=VALUE")
+        if key not in known and None not in listed:
+            message = f"no attack has a setting {key!r}; there are {', '.join(known) or 'none'}"
+            raise ConfigError.one("command line", "--set", message)
+        out[key] = value
+    return out
+
+
+def _described(chosen: dict[str, Attack]) -> list[str]:
+    lines = []
+    for name, one in chosen.items():
+        needs = f" (needs {', '.join(sorted(one.needs))})" if one.needs else ""
+        lines.append(f"{name}{needs}")
+        keys = getattr(one, "settings", None) or {}
+        lines += [f"  --set {key}=...  {text}" for key, text in keys.items()]
+    return lines
+
+
+def render(results: Sequence[Result], skipped: dict[str, str], case: Case) -> list[str]:
+    """Every attack's summary, then a table a finding: measured beside predicted."""
+    seen = case.observation
+    lines = [f"{case.run.name}: {len(results)} attacks"]
+    if seen is not None:
+        lines = [
+            f"{case.run.name}: seen by {seen.vantage}",
+            f"missing: {seen.missing() or 'nothing'}",
+            f"ground truth: {case.told}",
+        ]
+        if not case.tied and case.truth is None:
+            lines.append("run file: taken on trust; a wrong one predicts wrongly (a run's folder as --run is checked)")
+    for result in results:
+        lines += ["", f"{result.attack}: {result.summary}"]
+        if seen is None or (result.vantage, result.missing) != (seen.vantage, seen.missing()):
+            lines.append(f"  seen by {result.vantage}; missing: {result.missing or 'nothing'}")
+        for finding in result.findings:
+            lines += _rows(finding)
+    if skipped:
+        lines += ["", "Not run", *(f"  {name}: {reason}" for name, reason in skipped.items())]
+    return lines
+
+
+def _rows(finding: Finding) -> list[str]:
+    keys = list(dict.fromkeys([*finding.measured, *finding.predicted]))
+    head = f"  {finding.agent or 'the run'}: {finding.verdict}" + (f" ({finding.note})" if finding.note else "")
+    rows = [(key, _number(finding.measured.get(key)), _number(finding.predicted.get(key))) for key in keys]
+    rows = [row for row in rows if row[1:] != ("-", "-")]
+    if not rows:
+        return [head]
+    table = [("", "measured", "predicted"), *rows]
+    wide = [max(len(row[at]) for row in table) for at in range(3)]
+    return [head, *(f"    {a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}".rstrip() for a, b, c in table)]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or value != value else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:.3g}"

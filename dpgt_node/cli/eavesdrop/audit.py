@@ -1,0 +1,225 @@
+"""``dpgt eavesdrop audit``: is what an accountant claims true?  Exit 1 when a claim is refuted."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.adversary.audit.report import Audit
+    from dpgt_node.config import RunConfig
+
+RUNS = 10_000
+
+
+@click.command()
+@click.argument("files", metavar="[TRANSCRIPT... | RUN.toml]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--preset", type=click.Choice(["counterexample"]), help="Audit a built-in run instead of files.")
+@click.option(
+    "--run",
+    "run_file",
+    metavar="RUN.toml|DIR",
+    type=click.Path(path_type=Path),
+    help="Of the transcripts: the run file, or the run's output folder.",
+)
+@click.option(
+    "--truth",
+    type=common.FOLDER,
+    help="Of the transcripts: the output folder with the agents' study files; needed where m < D.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    metavar="NAME",
+    multiple=True,
+    help="Audit these.  [default: the first; of transcripts, every agent that was seen well enough]",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=4),
+    default=RUNS,
+    show_default=True,
+    help="Canary trials a world, each in a world of its own (one run of the release path carries many); half of them "
+    "pick the test, half prove the bound.",
+)
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    help="Real launches instead, of the run with data whose labels are to be told; every sample is a trial.",
+)
+@click.option("--resume", type=common.FOLDER, help="Keep the trials here, and do only what is missing.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
+@click.option(
+    "--test",
+    type=click.Choice(["threshold", "guess"]),
+    default="threshold",
+    show_default=True,
+    help="Hit and false-alarm rates of a threshold, or the share of right guesses.",
+)
+@click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
+@common.test_keystream_option
+@common.format_option
+def audit(
+    files: tuple[Path, ...],
+    preset: str | None,
+    run_file: Path | None,
+    truth: Path | None,
+    agents: tuple[str, ...],
+    runs: int,
+    launches: int | None,
+    resume: Path | None,
+    jobs: int,
+    canaries: int | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+    test_keystream: str | None,
+    format_: str,
+) -> ExitCode:
+    """Audit what accountants claim; exits 1 when a claim is refuted.
+
+    RUN.toml alone: canaries through the release path of the run's own mechanism, noise and accountants.
+
+    TRANSCRIPT... with --run: the exact log-likelihood ratio of what was captured.
+
+    --preset counterexample: a run in which the paper's Lemma 5 is false.
+    """
+    if preset is not None:
+        if files or run_file or truth:
+            raise ConfigError.one("command line", "--preset", "takes no files")
+        from dpgt_node.experiments.witnesses import counterexample_audits
+
+        return _say(counterexample_audits(test_keystream), format_)
+    if not files:
+        raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
+    if run_file is not None:
+        return _say(_transcripts(files, run_file, truth, agents), format_)
+    if len(files) > 1 or truth is not None or _is_transcript(files[0]):
+        raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
+    if launches is not None:
+        if test_keystream is not None:
+            raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
+        return _say(_launches(files[0], agents, launches, resume, test, confidence), format_)
+    return _say(
+        _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
+        format_,
+    )
+
+
+def _is_transcript(path: Path) -> bool:
+    from dpgt_node.wire.transcript import MAGIC
+
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False  # whoever reads it says why not
+
+
+def _say(audits: Sequence[Audit], format_: str) -> ExitCode:
+    from dpgt_node.adversary.audit.report import to_json, to_text
+
+    click.echo(json.dumps(to_json(audits), allow_nan=False, indent=2) if format_ == "json" else to_text(audits))
+    return ExitCode.CHECK_FAILED if any(one.refuted for one in audits) else ExitCode.DONE
+
+
+def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agents: Sequence[str]) -> list[Audit]:
+    from dpgt_node.adversary.inference.observation import Observation
+    from dpgt_node.experiments.witnesses import transcript_audits
+    from dpgt_node.record.truth import find_truth
+    from dpgt_node.runtime.coordinator.outdir import held_run_id
+
+    out = run_file if run_file.is_dir() else None
+    run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
+    run_id = None if out is None else held_run_id(out)
+    observation = Observation.load(files, run, run_id=run_id)
+    known = None if truth is None else find_truth(truth, run.graph.agents, observation.run_id)
+    return transcript_audits(
+        observation,
+        known,
+        agents=agents,
+        out=truth if out is None else out,
+        data_root=common.data_root(),
+        tied=run_id is not None and run_id == observation.run_id,
+    )
+
+
+def _canaries(
+    file: Path,
+    agents: Sequence[str],
+    runs: int,
+    resume: Path | None,
+    jobs: int,
+    count: int | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+    test_keystream: str | None,
+) -> list[Audit]:
+    from dpgt_node.experiments.canary_runs import Campaign, conduct
+    from dpgt_node.learning.oracle import build_oracle
+
+    run = common.load_local_run(file)
+    common.check_keystream(run, test_keystream)
+    audits = []
+    for name in _chosen(run, agents):
+        index = run.graph.agents.index(name)
+        oracle = build_oracle(run, index, data_root=common.data_root())
+        campaign = Campaign.of(
+            run,
+            index,
+            dimension=oracle.dimension,
+            samples=oracle.samples,
+            count=count,
+            test_keystream=test_keystream,
+        )
+        trials = campaign.kept_in(None if resume is None else resume / name)
+        conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
+        audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
+    return audits
+
+
+def _launches(
+    file: Path,
+    agents: Sequence[str],
+    launches: int,
+    resume: Path | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+) -> list[Audit]:
+    from dpgt_node.experiments.launches import Flips, conduct
+    from dpgt_node.learning.oracle import data_is_here, sample_counts
+
+    run = common.load_local_run(file)
+    root, audits = common.data_root(), []
+    counts = sample_counts(run, root) if data_is_here(run, root) else (None,) * run.n
+    with tempfile.TemporaryDirectory(prefix="dpgt-audit-") as temporary:
+        for name in _chosen(run, agents):
+            index = run.graph.agents.index(name)
+            flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name)
+            trials = flips.kept()
+            n = conduct(flips, trials, launches, lambda done: _progress(done, launches))
+            audits.append(flips.judge(trials, n, test=test, confidence=confidence))
+    return audits
+
+
+def _progress(done: int, runs: int) -> None:
+    """On a terminal only."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done} of {runs} runs" + ("\n" if done >= runs else ""), err=True, nl=False)
+
+
+def _chosen(run: RunConfig, agents: Sequence[str]) -> Sequence[str]:
+    """``agents``, or the first one."""
+    unknown = sorted(set(agents) - set(run.graph.agents))
+    if unknown:
+        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
+    return agents or run.graph.agents[:1]

@@ -1,0 +1,140 @@
+"""A labelled data set as arrays, and the checks that arrays from any file pass, by file and array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.types import F64, I64
+
+Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+MAX_CLASSES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Features real (N, p), labels int64 (N,) in 0..classes-1; the arrays are read-only and may be shared.
+
+    Features keep the type of their file, and pictures their place in it: an agent makes float64 of its own share only,
+    by :meth:`real_train`.  ``divisor``: what a stored number is divided by.  ``image``: (channels, height, width) of
+    one row, None where a row is no picture.  ``names``: of the classes, where the data name them; else empty.
+    """
+
+    x_train: Reals = field(repr=False)
+    y_train: I64 = field(repr=False)
+    x_test: Reals = field(repr=False)
+    y_test: I64 = field(repr=False)
+    classes: int
+    divisor: float = 1.0
+    image: tuple[int, int, int] | None = None
+    names: tuple[str, ...] = ()
+
+    def real_train(self, rows: slice | I64 = slice(None)) -> Reals:
+        """These training samples as they go into the features: (m, p)."""
+        return self._real(self.x_train[rows])
+
+    def real_test(self, rows: slice | I64 = slice(None)) -> Reals:
+        """These test samples as they go into the features: (m, p)."""
+        return self._real(self.x_test[rows])
+
+    def _real(self, stored: Reals) -> Reals:
+        return stored if self.divisor == 1.0 else cast("F64", stored / self.divisor)
+
+
+def frozen(
+    x_train: Reals,
+    y_train: I64,
+    x_test: Reals,
+    y_test: I64,
+    *,
+    classes: int | None = None,
+    divisor: float = 1.0,
+    image: tuple[int, int, int] | None = None,
+    names: tuple[str, ...] = (),
+) -> Dataset:
+    """The data set, its arrays made read-only; ``classes`` None: the largest label plus one."""
+    if classes is None:
+        classes = 1 + max(int(y.max()) for y in (y_train, y_test) if y.size)
+    for array in (x_train, y_train, x_test, y_test):
+        if isinstance(array, np.ndarray):  # pictures in files are read-only by themselves
+            array.setflags(write=False)
+    return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image, names)
+
+
+def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes: int | None = None) -> Dataset:
+    """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers >= 0 and < classes.
+
+    x may be pictures, (N, channels, height, width).  The test set may be empty.  Raises ConfigError with every problem,
+    naming ``source`` and the array.
+    """
+    problems: list[Problem] = []
+    x_train = _features(source, "x_train", arrays, problems)
+    y_train = _labels(source, "y_train", arrays, classes, problems)
+    x_test = _features(source, "x_test", arrays, problems)
+    y_test = _labels(source, "y_test", arrays, classes, problems)
+    for xs, ys, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
+        if xs is not None and ys is not None and len(xs) != len(ys):
+            problems.append(Problem(source, f"y_{part}", f"has {len(ys)} labels for {len(xs)} rows of x_{part}"))
+    if x_train is not None and not x_train.size:
+        problems.append(Problem(source, "x_train", f"is empty, shape {x_train.shape}"))
+    elif x_train is not None and x_test is not None and x_test.shape[1] != x_train.shape[1]:
+        message = f"has {x_test.shape[1]} features, x_train has {x_train.shape[1]}"
+        problems.append(Problem(source, "x_test", message))
+    pictures = [arrays[name].shape[1:] for name in ("x_train", "x_test") if arrays[name].ndim == 4]
+    if not problems and len(set(pictures)) > 1:
+        problems.append(Problem(source, "x_test", f"has samples of shape {pictures[1]}, x_train of {pictures[0]}"))
+    if problems or x_train is None or y_train is None or x_test is None or y_test is None:
+        raise ConfigError(problems)
+    image = cast("tuple[int, int, int]", pictures[0]) if pictures else None
+    return frozen(x_train, y_train, x_test, y_test, classes=classes, image=image)
+
+
+def _features(
+    source: str, name: str, arrays: Mapping[str, npt.NDArray[np.generic]], problems: list[Problem]
+) -> Reals | None:
+    raw = arrays[name]
+    if raw.dtype.kind not in "fiu":
+        problems.append(Problem(source, name, f"has dtype {raw.dtype}; features must be real numbers"))
+    elif raw.ndim not in (2, 4):
+        message = (
+            f"has shape {raw.shape}; features must be (samples, features), pictures (samples, channels, height, width)"
+        )
+        problems.append(Problem(source, name, message))
+    else:
+        raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
+        with np.errstate(over="ignore"):  # a long double may not fit; the check below names it
+            x = cast("Reals", raw) if raw.dtype.itemsize <= 8 else raw.astype(np.float64)
+        bad = np.argwhere(~np.isfinite(x))
+        if not len(bad):
+            return x
+        problems.append(Problem(source, name, f"has {len(bad)} non-finite values, the first in row {bad[0][0]}"))
+    return None
+
+
+def _labels(
+    source: str,
+    name: str,
+    arrays: Mapping[str, npt.NDArray[np.generic]],
+    classes: int | None,
+    problems: list[Problem],
+) -> I64 | None:
+    raw, limit = arrays[name], classes or MAX_CLASSES
+    if raw.dtype.kind not in "iu":
+        problems.append(Problem(source, name, f"has dtype {raw.dtype}; labels must be integers"))
+    elif raw.ndim != 1:
+        problems.append(Problem(source, name, f"has shape {raw.shape}; labels must be (samples,)"))
+    elif raw.size and int(raw.min()) < 0:
+        problems.append(Problem(source, name, f"has a negative label: {int(raw.min())}"))
+    elif raw.size and int(raw.max()) >= limit:
+        problems.append(Problem(source, name, f"has label {int(raw.max())}; the limit is {limit - 1}"))
+    else:
+        return raw.astype(np.int64)
+    return None

@@ -1,0 +1,181 @@
+"""The labelled data sets of a run, by the name that the run file gives them.
+
+``digits`` is shipped inside scikit-learn and read without importing it; pictures, tables and plug-ins have modules of
+their own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import zipfile
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.config.model import Scalar
+from dpgt_node.config.vocabulary import PLUG_IN
+from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen
+from dpgt_node.learning.data.images import IMAGE_SETS, load_folder
+from dpgt_node.learning.data.tables import load_table
+from dpgt_node.learning.plugins import called
+from dpgt_node.types import I64
+
+__all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file", "load_npz"]
+
+DIGITS_TEST = 359
+CLASSES = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}
+"""Of the data sets whose number of classes is part of what they are."""
+_TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+_TABLES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+
+
+def load_dataset(
+    name: str, root: Path | None = None, *, params: Mapping[str, Scalar] | None = None, test: Path | None = None
+) -> Dataset:
+    """The whole data set; pictures of MNIST, CIFAR-10 and folders stay on the disk until their rows are asked for.
+
+    ``root``: the folder of the named picture sets (DPGT_DATA).  ``params``: further keys of ``[data]``; ``test``: the
+    test file of a table, absolute.  Raises ConfigError.
+    """
+    params = params or {}
+    if name == "digits":
+        return _digits()
+    if name in IMAGE_SETS:
+        if root is None:
+            message = f"no data folder: run `dpgt data fetch {name}`, or set DPGT_DATA to the folder that has it"
+            raise ConfigError.one("run file", "data.dataset", message)
+        return _images(name, root)
+    prefix, _, path = name.partition(":")
+    classes = int(params["classes"]) if "classes" in params else None
+    if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
+        return _plugin(name)
+    file = Path(path).expanduser()
+    if prefix in ("csv", "parquet"):
+        fraction = float(params.get("test_fraction", 0.0))
+        return _table(prefix, file, str(params["label"]), test, fraction, classes, _stamp(file), _stamp(test))
+    return load_npz(file, classes) if prefix == "npz" else _folder(file, classes, _stamp(file))
+
+
+def load_file(path: Path, params: Mapping[str, Scalar] | None = None, classes: int | None = None) -> Dataset:
+    """An agent's own data: an NPZ, CSV or Parquet file by its ending, or a folder of pictures.  All rows are training
+    samples unless the format says otherwise.  Raises ConfigError.
+    """
+    params = params or {}
+    if path.is_dir():
+        return _folder(path, classes, _stamp(path))
+    kind = _TABLES.get(path.suffix.lower())
+    if kind is None:
+        return load_npz(path, classes)
+    if "label" not in params:
+        message = f"{path.name} is a table, and the run file's [data] names no label column: its data set is no table"
+        raise ConfigError.one("node file", "data.path", message)
+    return _table(kind, path, str(params["label"]), None, 0.0, classes, _stamp(path), None)
+
+
+def load_npz(path: Path, classes: int | None = None) -> Dataset:
+    """``x_train`` (N, p) real, ``y_train`` (N,) integers >= 0, ``x_test``, ``y_test`` likewise; classes = max + 1.
+
+    Features are used as they are.  The test set may be empty.  Raises ConfigError with every
+    problem of the file.
+    """
+    return _load_npz(path, classes, _stamp(path))
+
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    """What changes when a file does: it is part of a cache's key.  Raises ConfigError."""
+    if path is None:
+        return None
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror or error}") from error
+    return stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Dataset:
+    """1,797 digits (pixels / 16) in the order of ``default_rng(0).permutation(1797)``; the last 359 are for tests."""
+    spec = importlib.util.find_spec("sklearn")  # importing it would cost a second and 100 MB
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not folders:
+        raise ConfigError.one("run file", "data.dataset", "'digits' needs scikit-learn: pip install scikit-learn")
+    path = Path(folders[0]) / "datasets" / "data" / "digits.csv.gz"
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            table = np.loadtxt(file, delimiter=",")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise ConfigError.one(str(path), "", f"cannot be read, reinstall scikit-learn: {error}") from error
+    table = table[np.random.default_rng(0).permutation(len(table))]
+    x, y = table[:, :-1] / 16.0, table[:, -1].astype(np.int64)
+    return frozen(x[:-DIGITS_TEST], y[:-DIGITS_TEST], x[-DIGITS_TEST:], y[-DIGITS_TEST:], image=(1, 8, 8))
+
+
+# Caches serve the simulator, which builds n oracles from one file; a stamp in the key changes with the file.
+@lru_cache(maxsize=1)
+def _load_npz(path: Path, classes: int | None, stamp: object) -> Dataset:
+    return checked(str(path), _read_arrays(path), classes)
+
+
+@lru_cache(maxsize=1)
+def _images(name: str, root: Path) -> Dataset:
+    return IMAGE_SETS[name](root)
+
+
+@lru_cache(maxsize=1)
+def _folder(path: Path, classes: int | None, stamp: object) -> Dataset:
+    return load_folder(path, classes)
+
+
+@lru_cache(maxsize=1)
+def _table(
+    kind: str, path: Path, label: str, test: Path | None, fraction: float, classes: int | None, *stamps: object
+) -> Dataset:
+    return load_table(kind, path, label, test=test, test_fraction=fraction, classes=classes)
+
+
+@lru_cache(maxsize=1)
+def _plugin(name: str) -> Dataset:
+    """A plug-in returns the four arrays of :data:`ARRAYS`, as an NPZ file holds them."""
+    returned: Any = called(name, "data.dataset")
+    absent = [key for key in ARRAYS if key not in returned] if isinstance(returned, Mapping) else []
+    if not isinstance(returned, Mapping) or absent:
+        found = f"one without {', '.join(absent)}" if absent else type(returned).__name__
+        message = f"{name!r} must return a mapping with {', '.join(ARRAYS)}, not {found}"
+        raise ConfigError.one("run file", "data.dataset", message)
+    try:
+        arrays = {key: np.asarray(returned[key]) for key in ARRAYS}
+    except Exception as error:  # ragged lists, tensors on another device, ...
+        message = f"{name!r} returns what is no array: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise ConfigError.one("run file", "data.dataset", message) from error
+    return checked(name, arrays)
+
+
+def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    problems: list[Problem] = []
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in ARRAYS:
+                if name not in archive:
+                    held = ", ".join(sorted(archive)) or "nothing"
+                    problems.append(Problem(str(path), name, f"this array is missing; the file holds {held}"))
+                    continue
+                try:
+                    arrays[name] = archive[name]
+                except _TORN as error:
+                    problems.append(Problem(str(path), name, f"cannot be read (torn file, or Python objects): {error}"))
+    except (*_TORN, TypeError, AttributeError) as error:  # an .npy is no context manager
+        why = (
+            "it is a pickle, or no file of numpy's" if "pickle" in str(error) else error
+        )  # numpy would advise to load it
+        raise ConfigError.one(str(path), "", f"is not a complete NPZ archive (numpy.savez): {why}") from error
+    if problems:
+        raise ConfigError(problems)
+    return arrays

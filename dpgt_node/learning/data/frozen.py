@@ -1,0 +1,173 @@
+"""A frozen function of the operator's own as features: ``features = "module:function"``.
+
+The function is called with p, the numbers of a sample, and returns a ``torch.nn.Module`` or a function of arrays that
+maps (m, p) to (m, q).  It must look at one sample at a time, and give the same at every look: both are tried on random
+rows before anything else, because the privacy of a run rests on the first.  Whether it is independent of the agents'
+data is the operator's to know.
+
+What it gives is computed once for the same code, weights and samples, and kept in a folder of this host, readable by
+its owner alone: the least recently used goes when there is more than ``CACHE_BYTES``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.data.arrays import Reals
+from dpgt_node.learning.nets.torch_models import torch
+from dpgt_node.learning.plugins import plugin
+from dpgt_node.types import F64
+
+log = logging.getLogger(__name__)
+CACHE_BYTES = 4 << 30
+_KEY = "data.features"
+_ROWS, _PROBE = 256, 8
+_CLOSE = 1e-4
+"""Of the largest feature: float32 sums in another order stay far below, another sample's influence seldom does."""
+
+
+class Frozen:
+    """``size``: q.  ``identity``: SHA-256 (hex) of its code and weights, the same on every host that has the same.
+
+    Call it with rows (m, p); float64 (m, q).  ConfigError: it fails, or gives no finite numbers.
+    """
+
+    def __init__(self, name: str, p: int) -> None:
+        self._name = name
+        function = plugin(name, _KEY)
+        try:
+            made = function(p)
+        except Exception as error:  # an operator's own code may fail in any way
+            raise self._bad(f"failed: {type(error).__name__}: {error}") from error
+        digest = hashlib.sha256(_source(function))
+        if not callable(made):
+            raise self._bad(f"must return a torch.nn.Module or a function of arrays, not {type(made).__name__}")
+        self._apply: Callable[[F64], Any] = self._module(made, digest) if hasattr(made, "state_dict") else made
+        self.identity = digest.hexdigest()
+        probe = np.random.default_rng(0).random((_PROBE, p))
+        found = self(probe)
+        self.size: int = found.shape[1]
+        self._check(probe, found)
+        digest.update(found.tobytes())  # what source and weights do not show: files it read, another processor
+        self._content = digest.digest()
+
+    def __call__(self, rows: F64) -> F64:
+        """Features of ``rows``."""
+        parts = [self._one(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
+        return np.concatenate(parts) if parts else np.empty((0, self.size))
+
+    def of(self, stored: Reals, divisor: float) -> F64:
+        """Features of the samples ``stored / divisor``, a few at a time in float64."""
+        step = 16 * _ROWS
+        parts = [self(stored[at : at + step] / np.float64(divisor)) for at in range(0, len(stored), step)]
+        return np.concatenate(parts) if parts else np.empty((0, self.size))
+
+    def key(self, stored: Reals, divisor: float) -> str:
+        """SHA-256 (hex) of what the features of ``stored / divisor`` are a function of."""
+        data = np.ascontiguousarray(stored)
+        digest = hashlib.sha256(self._content + f"{data.dtype.str} {data.shape} {divisor!r}".encode())
+        digest.update(data.data.cast("B") if data.size else b"")
+        return digest.hexdigest()
+
+    def _one(self, rows: F64) -> F64:
+        try:
+            found = np.asarray(self._apply(rows))
+        except Exception as error:
+            raise self._bad(f"failed on {len(rows)} samples: {type(error).__name__}: {error}") from error
+        if found.dtype.kind not in "fiu" or found.ndim < 1 or len(found) != len(rows) or not found.size:
+            raise self._bad(
+                f"gave {found.dtype} of shape {found.shape} for {rows.shape}: (m, q) real numbers are asked"
+            )
+        found = found.reshape(len(rows), -1).astype(np.float64)
+        if not np.isfinite(found).all():
+            raise self._bad("gave numbers that are not finite")
+        return found
+
+    def _check(self, probe: F64, found: F64) -> None:
+        if not np.array_equal(self(probe), found):
+            raise self._bad("gives other features at a second look: it must not be random, nor change with use")
+        alone = np.concatenate([self(row[None]) for row in probe])
+        if np.abs(alone - found).max() > _CLOSE * np.abs(found).max():
+            raise self._bad("lets the samples of a batch see each other: a sample's features must be its own")
+
+    def _module(self, module: Any, digest: Any) -> Callable[[F64], Any]:
+        lib = torch()
+        module = module.eval().requires_grad_(False)
+        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), lib.float32)
+        for name, value in module.state_dict().items():
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(lib.uint8).numpy().tobytes())
+
+        def apply(rows: F64) -> Any:
+            with lib.no_grad():
+                return module(lib.from_numpy(np.array(rows)).to(dtype)).double().cpu().numpy()
+
+        return apply
+
+    def _bad(self, message: str) -> ConfigError:
+        return ConfigError.one("run file", _KEY, f"{self._name!r} {message}")
+
+
+@lru_cache(maxsize=2)
+def frozen(name: str, p: int) -> Frozen:
+    """The plug-in ``name`` for samples of ``p`` numbers.  ConfigError: it cannot be used."""
+    return Frozen(name, p)
+
+
+def cached(function: Frozen, stored: Reals, divisor: float, folder: Path | None) -> F64:
+    """Features of the samples ``stored / divisor``, float64 (m, q).
+
+    ``folder`` None, or one that cannot be written: they are computed every time.
+    """
+    path = None if folder is None else folder / f"{function.key(stored, divisor)}.npy"
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            held: F64 = np.load(path, allow_pickle=False)
+            if held.shape == (len(stored), function.size) and held.dtype == np.float64 and np.isfinite(held).all():
+                os.utime(path)
+                return held
+    found = function.of(stored, divisor)
+    if path is not None:
+        try:
+            _keep(path, found)
+        except OSError as error:
+            log.warning("%s: features are not kept for the next start: %s", path.parent, error.strerror or error)
+    return found
+
+
+def _keep(path: Path, features: F64) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            np.save(file, features, allow_pickle=False)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    held = sorted((other.stat().st_mtime, other.stat().st_size, other) for other in path.parent.glob("*.npy"))
+    total = sum(size for _, size, _ in held)
+    for _, size, other in held[:-1]:
+        if total <= CACHE_BYTES:
+            break
+        other.unlink(missing_ok=True)
+        total -= size
+
+
+def _source(function: Callable[..., Any]) -> bytes:
+    """The file that the function is defined in; b"" where there is none."""
+    try:
+        file = inspect.getsourcefile(function)
+        return b"" if file is None else Path(file).read_bytes()
+    except (OSError, TypeError):
+        return b""

@@ -1,0 +1,109 @@
+"""Every agent's own samples as features: what the oracles of one run share in a process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.config.data import resolved_dataset, resolved_test
+from dpgt_node.config.model import RunConfig, Scalar
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.data import features
+from dpgt_node.learning.data.arrays import Reals
+from dpgt_node.learning.data.datasets import CLASSES, Dataset, load_dataset, load_file
+from dpgt_node.learning.data.frozen import cached, frozen
+from dpgt_node.learning.data.partition import partition
+from dpgt_node.types import F64, I64
+
+Division = tuple[str, int, int, tuple[tuple[str, Scalar], ...]]
+"""(partition, number of agents, seed, its parameters)."""
+
+
+class Shards:
+    """One data set, divided, under one choice of features; only what is asked for is computed, once."""
+
+    def __init__(self, data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None) -> None:
+        self._data, self._kind, self._normalise, self._cache = data, kind, normalise, cache
+        self._rows = None if division is None else blocks(data, division)
+        self._x_test = self._features(data.x_test[:])  # pictures are decoded when they are sliced
+        self._own: dict[int, Dataset] = {}
+
+    def own(self, agent: int) -> Dataset:
+        """Features of the training samples of 0-based ``agent`` and of all test samples.  Shared, read-only."""
+        if agent not in self._own:
+            data, rows = self._data, slice(None) if self._rows is None else self._rows[agent]
+            x_train = self._features(data.x_train[rows])
+            self._own[agent] = Dataset(x_train, data.y_train[rows], self._x_test, data.y_test, data.classes)
+        return self._own[agent]
+
+    def _features(self, stored: Reals) -> F64:
+        kind, divisor = self._kind, self._data.divisor
+        if ":" in kind:
+            found = cached(frozen(kind, int(stored.shape[1])), np.asarray(stored), divisor, self._cache)
+            phi = features.transform(found, "raw", self._normalise)
+        else:
+            real: Reals = stored if divisor == 1.0 else np.asarray(stored / divisor, dtype=np.float64)
+            phi = features.transform(real, kind, self._normalise)
+        phi.setflags(write=False)
+        return phi
+
+
+@lru_cache(maxsize=1)
+def shards(data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None = None) -> Shards:
+    """Kept for the next oracle of the same run: n agents in one process compute the test features once.
+
+    ``division`` None: all training samples belong to every agent that asks.  ``cache``: where a frozen module's output
+    is kept.
+    """
+    return Shards(data, kind, normalise, division, cache)
+
+
+def run_dataset(run: RunConfig, data_root: Path | None = None, *, to_learn: bool = True) -> Dataset:
+    """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it.
+
+    ``to_learn``: it must have more than one class.
+    """
+    data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
+    _check(run, data, f"'{run.data.dataset}'", to_learn=to_learn)
+    return data
+
+
+def division(run: RunConfig) -> Division:
+    """How ``run`` divides its training set."""
+    return run.data.partition, run.n, run.data.seed, tuple(sorted(run.data.params.items()))
+
+
+def blocks(data: Dataset, division: Division) -> list[I64]:
+    """Every agent's rows of the training set."""
+    kind, agents, seed, params = division
+    return partition(kind, data.y_train, agents, seed, dict(params))
+
+
+def own_file(run: RunConfig, path: Path) -> Dataset:
+    """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run."""
+    classes = run.data.params.get("classes", CLASSES.get(run.data.dataset))
+    data = load_file(path, run.data.params, None if classes is None else int(classes))
+    _check(run, data, f"'{path}'")
+    return data
+
+
+def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -> None:
+    if data.classes < 2 and to_learn:
+        message = f"{what} has one class only, so there is nothing to learn; if others hold more: [data] classes = N"
+        raise ConfigError.one("run file", "data", message)
+    if ":" not in run.data.features:  # a module of the operator's own is tried when it is used
+        features.size(run.data.features, int(data.x_train.shape[1]), what)
+
+
+def largest_square_norm(run: RunConfig, data: Dataset) -> float:
+    """max ||phi||_2^2 over the training set; 1 without a look at it where the features are unit vectors."""
+    kind, normalise = run.data.features, run.data.normalise
+    if normalise == "l2" or (kind in ("hog", "hog-shapes") and normalise == "none"):
+        return 1.0
+    step, largest = 4096, 0.0
+    for start in range(0, len(data.x_train), step):
+        phi = features.transform(data.real_train(slice(start, start + step)), kind, normalise)
+        largest = max(largest, float(np.square(phi).sum(axis=1).max()))
+    return largest

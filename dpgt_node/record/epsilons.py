@@ -1,0 +1,162 @@
+"""How epsilons are named, chosen and laid out: by the terminal, the status reply and the report alike.
+
+No number is shown without its accountant and, where it has one, its delta; the adjacency stands beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from dpgt_node.config.model import Noise, Privacy, RunConfig
+from dpgt_node.record.metrics import ACCOUNTANTS, Accountant
+from dpgt_node.record.summary import PrivacySummary, Summary
+
+LEMMA5: Final = "Lemma 5 (paper; conditional)"
+ACCOUNTANT_LABELS: Final[dict[Accountant, str]] = {
+    "lemma5": LEMMA5,
+    "corrected": "Lemma 4 corrected (pure)",
+    "tight": "tight (pure)",
+    "amplified": "tight, amplified by sampling (pure)",
+    "zcdp": "zero-concentrated (epsilon, delta)",
+    "gdp": "Gaussian (epsilon, delta)",
+}
+WITH_DELTA: Final = frozenset({"zcdp", "gdp"})
+# Of equal values the first is named: the smaller claim needs no delta.
+SOUND: Final[tuple[Accountant, ...]] = ("amplified", "tight", "corrected", "gdp", "zcdp")
+# The others send x as it is: a function of what was released already.
+NOISY_X: Final = frozenset({"paper", "published-point"})
+PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
+
+
+def tightest(costs: Mapping[str, Sequence[float | None]]) -> Accountant | None:
+    """The sound accountant with the smallest epsilon of the worst agent; None when none covers every agent.
+
+    ``costs``: by accountant, one epsilon an agent.
+    """
+    complete = {
+        name: max((math.inf if v is None else v for v in costs[name]), default=math.inf)
+        for name in SOUND
+        if costs.get(name) and all(v is not None for v in costs[name])
+    }
+    return min(complete, key=complete.__getitem__, default=None)
+
+
+def shown_accountant(costs: Mapping[str, Sequence[float | None]]) -> Accountant | None:
+    """Whose epsilon is shown where there is room for one: the tightest sound one, else Lemma 5, else none."""
+    if (name := tightest(costs)) is not None:
+        return name
+    return "lemma5" if any(v is not None for v in costs.get("lemma5", ())) else None
+
+
+def qualifier(accountant: str, delta: float) -> str:
+    """``gdp, delta 1e-05`` · ``tight, pure`` · ``Lemma 5; conditional``."""
+    if accountant == "lemma5":
+        return "Lemma 5; conditional"
+    return f"{accountant}, delta {delta:g}" if accountant in WITH_DELTA else f"{accountant}, pure"
+
+
+def head(accountant: str, delta: float) -> str:
+    """``epsilon (gdp, delta 1e-05)``."""
+    return f"epsilon ({qualifier(accountant, delta)})"
+
+
+def label(accountant: Accountant, delta: float) -> str:
+    """The accountant in full, ``Gaussian (delta = 1e-05)``."""
+    return ACCOUNTANT_LABELS[accountant].replace("(epsilon, delta)", f"(delta = {delta:g})")
+
+
+def merged(names: Sequence[str], reasons: Sequence[str | None]) -> str | None:
+    """One line of why an accountant is null, naming agents where they differ; None where it has values everywhere."""
+    parts = []
+    for reason in dict.fromkeys(reason for reason in reasons if reason is not None):
+        whose = [name for name, other in zip(names, reasons, strict=True) if other == reason]
+        some = ", ".join(whose[:3]) + (f" and {len(whose) - 3} more" if len(whose) > 3 else "")
+        parts.append(reason if len(whose) == len(names) else f"{some}: {reason}")
+    return "; ".join(parts) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one accountant says: ``values`` an agent each, in the summary's order, or the ``reason`` for none."""
+
+    accountant: Accountant
+    label: str
+    values: tuple[float | None, ...]
+    reason: str | None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether any agent has a value."""
+        return any(value is not None for value in self.values)
+
+
+def lines(summary: Summary) -> tuple[Line, ...]:
+    """What every accountant says of every agent's whole transcript so far, all six in their order."""
+    found = []
+    for name in ACCOUNTANTS:
+        values = tuple(cast("float | None", getattr(agent.epsilon, name)) for agent in summary.agents)
+        reason = summary.reasons.get(name)
+        if reason is None and all(value is None for value in values):
+            reason = "not known before the run has a summary"
+        found.append(Line(name, label(name, summary.privacy.delta), values, reason))
+    return tuple(found)
+
+
+def shown(summary: Summary) -> Accountant | None:
+    """The accountant of the summary's headline; else what its values allow."""
+    named = summary.headline
+    if named is not None:
+        return cast(Accountant, named)
+    return shown_accountant({line.accountant: line.values for line in lines(summary)})
+
+
+def adjacency_line(privacy: PrivacySummary) -> str:
+    """The relation every epsilon of a run is about, and how its constant is known."""
+    return f"Adjacent data sets: {privacy.adjacency}; {enforcement(privacy)}."
+
+
+def enforcement(privacy: PrivacySummary) -> str:
+    """How C is known, in one phrase."""
+    if privacy.enforced:
+        return "enforced: every per-sample gradient is clipped"
+    return "no C: every epsilon is null" if privacy.C is None else "declared, not enforced"
+
+
+# ------------------------------------------------------------------------------ the paper at the same scale
+def paper_twin(run: RunConfig) -> RunConfig | None:
+    """``run`` with the paper's mechanism at the same scale, K, m and C, for a comparison; None for the paper's own.
+
+    Lemma 5 wants Laplace noise on both streams and C in L1: the scale of y stands in for an x that is sent without
+    noise, and 2 clip_l2 is taken for C as it is, which favours the paper (in L1 it may be sqrt(d) times that).
+    """
+    mechanism, noise, privacy = run.algorithm.mechanism, run.noise, run.privacy
+    if mechanism == "paper":
+        return None
+    zeta = noise.zeta if mechanism in NOISY_X else noise.eta
+    if privacy.clip_l2 is not None:
+        privacy = Privacy(C=2.0 * privacy.clip_l2, delta=privacy.delta)
+    return replace(
+        run,
+        algorithm=replace(run.algorithm, mechanism="paper"),
+        noise=Noise(zeta, noise.eta, law="laplace", multiplier=noise.multiplier),
+        privacy=privacy,
+    )
+
+
+def comparison_label(summary: Summary) -> str:
+    """Who is compared: the paper mechanism, with what had to be changed to speak of it."""
+    notes = []
+    if summary.privacy.law != "laplace":
+        notes.append("Laplace noise")
+    if summary.privacy.clip_l2 is not None:
+        notes.append(f"C = {2.0 * summary.privacy.clip_l2:g} taken in L1")
+    return PAPER_AT_THIS_SCALE + (f" ({', '.join(notes)})" if notes else "")
+
+
+def comparison(summary: Summary) -> tuple[float | None, ...] | None:
+    """Lemma 5 of the paper mechanism at the same scale, one value an agent; None where there is nothing to compare."""
+    values = tuple(agent.paper_lemma5 for agent in summary.agents)
+    return values if any(value is not None for value in values) else None

@@ -1,0 +1,294 @@
+"""Turns what agents report into the outputs of a run: metrics.csv, TensorBoard events, summary.json.
+
+Used by the coordinator daemon and by the simulator, so both write the same files.  Epsilons come from the schedule
+alone (every accountant here needs only public numbers), so nothing about a private state has to travel for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
+from dpgt_node.learning.oracle import Metrics
+from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
+from dpgt_node.record import epsilons
+from dpgt_node.record.metrics import Accountant, MetricsRow, MetricsStore
+from dpgt_node.record.summary import (
+    AgentSummary,
+    Epsilon,
+    PrivacySummary,
+    Summary,
+    read_restarts,
+    versions,
+    write_summary,
+)
+from dpgt_node.record.tensorboard import TensorBoardWriter
+from dpgt_node.types import F64
+
+STUDY_DIMENSION_MAX = 1_000_000
+"""Above this dimension consensus_error is known only at the end (interface.md)."""
+
+
+def consensus_error(states: Sequence[F64]) -> float:
+    """sqrt(mean_i ||x_i - mean x||^2) of n vectors of shape (d,); float64, one temporary vector at a time."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = _spread(states)
+        if not np.isfinite(error):  # a run that diverges: its squares overflow before its states do
+            largest = max(float(np.abs(x).max()) for x in states)
+            error = largest * _spread([x / largest for x in states])
+    return error
+
+
+def _spread(states: Sequence[F64]) -> float:
+    mean = np.zeros(states[0].shape)
+    for x in states:
+        mean += x
+    mean /= len(states)
+    return float(np.sqrt(np.mean([float(np.sum((x - mean) ** 2)) for x in states])))
+
+
+@dataclass(slots=True)
+class _Row:
+    """What arrived for one evaluation round so far."""
+
+    metrics: dict[str, Metrics | None] = field(default_factory=dict)
+    wall: dict[str, float] = field(default_factory=dict)
+    states: dict[str, F64] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What one agent reported at its end."""
+
+    releases: int
+    bytes_sent: int
+
+
+class RunRecorder:
+    """Collects a run's reports under ``out_dir``.
+
+    ``samples[i]``: D_i, None for a toy.  Rows of metrics.csv that an earlier start of the run wrote stay, once.
+    """
+
+    def __init__(
+        self,
+        out_dir: Path,
+        run: RunConfig,
+        topology: Topology,
+        schedule: Schedule,
+        samples: Sequence[int | None],
+        *,
+        dimension: int,
+        keystream: str | None = None,
+    ) -> None:
+        self._out = out_dir
+        self._run = run
+        self._names = run.graph.agents
+        self._study = run.evaluate.metrics == "study"
+        self._wants_states = self._study and dimension <= STUDY_DIMENSION_MAX
+        self._keystream = keystream
+        self._accounts = _accounts(run, topology, schedule, samples, dimension)
+        twin = epsilons.paper_twin(run)
+        self._paper = (
+            None if twin is None else _accounts(twin, topology, Schedule.from_config(twin), samples, dimension)
+        )
+        self._prepared = False
+        self._shown: Accountant | None = None
+        self._early: list[int] = []
+        self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
+        self._store = MetricsStore(out_dir)
+        self._events = TensorBoardWriter(out_dir)
+        self._rows: dict[int, _Row] = {}
+        self._written: set[int] = set()
+        self._results: dict[str, AgentResult] = {}
+        self._last: dict[str, Metrics] = {}
+        self.consensus: float | None = None
+        self.accuracy: dict[str, float | None] = dict.fromkeys(self._names)
+
+    def prepare(self) -> None:
+        """Compute every accountant's curve: up to seconds for a large K, so a daemon does it in a thread.
+
+        Rows that are complete before wait for it.
+        """
+        for account in self._accounts.values():
+            account.epsilon_after(0)
+
+    def prepared(self) -> None:
+        """``prepare`` is done: write the rows that waited."""
+        self._prepared = True
+        self._shown = epsilons.shown_accountant(self._totals())
+        early, self._early = self._early, []
+        for k in early:
+            self._write(k)
+
+    @property
+    def accountant(self) -> Accountant | None:
+        """Whose epsilon is shown while the run goes on: the headline, else Lemma 5, which is conditional.
+
+        None: no accountant has a value, or they are not prepared yet.
+        """
+        return self._shown
+
+    def headline(self) -> Accountant | None:
+        """The tightest sound accountant of the whole run that covers every agent; None when there is none."""
+        return epsilons.tightest(self._totals())
+
+    def spent(self, name: str, k: int) -> float | None:
+        """What agent ``name`` has spent after round ``k`` under :attr:`accountant`; a look-up."""
+        return None if self._shown is None else self._accounts[name].cost(self._shown, k)
+
+    def epsilon(self, name: str, k: int) -> Mapping[str, float | None]:
+        """Cumulative epsilon by accountant of agent ``name`` after round ``k`` (-1: before the first release)."""
+        return self._accounts[name].epsilon_after(k)
+
+    def evaluated(self, name: str, k: int, metrics: Metrics | None, wall_seconds: float) -> None:
+        """Metrics of x_{i,k} (None in local runs: the row has only its epsilons)."""
+        if k in self._written:
+            return  # said again by an agent that replays
+        row = self._row(k)
+        row.metrics[name] = metrics
+        row.wall[name] = wall_seconds
+        if metrics is not None:
+            self._last[name] = metrics
+            self.accuracy[name] = metrics.accuracy_test
+        self._flush(k)
+
+    def state(self, name: str, k: int, x: F64) -> None:
+        """x_{i,k} itself, study runs only; kept until the whole row is here."""
+        if not self._wants_states or k in self._written:
+            return
+        self._row(k).states[name] = x
+        self._flush(k)
+
+    def finished(self, name: str, result: AgentResult) -> None:
+        """An agent's last report."""
+        self._results[name] = result
+
+    def close(
+        self,
+        run_id: str,
+        status: str,
+        rounds: int,
+        seconds: float,
+        finals: Mapping[str, F64] | None,
+        *,
+        made: int | None = None,
+        released_through: int | None = None,
+    ) -> Summary:
+        """Write what is left of metrics.csv and summary.json.
+
+        ``rounds``: rounds that every agent finished (K+1 of a whole run); ``made``: those of this start, which took
+        ``seconds`` (None: all).  ``released_through``: the last round that any agent may have released (None: round
+        ``rounds`` - 1); a run that was stopped is charged for it.  ``finals``: x_{i,K+1} by name where this
+        machine may have them (study runs), for the last consensus error.
+        """
+        if finals is not None and len(finals) == len(self._names):
+            self.consensus = consensus_error([finals[name] for name in self._names])
+        made = rounds if made is None else made
+        charged = rounds - 1 if released_through is None else released_through
+        self._prepared, self._early = True, []
+        for k in sorted(self._rows):
+            self._write(k)
+        self._store.close()
+        self._events.close()
+        summary = Summary(
+            name=self._run.name,
+            run_id=run_id,
+            status=status,
+            method=self._run.algorithm.method,
+            mechanism=self._run.algorithm.mechanism,
+            rounds=rounds,
+            seconds=seconds,
+            rounds_per_second=made / seconds if seconds > 0 and made > 0 else None,
+            consensus_error=self.consensus if self._study else None,
+            privacy=PrivacySummary.of(self._run),
+            agents=tuple(self._agent_summary(name, charged) for name in self._names),
+            versions=versions(),
+            keystream=self._keystream,
+            headline=self.headline(),
+            reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
+            restarts=read_restarts(self._out),
+        )
+        write_summary(self._out, summary)
+        return summary
+
+    def _agent_summary(self, name: str, charged: int) -> AgentSummary:
+        last, result = self._last.get(name), self._results.get(name)
+        return AgentSummary(
+            name=name,
+            accuracy_test=last.accuracy_test if last else None,
+            loss_train=last.loss_train if last else None,
+            epsilon=Epsilon.of(self.epsilon(name, charged)),
+            releases=result.releases if result else None,
+            bytes_sent=result.bytes_sent if result else None,
+            paper_lemma5=None if self._paper is None else self._paper[name].cost("lemma5", charged),
+        )
+
+    def _totals(self) -> dict[str, list[float | None]]:
+        return {a: [account.total(a) for account in self._accounts.values()] for a in ACCOUNTANTS}
+
+    def _why_not(self, accountant: str) -> list[str | None]:
+        return [account.why_not(accountant) for account in self._accounts.values()]
+
+    def _row(self, k: int) -> _Row:
+        return self._rows.setdefault(k, _Row())
+
+    def _flush(self, k: int) -> None:
+        row = self._rows[k]
+        n = len(self._names)
+        if len(row.metrics) == n and (not self._wants_states or len(row.states) == n):
+            if self._prepared:
+                self._write(k)
+            elif k not in self._early:
+                self._early.append(k)
+
+    def _write(self, k: int) -> None:
+        row = self._rows.pop(k)
+        self._written.add(k)
+        n = len(self._names)
+        error = consensus_error([row.states[name] for name in self._names]) if len(row.states) == n else None
+        if error is not None:
+            self.consensus = error
+        elif k == self._run.K + 1:
+            error = self.consensus if not self._wants_states else None
+        rows = []
+        for name in self._names:
+            if name not in row.metrics or (name, k) in self._kept:
+                continue
+            m = row.metrics[name]
+            costs = self.epsilon(name, k - 1)
+            rows.append(
+                MetricsRow(
+                    name,
+                    k,
+                    row.wall[name],
+                    m.loss_train if m else None,
+                    m.accuracy_train if m else None,
+                    m.accuracy_test if m else None,
+                    m.grad_norm if m else None,
+                    error,
+                    *(costs[a] for a in ACCOUNTANTS),
+                )
+            )
+        self._store.append(rows)
+        self._events.append(rows)
+
+
+def _accounts(
+    run: RunConfig, topology: Topology, schedule: Schedule, samples: Sequence[int | None], dimension: int
+) -> dict[str, AgentAccount]:
+    """Every agent's account by name; agents alike in everything share the work."""
+    accounts = {
+        name: account_for(run, topology, schedule, i, samples[i], dimension) for i, name in enumerate(run.graph.agents)
+    }
+    first: dict[tuple[object, ...], AgentAccount] = {}
+    for account in accounts.values():
+        account.share(first.setdefault(account.traits, account))
+    return accounts

@@ -1,0 +1,53 @@
+"""What the ledger of this host says to the owner's policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from dpgt_node.agent.policy import Spent, Verdict, judge
+from dpgt_node.config.model import NodeConfig, RunConfig
+from dpgt_node.errors import RefusedError
+from dpgt_node.privacy.accountant import AgentAccount
+from dpgt_node.record.summary import adjacency
+from dpgt_node.runtime.store.ledger import Charge, Terms
+
+log = logging.getLogger(__name__)
+
+
+def terms_of(data_id: str, run: RunConfig) -> Terms:
+    """What the charges of ``run`` mean on this data set."""
+    known = run.privacy.adjacency is not None or run.privacy.enforced
+    words = adjacency(run) + ("; declared, not enforced" if known and not run.privacy.enforced else "")
+    return Terms(data_id, run.privacy.delta, words)
+
+
+def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:
+    """What was spent of the budget of ``data_id``."""
+    return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta) for c in charges if c.terms.data_id == data_id]
+
+
+def obey(
+    config: NodeConfig,
+    run: RunConfig,
+    account: AgentAccount,
+    samples: int | None,
+    charges: Sequence[Charge],
+    run_id: bytes,
+) -> Verdict:
+    """What the owner's policy says to run ``run_id`` after everything else that was released of the data set.
+
+    RefusedError when it forbids the run.  A run that had begun goes on as far as the budget reaches; what it released
+    before is part of its own cost, so it counts once.
+    """
+    begun = any(charge.run_id == run_id for charge in charges)
+    spent = spent_on(config.data_id, [charge for charge in charges if charge.run_id != run_id])
+    verdict = judge(config.policy, run, account, spent, samples=samples)
+    against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
+    if against:
+        raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(against)}")
+    for line in verdict.warnings:
+        log.warning("%s", line)
+    if verdict.shortfall is not None:
+        log.warning("the run will end early: %s", verdict.shortfall)
+    return verdict

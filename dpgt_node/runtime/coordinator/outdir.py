@@ -1,0 +1,213 @@
+"""The output folder of a run: fresh, or an unfinished run of the same hash that goes on under the same run id."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from dpgt_node.config import RunConfig, run_sha256, to_toml
+from dpgt_node.errors import ConfigError
+from dpgt_node.record.summary import SUMMARY_FILE, load_summary, write_atomically
+
+IDENTITY_FILE = "run_id.json"
+ADDRESS_FILE = "coordinator.json"
+RUN_FILE = "run.toml"
+CLOSING_FILE = ".closing"
+"""Here from before summary.json says "finished" until every agent heard so and the report is written."""
+PAUSED_FILE = ".paused"
+"""Here while the run is paused: a coordinator that was killed comes back with the barrier shut."""
+SETTLE_S = 10.0
+"""So long may the processes of a killed launch take to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutDir:
+    """``run_id``: 16 random bytes, durable.  ``resumed``: an earlier start began this run.  ``closing``: it wrote the
+    results, and was killed before every agent and the report had them.
+    """
+
+    path: Path
+    run_id: bytes
+    resumed: bool
+    closing: bool = False
+
+
+def prepare(
+    path: Path,
+    run: RunConfig,
+    *,
+    source: str,
+    keystream: str | None,
+    close: bool = False,
+    by: Literal["agents", "simulate"] = "agents",
+) -> OutDir:
+    """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else.
+
+    ``keystream``: "test" or None.  It stays what it was at the first start: a run that was ever drawn from the test
+    keystream must not end as one that looks private.  ``close``: a finished run whose end was cut off is
+    welcome too.  ``by``: who carries it out; what agents began a simulation cannot go on with, nor the reverse.
+    """
+    digest = run_sha256(run)
+    identity = path / IDENTITY_FILE
+    try:
+        entries = sorted(p.name for p in path.iterdir() if not _torn(p.name)) if path.exists() else []
+        if not entries:
+            run_id = os.urandom(16)
+            path.mkdir(parents=True, exist_ok=True)
+            # The id must be durable before anybody registers: a second id would be a second set of releases.
+            document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream, "by": by}
+            write_atomically(identity, json.dumps(document) + "\n")
+            write_atomically(path / RUN_FILE, to_toml(run))
+            return OutDir(path, run_id, resumed=False)
+        if IDENTITY_FILE not in entries:
+            raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
+        held = json.loads(identity.read_text(encoding="utf-8"))
+        run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
+        held_keystream, held_by = held["keystream"], str(held.get("by", "agents"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
+    if held_digest != digest:
+        message = f"{path} holds another run (sha256 {held_digest[:12]}, this one {digest[:12]}); choose another folder"
+        raise ConfigError.one(source, "--out", message)
+    summary = load_summary(path) if SUMMARY_FILE in entries else None
+    finished = summary is not None and summary.status == "finished"
+    if finished and not (close and CLOSING_FILE in entries):
+        raise ConfigError.one(source, "--out", f"{path} holds this run, finished; choose another folder")
+    if held_by != by:
+        began = "in a simulation" if held_by == "simulate" else "with agents"
+        raise ConfigError.one(source, "--out", f"the run in {path} began {began}; go on likewise")
+    if held_keystream != keystream:
+        message = f"the run in {path} began {'with' if held_keystream else 'without'} it; go on likewise"
+        raise ConfigError.one(source, "--test-keystream", message)
+    if RUN_FILE not in entries:  # the first start was killed between the two files
+        with blamed(path / RUN_FILE):
+            write_atomically(path / RUN_FILE, to_toml(run))
+    return OutDir(path, run_id, resumed=True, closing=finished)
+
+
+def held_run_id(path: Path) -> bytes | None:
+    """The id of the run in ``path``; None when there is none that can be read."""
+    try:
+        return bytes.fromhex(json.loads((path / IDENTITY_FILE).read_text(encoding="utf-8"))["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_paused(path: Path) -> bool:
+    """Whether the run was paused when its coordinator was last there."""
+    return (path / PAUSED_FILE).exists()
+
+
+def keep_paused(path: Path, paused: bool) -> None:
+    """Remember the pause, or forget it.  OSError when the file system refuses."""
+    if paused:
+        (path / PAUSED_FILE).touch()
+    else:
+        (path / PAUSED_FILE).unlink(missing_ok=True)
+
+
+def _torn(name: str) -> bool:
+    """A first start that was killed left this of the identity it was writing: nobody registered under it."""
+    return name.startswith(f".{IDENTITY_FILE}.") and name.endswith(".tmp")
+
+
+@contextlib.contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """Whatever the file system refuses at ``path`` is the operator's to mend: ConfigError with path and cause."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError.one(str(error.filename or path), "", error.strerror or str(error)) from error
+
+
+def cause(error: OSError | ConfigError, path: Path) -> str:
+    """PATH: what the file system said; ``path`` where the error names none."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    return f"{error.filename or path}: {error.strerror or error}"
+
+
+@contextlib.contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Make ``path`` if need be and keep other launches and simulations out of it.  ConfigError when one is there.
+
+    The folder itself is locked, so that every path to it, through links or mounts, meets the same lock.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError.one("command line", "--out", f"{path} cannot be used: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError.one("command line", "--out", f"{path} is in use by another run") from error
+        yield
+    finally:
+        os.close(folder)
+
+
+def hold(path: Path, *, source: str) -> IO[bytes]:
+    """Keep other coordinators out of a prepared ``path`` while the returned file is open; ConfigError when one is
+    there.
+    """
+    handle = (path / IDENTITY_FILE).open("rb")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise ConfigError.one(source, "--out", f"{path} is in use by another coordinator") from error
+    return handle
+
+
+def settle(path: Path, *, source: str) -> None:
+    """Wait until no coordinator and no agent runs in a prepared ``path``: those of a launch that was killed die with
+    it, but not in the same instant.  ConfigError naming what is in use after :data:`SETTLE_S`.
+    """
+    end_s = time.monotonic() + SETTLE_S
+    locks = [path / IDENTITY_FILE, *sorted((path / "agents").glob("*/state/lock"))]
+    for lock in locks:
+        with blamed(lock), lock.open("rb") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > end_s:
+                        who = "another coordinator" if lock == locks[0] else "another node"
+                        raise ConfigError.one(source, "--out", f"{lock.parent} is in use by {who}") from error
+                    time.sleep(0.02)
+
+
+def write_address(path: Path, address: str, tls: Path | None) -> None:
+    """coordinator.json: where the coordinator listens, for ``--run DIR`` and for launch."""
+    document = {"address": address, "tls": str(tls.resolve()) if tls else None, "pid": os.getpid()}
+    write_atomically(path / ADDRESS_FILE, json.dumps(document) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Contents of coordinator.json."""
+
+    address: str
+    tls: Path | None
+    pid: int
+
+
+def read_address(path: Path) -> Address | None:
+    """coordinator.json under ``path``; None when there is none (yet).  ConfigError when it is malformed."""
+    try:
+        held = json.loads((path / ADDRESS_FILE).read_text(encoding="utf-8"))
+        return Address(str(held["address"]), Path(held["tls"]) if held["tls"] else None, int(held["pid"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError.one(str(path / ADDRESS_FILE), "", f"cannot be read: {error}") from error

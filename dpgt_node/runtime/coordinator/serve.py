@@ -1,0 +1,85 @@
+"""Brings a coordinator up on a socket and takes it down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
+from dpgt_node.protocol.coordinator import StopRun
+from dpgt_node.record.tensorboard import preload
+from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
+from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
+from dpgt_node.runtime.trust.channels import Security
+from dpgt_node.wire import services
+from dpgt_node.wire.server import Server
+
+log = logging.getLogger(__name__)
+
+FAREWELL_S = 1.0
+"""After the end agents have this long to read Goodbye or Stop before the server closes."""
+LATE_S = 3.0
+"""After a finished or refused run, agents that were not connected have this long to come and hear so."""
+
+
+async def serve(
+    run: RunConfig,
+    out: Path,
+    listen: str,
+    tls_folder: Path | None,
+    *,
+    keystream: str | None,
+    stop: asyncio.Event,
+) -> Outcome:
+    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
+    security = Security.from_folder(tls_folder)
+    server = services.server(run.n)
+    host, _ = parse_address(listen)
+    port = services.bind(server, listen, security.server_credentials(), "command line")
+    # Only now: a refused start leaves no half-made output folder.
+    claimed = prepare(out, run, source="command line", keystream=keystream, close=True)
+    with hold(claimed.path, source="command line"):
+        watch = asyncio.ensure_future(security.watch())
+        try:
+            return await _serve(server, run, claimed, format_address(host, port), tls_folder, security, keystream, stop)
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+
+async def _serve(
+    server: Server,
+    run: RunConfig,
+    out: OutDir,
+    address: str,
+    tls_folder: Path | None,
+    security: Security,
+    keystream: str | None,
+    stop: asyncio.Event,
+) -> Outcome:
+    coordinator = Coordinator(run, out, keystream=keystream)
+    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
+    await services.serve_health(server, services.COORDINATOR_SERVICE)
+    await server.start()
+    host, port = parse_address(address)
+    reachable = "127.0.0.1" if is_wildcard(host) else host
+    # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
+    warm = asyncio.ensure_future(asyncio.to_thread(preload))
+    log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, address)
+    asked = asyncio.ensure_future(stop.wait())
+    try:
+        with blamed(out.path / ADDRESS_FILE):
+            write_address(out.path, format_address(reachable, port), tls_folder)
+        ends: list[asyncio.Future[Any]] = [asked, coordinator.done]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not coordinator.done.done():
+            coordinator.feed(StopRun("the coordinator was told to stop"))
+        outcome = await coordinator.done
+        await coordinator.drain(FAREWELL_S, LATE_S)
+        return outcome
+    finally:
+        asked.cancel()
+        await warm
+        await server.stop(grace=0.2)

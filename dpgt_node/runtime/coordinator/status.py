@@ -1,0 +1,77 @@
+"""What ``dpgt status`` is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpgt_node.config import RunConfig
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.liveness import Trouble
+from dpgt_node.record.epsilons import WITH_DELTA
+from dpgt_node.record.summary import adjacency
+from dpgt_node.runtime.coordinator.members import Members
+from dpgt_node.runtime.coordinator.results import Results
+
+
+def state_word(phase: co.CoordinatorPhase, conclude: co.Conclude | None) -> str:
+    """The state of a run in one lower-case word."""
+    if conclude is not None:
+        return conclude.status
+    return "waiting" if phase is co.CoordinatorPhase.GATHERING else phase.name.lower()
+
+
+def reply(
+    run: RunConfig,
+    run_id: bytes,
+    machine: co.CoordinatorMachine,
+    members: Members,
+    results: Results,
+    conclude: co.Conclude | None,
+    rounds_per_second: float,
+    now_ns: int,
+) -> m.StatusReply:
+    """Where the run stands; ``now_ns`` in the clock of the machine's steps."""
+    recorder = results.recorder
+    troubles = machine.troubles(now_ns)
+    agents = []
+    for name in run.graph.agents:
+        done = machine.done(name)
+        trouble = next((t for t in troubles if name == t.agent), None)
+        missing = trouble is not None and trouble.kind in ("left", "silent")
+        agents.append(
+            m.AgentStatus(
+                name,
+                connected=machine.connected(name),
+                k=done,
+                last_seen_s=members.last_seen_s(name),
+                accuracy_test=recorder.accuracy[name] if recorder and results.study else None,
+                epsilon=recorder.spent(name, done) if recorder else None,
+                state=trouble.kind if trouble else "here" if machine.connected(name) else "absent",
+                missing_s=(now_ns - trouble.since_ns) / 1e9 if trouble and missing else None,
+                waits_for=machine.waits_for(name),
+            )
+        )
+    accountant = recorder.accountant if recorder else None
+    return m.StatusReply(
+        state=state_word(machine.phase, conclude),
+        k=machine.k - 1,
+        K=run.K,
+        run_id=run_id,
+        name=run.name,
+        rounds_per_second=rounds_per_second,
+        agents=tuple(agents),
+        consensus_error=recorder.consensus if recorder and results.study else None,
+        reason=(conclude.reason if conclude else _standstill(machine, troubles, now_ns))[:1000],
+        accountant=accountant,
+        delta=run.privacy.delta if accountant in WITH_DELTA else None,
+        adjacency=adjacency(run),
+    )
+
+
+def _standstill(machine: co.CoordinatorMachine, troubles: Sequence[Trouble], now_ns: int) -> str:
+    """Why the run does not move, or whom the barrier waits for right now."""
+    if troubles:
+        return "; ".join(trouble.line(now_ns) for trouble in troubles)
+    waiting = machine.waiting_for()
+    return f"waiting for {', '.join(waiting)}" if waiting else ""

@@ -1,0 +1,266 @@
+"""Preflight of one host before a run: what would go wrong, and what to do about it.  Starts and changes nothing."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import cryptography
+import grpc
+import numpy as np
+
+from dpgt_node import __version__
+from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.policy import judge as judge_policy
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.algo.theory import hard_failures
+from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
+from dpgt_node.errors import ConfigError, DpgtError, PeerError
+from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.protocol.messages import PROTOCOL_VERSION
+from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.launch import hostcheck
+from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
+from dpgt_node.runtime.store.disk import agent_need
+from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, read_ledger
+from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
+from dpgt_node.runtime.trust.pki import read_certificate
+from dpgt_node.runtime.trust.probe import Untrusted, look
+
+RENEW = "dpgt pki renew"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check.  ``todo``: what to do, empty when there is nothing."""
+
+    check: str
+    status: Literal["passed", "warning", "failed", "unknown"]
+    found: str
+    todo: str
+
+    @property
+    def passed(self) -> bool | None:
+        """A warning passes; None: this host cannot know."""
+        return None if self.status == "unknown" else self.status != "failed"
+
+
+def _row(check: str, finding: Finding) -> Row:
+    return Row(check, finding.status, finding.found, finding.todo)
+
+
+def _tried(check: str, attempt: Callable[[], Finding]) -> Row:
+    """A check that raises has failed with the error's words."""
+    try:
+        return _row(check, attempt())
+    except DpgtError as error:
+        return _row(check, failed("; ".join(str(error).splitlines()), "see the message"))
+
+
+async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | None) -> list[Row]:
+    """Every check of an agent's host."""
+    rows = [_run(run), _tried("in the run", lambda: _in_run(config, run))]
+    oracle: Oracle | None = None
+    if rows[-1].passed:
+        rows_of_data, oracle = _data(config, run, data_root)
+        rows += rows_of_data
+        rows.append(_tried("policy", lambda: _policy(config, run, oracle)))
+    host, port = parse_address(config.listen)
+    rows += _certificates(config)
+    rows.append(_row("listen", hostcheck.listens(host, port)))
+    rows += [_row(f"advertise{what}", found) for what, found in hostcheck.advertised(config)]
+    rows.append(await _coordinator(config))
+    rows += _state(config, run, oracle)
+    return [*rows, _versions()]
+
+
+async def examine_coordinator(run: RunConfig, listen: str | None, tls: Path | None, out: Path | None) -> list[Row]:
+    """Every check of the coordinator's host; what was not said is not checked."""
+    rows = [_run(run), _tried("conditions", lambda: _conditions(run, (None,) * run.n))]
+    if tls is not None:
+        names = [parse_address(listen)[0]] if listen is not None else []
+        rows += _chain(Files.of(tls), COORDINATOR_IDENTITY, names)
+    if listen is not None:
+        rows.append(_row("listen", hostcheck.listens(*parse_address(listen))))
+    if out is not None:
+        rows.append(_row("output folder", hostcheck.writable(out)))
+        rows.append(_row("free space", hostcheck.free_space(out, None)))
+    rows.append(_row("open files", hostcheck.open_files(2 * run.n)))
+    return [*rows, _versions()]
+
+
+# --- the run, the data, the owner's policy --------------------------------------------------------------------------
+
+
+def _run(run: RunConfig) -> Row:
+    return _row("run file", passed(f"{run.name}: {run.n} agents, rounds 0..{run.K}, sha256 {run_sha256(run)}"))
+
+
+def _conditions(run: RunConfig, samples: tuple[int | None, ...]) -> Finding:
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    problems = [f"{key}: {message}" for key, message in hard_failures(topology, schedule, samples)]
+    return failed("; ".join(problems), "dpgt check shows both sides") if problems else passed("hold")
+
+
+def _in_run(config: NodeConfig, run: RunConfig) -> Finding:
+    return passed(f"{config.name} is agent {check_node_in_run(config, run) + 1} of {run.n}")
+
+
+def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[list[Row], Oracle | None]:
+    index = run.graph.agents.index(config.name)
+    shard = config.shard - 1 if config.shard is not None else index
+    try:
+        oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
+    except ConfigError as error:
+        return [_row("data", failed(str(error).replace("\n", "; "), "mend the file, or [data] in NODE.toml"))], None
+    D = "no samples (closed form)" if oracle.samples is None else f"D = {oracle.samples} samples"
+    known = tuple(oracle.samples if i == index else None for i in range(run.n))
+    return [
+        _row("data", passed(f"{D}, d = {oracle.dimension} parameters")),
+        _tried("conditions", lambda: _conditions(run, known)),
+    ], oracle
+
+
+def _charges(state_dir: Path) -> tuple[Charge, ...]:
+    if not (state_dir / DATABASE).exists():
+        return ()
+    ledger = read_ledger(state_dir)
+    return last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
+
+
+def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Finding:
+    if oracle is None:
+        return unknown("needs the data", "first mend the data")
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    index = run.graph.agents.index(config.name)
+    account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
+    spent = spent_on(config.data_id, _charges(config.state_dir))
+    verdict = judge_policy(config.policy, run, account, spent, samples=oracle.samples)
+    accountant = verdict.accountant or next((a for a in ("corrected", "tight") if account.total(a) is not None), None)
+    cost = account.total(accountant) if accountant is not None else None
+    found = "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant})"
+    found += f", {len(spent)} run(s) on this data set before"
+    if verdict.problems:
+        return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
+    if verdict.shortfall is not None:
+        if spent:  # it may be this very run that goes on, which then counts once
+            return unknown(verdict.shortfall, "fine if this run only goes on: it counts once")
+        return failed(verdict.shortfall, "a larger [policy] epsilon_max, or dpgt plan for a run that fits")
+    if verdict.warnings:
+        return warned(f"{found}; {'; '.join(verdict.warnings)}", "[policy] in NODE.toml")
+    return passed(found)
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def _certificates(config: NodeConfig) -> list[Row]:
+    tls = config.tls
+    if tls.insecure or tls.ca is None or tls.cert is None or tls.key is None:
+        return [_row("certificate", warned("insecure = true: everybody can read and send", "[tls] with dpgt pki init"))]
+    names = [parse_address(config.advertise)[0]] if config.advertise is not None else []
+    return _chain(Files(tls.ca, tls.cert, tls.key), agent_identity(config.name), names)
+
+
+def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
+    rows = []
+    if (mode := key_mode_problem(files.key)) is not None:
+        rows.append(_row("key mode", failed(f"{files.key} {mode}", f"chmod 600 {files.key}")))
+    elif files.key.exists():
+        rows.append(_row("key mode", passed(f"{files.key}: {files.key.stat().st_mode & 0o777:04o}")))
+    try:
+        certificate = read_certificate(files.cert)
+    except ConfigError as error:
+        return [*rows, _row("certificate", failed(str(error), "dpgt pki init or issue"))]
+    names = names_of(certificate)
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        material = load(files)
+        listed = f"{len(material.revoked)} revoked" if files.crl.exists() else "no revocation list"
+        serial = f"serial {certificate.serial_number:x}"
+        rows.append(_row("certificate", passed(f"{serial}, issued by the CA here, fits its key; {listed}")))
+    except ConfigError as error:
+        rows.append(_row("certificate", failed("; ".join(str(error).splitlines()), f"{RENEW} or issue, and copy it")))
+    until = f"valid until {instant(certificate.not_valid_after_utc)}"
+    if (dates := dates_problem(certificate, now)) is not None:
+        rows.append(_row("expiry", failed(dates, RENEW)))
+    elif expires_soon(certificate, now):
+        rows.append(_row("expiry", warned(f"{until}, in {span(certificate.not_valid_after_utc - now)}", RENEW)))
+    else:
+        rows.append(_row("expiry", passed(until)))
+    shown = ", ".join(names.identities) or "none"
+    if names.identities == (identity,):
+        rows.append(_row("identity", passed(shown)))
+    else:
+        rows.append(_row("identity", failed(f"{shown}, not {identity}", "the start-up folder of this name")))
+    for host in hosts:
+        if host in (*names.dns, *names.ip):
+            rows.append(_row("alternative names", passed(f"cover {host}")))
+        else:
+            todo = f"dpgt pki issue --host {host}, if other tools dial it: nodes look for the identity, not the address"
+            rows.append(_row("alternative names", warned(f"{', '.join((*names.dns, *names.ip))}: not {host}", todo)))
+    return rows
+
+
+async def _coordinator(config: NodeConfig) -> Row:
+    """Who answers there now.  Before it is started nobody does, which says nothing against it."""
+    tls, check = config.tls, "coordinator"
+    host, port = parse_address(config.coordinator)
+    reach = await hostcheck.reaches(host, port)
+    if reach.status != "passed" or tls.insecure or tls.ca is None or tls.cert is None or tls.key is None:
+        return _row(check, reach)
+    try:
+        credentials = Credentials(Files(tls.ca, tls.cert, tls.key))
+        credentials.material()
+        seen = await look(config.coordinator, credentials, tls.coordinator_id)
+    except ConfigError:
+        return _row(check, unknown(f"{reach.found}; not asked who it is", "first mend this host's certificate"))
+    except Untrusted as error:
+        return _row(check, failed(str(error), "the same dpgt pki for all hosts, clocks by NTP, no expired certificate"))
+    except PeerError as error:
+        return _row(check, failed(f"{reach.found}, then: {error}", "look at its log"))
+    now = datetime.datetime.now(datetime.UTC)
+    reasons = judge(seen, credentials.material().authorities, frozenset(), now=now, uses=("server",))
+    assert not reasons  # look() raised otherwise
+    within = f"its certificate's dates fit this host's clock ({instant(seen.not_valid_before_utc)} on)"
+    return _row(check, passed(f"{config.coordinator} is {tls.coordinator_id}; {within}"))
+
+
+# --- the host -----------------------------------------------------------------------------------------------------
+
+
+def _state(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Iterator[Row]:
+    yield _row("state directory", hostcheck.writable(config.state_dir))
+    yield _row("state lock", hostcheck.unlocked(config.state_dir))
+    yield _row("file system", hostcheck.keeps(config.state_dir, config.durability))
+    need = None
+    if oracle is not None:
+        m = Schedule.from_config(run).m
+        batch = oracle.samples if m is None else m
+        need = agent_need(run, config.name, oracle.dimension, batch, oracle.sample_size).total
+    yield _row("free space", hostcheck.free_space(config.state_dir, need))
+    if config.name in run.graph.agents:
+        topology = Topology.from_config(run.graph)
+        index = run.graph.agents.index(config.name)
+        senders = {j for j, _ in (*topology.in_R(index), *topology.in_C(index))} - {index}
+        yield _row("open files", hostcheck.open_files(len(senders) + len(topology.peers(index)) + 1))
+
+
+def _versions() -> Row:
+    python = f"Python {platform.python_version()} on {platform.platform(terse=True)}"
+    libraries = f"grpc {grpc.__version__}, cryptography {cryptography.__version__}, numpy {np.__version__}"
+    found = (
+        f"dpgt-node {__version__}, protocol {PROTOCOL_VERSION}, {python}, {libraries}, SQLite {sqlite3.sqlite_version}"
+    )
+    if sys.byteorder != "little":
+        return _row("versions", failed(f"{found}: big-endian", "vectors travel little-endian; another machine"))
+    return _row("versions", passed(f"{found}; all hosts need the same dpgt-node"))

@@ -1,0 +1,268 @@
+"""The ledger: what an agent has released and what it cost, as rows in a hash chain.
+
+``head_0`` is 32 zero bytes, ``head_i = SHA-256(head_{i-1} || row_i)`` over all rows of a state directory in the order
+they were charged, whatever run they belong to; a row's text holds what its run's charges mean (data set, delta,
+adjacency).  Changing, removing or inserting a row breaks every later head; a row cut off the end is missed by its
+round, and a round cut off with it shows only against a head that was written down elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dpgt_node.errors import ExitCode, StoreError
+from dpgt_node.protocol.types import LedgerRow
+from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION
+
+T = TypeVar("T")
+DATABASE = "dpgt.sqlite3"
+NO_HEAD = bytes(32)
+_ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
+_SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
+_TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
+_ROUNDS = {
+    2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
+    VERSION: f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
+    f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id",
+}
+"""A run's rounds in order, by version of the database: those that can be read as they are."""
+
+
+class LedgerBroken(StoreError):
+    """The ledger is not what the agent wrote."""
+
+    exit_code = ExitCode.CHECK_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the charges of a run mean.
+
+    ``data_id``: the data set whose budget they use up.  ``delta``: of zcdp and gdp.  ``adjacency``: which data sets
+    are neighbours, in words.
+    """
+
+    data_id: str
+    delta: float
+    adjacency: str
+
+    def text(self, run_id: bytes) -> str:
+        """The part of a row's text that all rows of the run share."""
+        return f"{run_id.hex()}\n{self.data_id}\n{self.delta!r}\n{self.adjacency}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a run has cost so far: cumulative by accountant, after its rows of rounds up to ``k``."""
+
+    run_id: bytes
+    terms: Terms
+    mechanism: str
+    law: str
+    k: int
+    cost: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One row, the run (16 bytes) it belongs to and the chain's head (32 bytes) after it."""
+
+    run_id: bytes
+    row: LedgerRow
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Rows in the order they were charged; ``head`` of the whole chain (of all runs), verified; ``terms`` by run."""
+
+    entries: tuple[LedgerEntry, ...]
+    head: bytes
+    terms: Mapping[bytes, Terms] = field(default_factory=dict)
+
+
+def cost_text(cost: dict[str, float | None]) -> str:
+    """Canonical JSON: sorted keys, no spaces, infinity as the string "inf"."""
+    parts = []
+    for name in sorted(cost):
+        value = cost[name]
+        parts.append(f'"{name}":' + ("null" if value is None else '"inf"' if value == math.inf else repr(float(value))))
+    return "{" + ",".join(parts) + "}"  # json.dumps takes five times as long, in the middle of every round
+
+
+def next_head(head: bytes, run: str, row: LedgerRow, cost: str) -> bytes:
+    """The chain's head after ``row``; ``run`` is its ``Terms.text``, ``cost`` its ``cost_text``.
+
+    The fields are words and numbers without line breaks, one a line, floats in their shortest exact form.
+    """
+    return link(head, run, row.k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost)
+
+
+def link(
+    head: bytes,
+    run: str,
+    k: int,
+    stream: str,
+    mechanism: str,
+    law: str,
+    scale: float,
+    sensitivity: float | None,
+    sha256: bytes,
+    cost: str,
+) -> bytes:
+    """``next_head`` of a row as it is stored."""
+    text = f"{run}{k}\n{stream}\n{mechanism}\n{law}\n{scale!r}\n{sensitivity!r}\n{sha256.hex()}\n{cost}\n"
+    return hashlib.sha256(head + text.encode()).digest()
+
+
+def _row(fields: tuple[Any, ...]) -> LedgerRow:
+    k, stream, mechanism, law, scale, sensitivity, sha256, cost = fields
+    values = {name: math.inf if value == "inf" else value for name, value in json.loads(cost).items()}
+    return LedgerRow(k, stream, mechanism, law, scale, sensitivity, sha256, values)
+
+
+def select_rows(connection: sqlite3.Connection, run: int, k_from: int) -> list[LedgerRow]:
+    """The rows of one run (its number in the database) from round ``k_from`` on, unverified."""
+    query = f"SELECT {_ROW} FROM ledger WHERE run = ? AND k >= ? ORDER BY id"
+    return [_row(fields) for fields in connection.execute(query, (run, k_from))]
+
+
+def select_terms(connection: sqlite3.Connection) -> dict[int, tuple[bytes, Terms]]:
+    """(run id, terms) of every run, by its number in the database."""
+    return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(_TERMS)}
+
+
+_Raw = tuple[int, tuple[Any, ...], bytes]  # number of the run, fields of the row, head after it
+
+
+def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tuple[bytes, Terms]]) -> Iterator[_Raw]:
+    """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
+    round has its charge.  LedgerBroken names the first bad row.
+    """
+    rounds = _ROUNDS[version_of(connection, where)]
+    texts = {number: terms.text(run_id) for number, (run_id, terms) in runs.items()}
+    stored_rounds = {number: connection.execute(rounds, (number,)) for number in runs}
+    now: dict[int, tuple[int, str, Any]] = dict.fromkeys(runs, (-1, "", ()))
+    head = NO_HEAD
+    for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
+        k, stream, sha256 = fields[0], fields[1], fields[6]
+        last_k, last_stream, released = now.get(run, (0, "", ()))
+        try:
+            whole = run in runs and (k, stream) > (last_k, last_stream) and link(head, texts[run], *fields) == stored
+        except (ValueError, AttributeError, TypeError):
+            raise LedgerBroken(f"{where}: ledger row {number} cannot be read") from None
+        if not whole:
+            raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}) or one before it was changed")
+        if k != last_k:
+            released = next(stored_rounds[run], None)
+            if released is not None and released[0] < k:
+                raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
+        if released is None or released[0] != k or released[1 if stream == "X" else 2] != sha256:
+            raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
+        head, now[run] = stored, (k, stream, released)
+        yield run, tuple(fields), stored
+    for rest in stored_rounds.values():
+        for k, *_ in rest:
+            raise LedgerBroken(f"{where}: a released round has no ledger row (round {k})")
+
+
+def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
+    """Every row with what its run's charges mean; verified and refused as by ``_verified``."""
+    runs = _runs(connection, where)
+    for run, fields, head in _verified(connection, where, runs):
+        yield LedgerEntry(runs[run][0], _row(fields), head), runs[run][1]
+
+
+def _runs(connection: sqlite3.Connection, where: Path) -> dict[int, tuple[bytes, Terms]]:
+    version_of(connection, where)  # older ones say less of a run
+    return select_terms(connection)
+
+
+def version_of(connection: sqlite3.Connection, where: Path) -> int:
+    """The database's version, if its ledger can be read as it is.  StoreError names both versions."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise StoreError(f"{where}: a database of another program, or not yet an agent's")
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version not in _ROUNDS:
+        older = "start its agent once, which brings it up to date" if version < VERSION else "use a newer dpgt"
+        raise StoreError(f"{where}: version {version}; this version of dpgt knows {VERSION}: {older}")
+    return version
+
+
+def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: Path) -> Ledger:
+    """Read and verify the whole chain; the entries of one run, or of all.  LedgerBroken names the first bad row."""
+    entries, terms, head = [], {}, NO_HEAD
+    for entry, its_terms in walk(connection, where):
+        head = entry.head
+        if run_id is None or entry.run_id == run_id:
+            entries.append(entry)
+            terms[entry.run_id] = its_terms
+    return Ledger(tuple(entries), head, terms)
+
+
+def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[Charge, ...], bytes]:
+    """What every run that released anything has cost, in the order of their first releases, and the chain's head;
+    verified as by ``_verified``, without a look at any but the last cost of a run.
+    """
+    runs = _runs(connection, where)
+    last: dict[int, _Raw] = {}
+    head = NO_HEAD
+    for raw in _verified(connection, where, runs):
+        last[raw[0]] = raw
+        head = raw[2]
+    ends = ((LedgerEntry(runs[run][0], _row(fields), after), runs[run][1]) for run, fields, after in last.values())
+    return last_charges(ends), head
+
+
+def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None:
+    """The chain's head after the last row of round ``k`` of a run (its number in the database); None: no such row."""
+    query = "SELECT head FROM ledger WHERE run = ? AND k = ? ORDER BY id DESC LIMIT 1"
+    found = connection.execute(query, (run, k)).fetchone()
+    return None if found is None else bytes(found[0])
+
+
+def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...]:
+    """The last charge of each run, in the order of their first ones."""
+    last: dict[bytes, Charge] = {}
+    for entry, terms in rows:
+        row = entry.row
+        last[entry.run_id] = Charge(entry.run_id, terms, row.mechanism, row.law, row.k, row.cost)
+    return tuple(last.values())
+
+
+def read_ledger(state_dir: Path, run_id: bytes | None = None) -> Ledger:
+    """The ledger of a state directory, also while an agent writes to it.  StoreError if there is none or it is bad."""
+    return look_on(state_dir, lambda db: select_ledger(db, run_id, state_dir / DATABASE))
+
+
+def look_on(state_dir: Path, job: Callable[[sqlite3.Connection], T]) -> T:
+    """What ``job`` reads in one snapshot of the database, also while an agent writes to it.  StoreError."""
+    path = state_dir / DATABASE
+    if not path.is_file():
+        raise StoreError(f"{state_dir}: no ledger here ({DATABASE} is missing)")
+    log = path.with_name(f"{DATABASE}-wal")
+    try:
+        # A plain reader would leave a log behind, which is the reader's own and in the agent's way.
+        if not log.exists():
+            with contextlib.suppress(StoreError, sqlite3.Error):  # an agent that starts meanwhile disturbs it
+                found = _read(path, "immutable=1", job)
+                if not log.exists():
+                    return found
+        return _read(path, "mode=ro", job)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: cannot read the ledger: {error}") from error
+
+
+def _read(path: Path, how: str, job: Callable[[sqlite3.Connection], T]) -> T:
+    address = f"{path.absolute().as_uri()}?{how}"
+    with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")  # one snapshot, whatever the agent commits meanwhile
+        return job(connection)

@@ -1,0 +1,147 @@
+"""The ledger for people and scripts: text, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from dpgt_node.agent.policy import APPROXIMATE, PURE, SOUND, Spent, add_up, as_written, tally
+from dpgt_node.privacy.accountant import ACCOUNTANTS
+from dpgt_node.record.summary import to_json
+from dpgt_node.report.text import ACCOUNTANT_LABELS, epsilon
+from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.store.ledger import Charge, Ledger, LedgerEntry, last_charges
+
+_COLUMNS = ("data", "run", "k", "stream", "mechanism", "law", "scale", "sensitivity", "sha256")
+
+
+def document(ledger: Ledger) -> dict[str, Any]:
+    """JSON data: rows; totals by accountant of all runs here, and by data set and run; the chain's head."""
+    everything = [spent for _, _, its_spent in _data_sets(ledger) for spent in its_spent]
+    made: dict[str, Any] = to_json(
+        {
+            "rows": [_row(ledger, entry) for entry in ledger.entries],
+            "totals": totals(everything),
+            "data_sets": [
+                {
+                    "id": name,
+                    "totals": totals(spent),
+                    "delta": deltas(spent),
+                    "smallest_sound": {"pure": smallest(spent, PURE), "any": smallest(spent, SOUND)},
+                    "runs": [_run(charge) for charge in charges],
+                }
+                for name, charges, spent in _data_sets(ledger)
+            ],
+            "head": ledger.head.hex(),
+        }
+    )
+    return made
+
+
+def render(ledger: Ledger) -> str:
+    """Text: every data set with its runs and totals.  No epsilon without its accountant, delta and adjacency."""
+    lines = []
+    for name, charges, spent in _data_sets(ledger):
+        lines.append(f'data set "{name}": {len(charges)} run{"" if len(charges) == 1 else "s"}')
+        for charge in charges:
+            lines.append(f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, rounds 0..{charge.k}")
+            lines.append(f"    {charge.terms.adjacency}")
+            lines += _costs(charge.cost, dict.fromkeys(APPROXIMATE, charge.terms.delta))
+        if len(charges) > 1:
+            lines += ["  all its runs together", *_costs(totals(spent), deltas(spent))]
+        for kinds in (PURE, SOUND):
+            least = smallest(spent, kinds)
+            if least is not None and (kinds is PURE or least["delta"] > 0):
+                delta = f", delta {least['delta']:g}" if kinds is SOUND else ", pure"
+                lines.append(
+                    f"  each run by its smallest sound value ({_counted_by(spent, kinds)}): "
+                    f"epsilon {epsilon(least['epsilon'])}{delta}"
+                )
+        lines.append("")
+    lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
+    lines.append(f"head {ledger.head.hex()}")
+    return "\n".join(lines)
+
+
+def write_csv(ledger: Ledger, out: TextIO) -> None:
+    """One line a row; infinite is inf, not applicable is empty; ``head`` is the chain's after the row."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*_COLUMNS, *(f"cost_{name}" for name in ACCOUNTANTS), "head"])
+    for entry in ledger.entries:
+        cells = _row(ledger, entry)
+        costs = (entry.row.cost.get(name) for name in ACCOUNTANTS)
+        writer.writerow([*(cells[column] for column in _COLUMNS), *costs, entry.head.hex()])
+
+
+def totals(spent: Sequence[Spent]) -> dict[str, float | None]:
+    """Sum by accountant, rounded up; None where one of the runs has no value."""
+    found: dict[str, float | None] = {}
+    for name in ACCOUNTANTS:
+        values = [value for run in spent if (value := run.epsilon.get(name)) is not None]
+        found[name] = add_up(values) if len(values) == len(spent) else None
+    return found
+
+
+def deltas(spent: Sequence[Spent]) -> dict[str, float]:
+    """Sum by accountant: 0 for the pure ones, and for lemma5."""
+    total = float(sum(as_written(run.delta) for run in spent))
+    return {name: total if name in APPROXIMATE else 0.0 for name in ACCOUNTANTS}
+
+
+def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, float] | None:
+    """What a policy that names no accountant counts; None where a run has no finite sound value."""
+    counted = tally(spent, kinds)
+    return None if counted.unbounded is not None else {"epsilon": counted.epsilon, "delta": float(counted.delta)}
+
+
+def _counted_by(spent: Sequence[Spent], kinds: tuple[str, ...]) -> str:
+    """The accountants whose values :func:`smallest` adds up, in the order of the tables; "NAME xN" counts N runs."""
+    chosen = [
+        min((value, kinds.index(name)) for name in kinds if (value := run.epsilon.get(name)) is not None)[1]
+        for run in spent
+    ]
+    counts = {name: chosen.count(index) for index, name in enumerate(kinds)}
+    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in counts.items() if n)
+
+
+def _data_sets(ledger: Ledger) -> list[tuple[str, list[Charge], list[Spent]]]:
+    charges = last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
+    names = dict.fromkeys(charge.terms.data_id for charge in charges)
+    return [(name, [c for c in charges if c.terms.data_id == name], spent_on(name, charges)) for name in names]
+
+
+def _row(ledger: Ledger, entry: LedgerEntry) -> dict[str, Any]:
+    row = entry.row
+    return {
+        "run": entry.run_id.hex(),
+        "data": ledger.terms[entry.run_id].data_id,
+        "k": row.k,
+        "stream": row.stream,
+        "mechanism": row.mechanism,
+        "law": row.law,
+        "scale": row.scale,
+        "sensitivity": row.sensitivity,
+        "sha256": row.sha256.hex(),
+        "cost": row.cost,
+    }
+
+
+def _run(charge: Charge) -> dict[str, Any]:
+    return {
+        "run": charge.run_id.hex(),
+        "mechanism": charge.mechanism,
+        "law": charge.law,
+        "k": charge.k,
+        "cost": charge.cost,
+        "delta": charge.terms.delta,
+        "adjacency": charge.terms.adjacency,
+    }
+
+
+def _costs(cost: Mapping[str, float | None], delta: Mapping[str, float]) -> list[str]:
+    lines = []
+    for name, label in ACCOUNTANT_LABELS.items():
+        with_delta = f", delta {delta[name]:g}" if name in APPROXIMATE and cost.get(name) is not None else ""
+        lines.append(f"    {label:<36} epsilon {epsilon(cost.get(name))}{with_delta}")
+    return lines

@@ -1,0 +1,507 @@
+"""An agent's durable memory: one SQLite database (WAL) and a folder of large files in its state directory.
+
+A release is durable before a byte of it leaves, and is drawn once: payloads, ledger rows, batch and checkpoint of a
+round commit in one transaction, files first, and a second commit of the same round fails on the primary key.
+
+Durability "process": survives the end of the process at any instruction (``kill -9``), not a power cut.  "power":
+every commit, file and new folder is fsynced before it counts.  One process at a time, held by a lock on ``lock``;
+``ledger.read_ledger`` may look on.  Synchronous; usable from any thread, one call at a time.
+
+A store that opened is whole as far as it can know: SQLite's structure, the ledger's chain and its charge for every
+round were checked (half a second for 10^5 rows each), and what is read later is checked against hashes and seals.
+What it cannot know, that it is an old or a forked copy, others tell it: see ``passed_through``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.errors import StoreError
+from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
+from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
+from dpgt_node.runtime.store import rows
+from dpgt_node.runtime.store.blobs import BlobFolder, Durability, make_folder, write_whole
+from dpgt_node.runtime.store.faults import DAMAGED, blamed
+from dpgt_node.runtime.store.ledger import (
+    DATABASE,
+    Charge,
+    Ledger,
+    Terms,
+    cost_text,
+    head_after,
+    next_head,
+    select_charges,
+    select_ledger,
+    select_rows,
+    select_terms,
+)
+from dpgt_node.runtime.store.migrate import bring_up_to_date
+from dpgt_node.runtime.store.schema import (
+    INSERT_LEDGER,
+    INSERT_PAYLOADS,
+    INSERT_ROUND,
+    INSERT_RUN,
+    REPLACE_CHECKPOINT,
+    ROUNDS_MAX,
+    SELECT_PAYLOADS,
+    SELECT_X,
+    round_key,
+)
+from dpgt_node.types import F64, Stream
+
+log = logging.getLogger(__name__)
+FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
+X_FINAL, BLOBS = "x_final.npy", "blobs"
+_File = tuple[str, Sequence[bytes | memoryview]]
+LOG_BYTES = 8 << 20  # the write-ahead log shrinks to this after a reader made it grow
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run this state directory knows.  ``last_durable_round``: -1 when there is none."""
+
+    run_id: bytes
+    run_sha256: str
+    name: str
+    finished: bool
+    last_durable_round: int
+
+
+class Store:
+    """Opens or creates the state directory, and verifies it.
+
+    StoreError: cannot be read or written, in use, damaged, of another program or version.  LedgerBroken.
+    """
+
+    def __init__(self, state_dir: Path, durability: Durability) -> None:
+        self._state_dir = state_dir
+        self._durability: Durability = durability
+        with contextlib.ExitStack() as undo, self._blamed("cannot be opened"):
+            if state_dir.is_symlink() and not state_dir.exists():
+                raise StoreError(f"{state_dir}: is a link to nothing (is its disk mounted?): mend it, or give another")
+            if state_dir.exists() and not state_dir.is_dir():
+                raise StoreError(f"{state_dir}: is a file: give state_dir the path of a folder")
+            make_folder(state_dir, durability)
+            self._lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            undo.callback(os.close, self._lock)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    f"{state_dir}: in use by another process: end it, or give this agent a state_dir of its own"
+                ) from None
+            self._blobs = BlobFolder(state_dir / BLOBS, durability)
+            self._db = self._connect(state_dir / DATABASE)
+            undo.callback(self._db.close)
+            runs = select_terms(self._db)
+            self._ids = {run_id: number for number, (run_id, _) in runs.items()}
+            self._texts = {run_id: terms.text(run_id) for run_id, terms in runs.values()}
+            self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
+            self._average_from: dict[bytes, int] = {}
+            self._verify()
+            self._blobs.sweep(self._files())
+            undo.pop_all()
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # SQLite would make it world-readable
+        os.fchmod(file, 0o600)  # a copy that was put back may be
+        os.close(file)
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'power' else 'OFF'}")
+            db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            wrong = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if wrong != "ok":
+                raise StoreError(f"{path}: {' '.join(str(wrong).split())}; {DAMAGED}")
+            bring_up_to_date(db, path)
+            if self._durability == "power":
+                make_folder(self._state_dir, "power")  # the database's own name
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _verify(self) -> None:
+        self._verified = self._state_of_database()
+        self._charges, self._head = select_charges(self._db, self._state_dir / DATABASE)
+
+    def _state_of_database(self) -> tuple[int, int]:
+        """Changes with every commit, ours or another's."""
+        return self._db.total_changes, self._db.execute("PRAGMA data_version").fetchone()[0]
+
+    def _files(self) -> set[str]:
+        """The large files that rows say are there."""
+        names = {number: run_id for run_id, number in self._ids.items()}
+        large = "SELECT id, g_sha256 IS NOT NULL AND g_data IS NULL, x_data IS NULL FROM payloads"
+        found: set[str] = set()
+        for key, g, xy in self._db.execute(large):
+            run_id, k = names.get(key // ROUNDS_MAX, b""), key % ROUNDS_MAX
+            found.update(_file_name(run_id, k, what) for what in ("XY" if xy else "") + ("G" if g else ""))
+        for run, k in self._db.execute("SELECT run, k FROM checkpoints WHERE data IS NULL"):
+            found.add(_file_name(names.get(run, b""), k, "state"))
+        return found
+
+    def _blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return blamed(self._state_dir, what)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        """Release the directory; the store is of no more use.  Harmless when it is closed."""
+        self._db.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    # --- runs
+
+    def begin_run(
+        self, run_id: bytes, run_sha256: str, name: str, terms: Terms, *, average_from: int | None = None
+    ) -> None:
+        """Remember a run (16 bytes; hex hash of its canonical run file) of agent ``name`` and what its charges mean.
+
+        ``average_from``: the first round whose x̆ counts in ``x_released.sum`` (see ``report.released``); None: no sum.
+        Again with the same hash, agent and data set: nothing happens.
+        """
+        if average_from is not None:
+            self._average_from[run_id] = average_from
+        query = "SELECT run_sha256, data_id, name FROM runs WHERE run_id = ?"
+        with self._blamed("cannot record the run"):
+            known = self._db.execute(query, (run_id,)).fetchone()
+            if known is None:
+                values = (run_id, run_sha256, name, terms.data_id, terms.delta, terms.adjacency)
+                with self._transaction() as db:
+                    (self._ids[run_id],) = db.execute(INSERT_RUN, values).fetchone()
+                self._texts[run_id] = terms.text(run_id)
+            elif known[0] != run_sha256:
+                raise StoreError(
+                    f"{self._state_dir}: run {run_id.hex()} was begun with another run file: go on with that one, or "
+                    "give this run a state_dir of its own"
+                )
+            elif known[1] != terms.data_id:
+                raise StoreError(
+                    f'{self._state_dir}: run {run_id.hex()} was begun on data set "{known[1]}", not "{terms.data_id}": '
+                    "set [data] id back, or give this data a state_dir of its own"
+                )
+            else:
+                self._check_owner(known[2], name, run_id)
+
+    def runs(self) -> tuple[RunInfo, ...]:
+        """Every run, oldest first."""
+        query = (
+            "SELECT run_id, run_sha256, name, x_final_sha256 IS NOT NULL,"
+            f" (SELECT max(rounds.id) % {ROUNDS_MAX} FROM rounds WHERE rounds.id BETWEEN runs.id * {ROUNDS_MAX}"
+            f" AND runs.id * {ROUNDS_MAX} + {ROUNDS_MAX - 1}) FROM runs ORDER BY id"
+        )
+        with self._blamed("cannot be read"):
+            found = self._db.execute(query).fetchall()
+        return tuple(RunInfo(i, sha, name, bool(done), -1 if k is None else k) for i, sha, name, done, k in found)
+
+    def find_run(self, run_sha256: str, name: str) -> bytes | None:
+        """The newest run of this run file, finished or not: others may still have to finish it.
+
+        StoreError: it was begun as another agent than ``name``.
+        """
+        found = [run for run in self.runs() if run.run_sha256 == run_sha256]
+        if not found:
+            return None
+        self._check_owner(found[-1].name, name, found[-1].run_id)
+        return found[-1].run_id
+
+    def _check_owner(self, owner: str, name: str, run_id: bytes) -> None:
+        if owner != name:
+            raise StoreError(
+                f"{self._state_dir}: the state directory of {owner} in run {run_id.hex()}, not of {name}: "
+                "give each agent a state_dir of its own"
+            )
+
+    def is_finished(self, run_id: bytes) -> bool:
+        """Whether ``finish_run`` was completed for this run."""
+        return any(run.run_id == run_id and run.finished for run in self.runs())
+
+    def releases(self, run_id: bytes) -> int:
+        """Payloads made durable in this run: two a round."""
+        with self._blamed("cannot be read"):
+            query = "SELECT 2 * count(*) FROM rounds WHERE id BETWEEN ? AND ?"
+            return int(self._db.execute(query, self._span(run_id)).fetchone()[0])
+
+    def _span(self, run_id: bytes, first: int = 0, last: int = ROUNDS_MAX - 1) -> tuple[int, int]:
+        """The keys of rounds ``first`` to ``last``; of a run that is not known, none."""
+        run = self._ids.get(run_id)
+        return (0, -1) if run is None else (round_key(run, first), round_key(run, last))
+
+    def finish_run(self, run_id: bytes, x_final: F64) -> Path:
+        """Write x_{i,K+1} (float64, shape (d,)) to STATE_DIR/x_final.npy at once, then mark the run finished."""
+        path = self._state_dir / X_FINAL
+        values = np.ascontiguousarray(x_final, dtype="<f8")
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(values))
+        digest = hashlib.sha256(values.data).digest()
+        with self._blamed("cannot save the result"):
+            write_whole(path, (header.getvalue(), values.data), self._durability)
+            with self._transaction() as db:
+                db.execute("UPDATE runs SET x_final_sha256 = ? WHERE id = ?", (digest, self._ids[run_id]))
+        return path
+
+    def final(self, run_id: bytes) -> F64:
+        """x_{i,K+1} of a finished run.  StoreError when x_final.npy is missing, torn or of another run."""
+        with self._blamed("the result cannot be read"):
+            query = "SELECT x_final_sha256 FROM runs WHERE run_id = ?"
+            row = self._db.execute(query, (run_id,)).fetchone()
+            return checked_final(self._state_dir / X_FINAL, None if row is None else row[0], run_id)
+
+    # --- rounds
+
+    def commit_round(self, run_id: bytes, record: RoundRecord) -> None:
+        """Make ``record`` durable, all of it or nothing.
+
+        StoreError: the disk is full or broken, and this process must not go on with the round.  RuntimeError: the
+        round is durable already; whatever was drawn a second time must never leave.
+        """
+        run, k, x, y = self._ids[run_id], record.k, record.x, record.y
+        assert x.k == y.k == k and (x.stream, y.stream) == ("X", "Y"), "a record holds one round"
+        assert (x.dtype, x.dimension) == (y.dtype, y.dimension), "both payloads have one shape"
+        streams = [row.stream for row in record.rows]
+        assert all(row.k == k for row in record.rows) and streams == sorted(set(streams)), "a stream is charged once"
+        key, head, text = round_key(run, k), self._head, self._texts[run_id]
+        charged = []
+        for row in record.rows:
+            cost = cost_text(row.cost)
+            head = next_head(head, text, row, cost)
+            charged.append(
+                (run, k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost, head)
+            )
+        batch = rows.batch_bytes(record.batch)
+        g = None if record.noisy_gradient is None else rows.f64_bytes(record.noisy_gradient)
+        g_sha256 = None if g is None else hashlib.sha256(g).digest()
+        files: list[_File] = []
+
+        def placed(what: str, data: bytes | memoryview | None) -> bytes | memoryview | None:
+            if data is None or memoryview(data).nbytes <= FILE_BYTES:
+                return data
+            files.append((_file_name(run_id, k, what), (data,)))
+            return None
+
+        seal = rows.payloads_seal(run_id, k, x.dtype, x.dimension, x.sha256, y.sha256, batch, g_sha256)
+        x_data, y_data, g_data = placed("X", x.data), placed("Y", y.data), placed("G", g)
+        values = (key, x.dtype, x.dimension, x_data, y_data, batch, g_sha256, g_data, seal)
+        state, old = None, None
+        if record.checkpoint is not None:
+            at, parts = record.checkpoint, rows.state_parts(record.checkpoint)
+            dimension, digest = at.px.size, hashlib.sha256()
+            for part in parts:
+                digest.update(part)
+            large = 5 * 8 * dimension > FILE_BYTES
+            if large:  # no copy of hundreds of megabytes
+                files.append((_file_name(run_id, at.k, "state"), parts))
+            drawn = rows.batch_bytes(at.batch)
+            sealed = rows.checkpoint_seal(run_id, at.k, dimension, digest.digest(), drawn)
+            state = (run, at.k, dimension, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+        with self._blamed(f"round {k} cannot be made durable"):
+            try:
+                with self._transaction() as db:
+                    db.execute(INSERT_ROUND, (key, x.sha256, y.sha256))  # first: a second draw must not reach the files
+                    db.execute(INSERT_PAYLOADS, values)
+                    db.executemany(INSERT_LEDGER, charged)
+                    if state is not None:
+                        old = db.execute("SELECT k, data IS NULL FROM checkpoints WHERE run = ?", (run,)).fetchone()
+                        db.execute(REPLACE_CHECKPOINT, state)
+                    self._write(files)
+            except sqlite3.IntegrityError as error:
+                raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
+            self._head = head
+            if old is not None and old[1] and old[0] != k:
+                self._blobs.remove([_file_name(run_id, old[0], "state")])
+
+    def _write(self, files: list[_File]) -> None:
+        """All of them or none.  A failed COMMIT leaves them for the next start: it may have reached the disk."""
+        try:
+            for name, parts in files:
+                self._blobs.write(name, parts)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._blobs.remove(name for name, _ in files)
+            raise
+
+    def payloads(self, run_id: bytes, k: int) -> tuple[Payload, Payload]:
+        """The stored X and Y of round ``k``, for resends, checked.  StoreError: none, pruned, or torn."""
+        with self._blamed(f"round {k} cannot be read"):
+            found = self._db.execute(SELECT_PAYLOADS, self._span(run_id, k, k)).fetchone()
+            if found is None:
+                known = self._db.execute("SELECT 1 FROM rounds WHERE id = ?", self._span(run_id, k, k)[:1]).fetchone()
+                why = "was pruned: every agent had it" if known else "is not here"
+                raise StoreError(f"{self._state_dir}: round {k} of run {run_id.hex()} {why}")
+            record = self._record(run_id, found, ())
+            return record.x, record.y
+
+    def recover(self, run_id: bytes) -> Recovered | None:
+        """The last checkpoint of the run and every durable round from it on (their ``checkpoint`` is None), checked
+        against their hashes and seals.  None when nothing was committed.  StoreError names what is torn.
+        """
+        run = self._ids.get(run_id, -1)
+        with self._blamed("cannot be read"):
+            last = self._db.execute(
+                "SELECT max(id) FROM rounds WHERE id BETWEEN ? AND ?", self._span(run_id)
+            ).fetchone()
+            row = self._db.execute("SELECT * FROM checkpoints WHERE run = ?", (run,)).fetchone()
+            if row is None:
+                if last[0] is not None:
+                    raise StoreError(f"{self._state_dir}: the checkpoint of run {run_id.hex()} is missing; {DAMAGED}")
+                return None
+            state = self._state(run_id, *row[1:])
+            found = self._db.execute(SELECT_PAYLOADS, self._span(run_id, state.k)).fetchall()
+            here = [key % ROUNDS_MAX for key, *_ in found]
+            if last[0] is None or here != list(range(state.k, last[0] % ROUNDS_MAX + 1)):
+                raise StoreError(
+                    f"{self._state_dir}: rounds are missing after the checkpoint of round {state.k}; {DAMAGED}"
+                )
+            charged: dict[int, list[LedgerRow]] = {k: [] for k in here}
+            for each in select_rows(self._db, run, state.k):
+                charged[each.k].append(each)
+            records = (self._record(run_id, row, charged[k]) for k, row in zip(here, found, strict=True))
+            return Recovered(state, tuple(records))
+
+    def _record(self, run_id: bytes, values: tuple[Any, ...], charged: Sequence[LedgerRow]) -> RoundRecord:
+        key, dtype, dimension, x_sha256, x_data, y_sha256, y_data, batch, g_sha256, g_data, seal = values
+        k, where = key % ROUNDS_MAX, self._state_dir
+        if seal != rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256):
+            raise StoreError(f"{where}: the row of round {k} is torn: it is not what was stored; {DAMAGED}")
+        nbytes = dimension * np.dtype(dtype).itemsize
+
+        def vector(what: str, data: bytes | None, sha256: bytes, nbytes: int) -> bytes | memoryview:
+            raw = self._blobs.read(_file_name(run_id, k, what), nbytes) if data is None else data
+            return rows.intact(raw, sha256, nbytes, f"{where}: {what} of round {k}")
+
+        def payload(stream: Stream, data: bytes | None, sha256: bytes) -> Payload:
+            return Payload(stream, k, dtype, dimension, vector(stream, data, sha256, nbytes), sha256)
+
+        noisy = None
+        if g_sha256 is not None:
+            noisy = np.array(np.frombuffer(vector("G", g_data, g_sha256, 8 * dimension), dtype="<f8"))
+        x, y = payload("X", x_data, x_sha256), payload("Y", y_data, y_sha256)
+        return RoundRecord(k, x, y, tuple(charged), rows.batch_array(batch), None, noisy)
+
+    def _state(
+        self, run_id: bytes, k: int, dimension: int, sha256: bytes, data: bytes | None, batch: bytes, seal: bytes
+    ) -> State:
+        what, nbytes = f"{self._state_dir}: the checkpoint of round {k}", 5 * 8 * dimension
+        if seal != rows.checkpoint_seal(run_id, k, dimension, sha256, batch):
+            raise StoreError(f"{what} is torn: its row is not what was stored; {DAMAGED}")
+        raw = self._blobs.read(_file_name(run_id, k, "state"), nbytes) if data is None else data
+        return rows.state_of(k, dimension, rows.intact(raw, sha256, nbytes, what), batch)
+
+    def prune(self, run_id: bytes, through: int) -> None:
+        """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.
+
+        What ``recover`` needs (rounds from the last checkpoint on) stays too, whatever ``through`` says.  The x̆ that go
+        are counted in the sum first: it says through which round, so that a crash in between counts none twice.
+        """
+        run, done = self._ids[run_id], self._pruned.get(run_id, -1)
+        with self._blamed("cannot be pruned"):
+            row = self._db.execute("SELECT k FROM checkpoints WHERE run = ?", (run,)).fetchone()
+            through = min(through, row[0] - 1 if row else -1)
+            if through <= done:
+                return
+            span = self._span(run_id, done + 1, through)
+            large = "SELECT id, g_sha256 IS NOT NULL FROM payloads WHERE x_data IS NULL AND id BETWEEN ? AND ?"
+            files = self._db.execute(large, span).fetchall()
+            self._count(run_id, through)
+            with self._transaction() as db:
+                db.execute("DELETE FROM payloads WHERE id BETWEEN ? AND ?", span)
+            self._pruned[run_id] = through
+            self._blobs.remove(
+                _file_name(run_id, key % ROUNDS_MAX, what) for key, g in files for what in ("XYG" if g else "XY")
+            )
+
+    def _count(self, run_id: bytes, through: int) -> None:
+        first, path = self._average_from.get(run_id), self._state_dir / SUM_FILE
+        if first is None or through < first:
+            return
+        try:
+            found = read_sum(path)
+        except StoreError as error:  # public, and of no use to the run: never a reason to end it
+            log.warning("%s; the average for a published model begins anew", error)
+            found = None
+        if found is not None and found.run_id != run_id:
+            found = None
+        span = self._span(run_id, first if found is None else found.through + 1, through)
+        for key, dtype, dimension, sha256, data in self._db.execute(SELECT_X, span):
+            k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(dtype).itemsize
+            raw = self._blobs.read(_file_name(run_id, k, "X"), nbytes) if data is None else data
+            raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
+            if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
+                found = ReleasedSum.empty(run_id, k, dimension)
+            found.add(k, Payload("X", k, dtype, dimension, raw, sha256).array())
+        if found is not None and found.through == through:
+            write_whole(path, found.parts(), self._durability)
+
+    # --- ledger
+
+    def ledger(self, run_id: bytes | None = None) -> Ledger:
+        """The ledger, its chain verified; the entries of one run, or of all.  LedgerBroken names the first bad row."""
+        with self._blamed("cannot be read"):
+            return select_ledger(self._db, run_id, self._state_dir / DATABASE)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """What every run has cost so far, the chain verified.  LedgerBroken names the first bad row."""
+        with self._blamed("cannot be read"):
+            if self._state_of_database() != self._verified:
+                self._verify()
+        return self._charges
+
+    @property
+    def head(self) -> bytes:
+        """The chain's head after everything committed so far, 32 bytes; NO_HEAD at the start."""
+        return self._head
+
+    def passed_through(self, run_id: bytes, k: int, head: bytes) -> bool:
+        """Whether the chain had ``head`` after round ``k`` of the run.
+
+        Others who remember such a head find out an old copy of this directory (no round ``k`` yet) and a forked one
+        (another round ``k``).
+        """
+        with self._blamed("cannot be read"):
+            return head_after(self._db, self._ids.get(run_id, -1), k) == head
+
+
+def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:
+    """x_{i,K+1} in ``path``, if it is what was hashed.  StoreError: torn, or of another run; OSError: missing."""
+    try:
+        values: F64 = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise StoreError(f"{path}: not a NumPy file: {error}") from error
+    if sha256 is None or sha256 != hashlib.sha256(np.ascontiguousarray(values).data).digest():
+        raise StoreError(f"{path}: not the result of run {run_id.hex()}")
+    return values
+
+
+def blob_path(state_dir: Path, run_id: bytes, k: int, what: str) -> Path:
+    """Where a vector lies whose bytes are not in the database."""
+    return state_dir / BLOBS / _file_name(run_id, k, what)
+
+
+def _file_name(run_id: bytes, k: int, what: str) -> str:
+    """Where a vector of more than FILE_BYTES lies: X, Y, G of round ``k``, or the "state" before it."""
+    return f"{run_id.hex()}-{k:010d}-{what}"

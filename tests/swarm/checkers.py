@@ -1,0 +1,308 @@
+"""What must hold after each effect, judged from outside: from what reached disks and wires, not from what a machine
+believes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpgt_node.agent.mechanisms import CHARGED
+from dpgt_node.protocol.types import Advance, AdvanceFinal, Payload, RoundRecord, State
+from dpgt_node.types import F64, STREAMS, Stream
+
+if TYPE_CHECKING:
+    from tests.swarm.agent import AgentProcess
+    from tests.swarm.world import World
+
+TOLERANCE = 1e-9
+
+
+class Violation(BaseException):
+    """``checker`` found ``message``.  Not an Exception: no simulated process may swallow it."""
+
+    def __init__(self, checker: str, message: str) -> None:
+        super().__init__(f"{checker}: {message}")
+        self.checker = checker
+        self.message = message
+
+
+class Checkers:
+    """Watches one world.  ``bytes_of`` below is the truth about every release: the first durable record of a round.
+
+    durable    whatever leaves is durable, with its ledger rows, at the sender
+    payload    one payload for each (agent, k, stream), byte for byte
+    draws      a durable round is never drawn again, nor is its batch
+    ledger     a row for every charged release, none for anything else; epsilon never falls
+    cap        no release beyond the owner's budget
+    order      rounds are released in order, without gaps
+    barrier    nobody releases a round that the barrier keeps shut
+    mixing     what is mixed in round k are the round-k releases, whole, of exactly the in-neighbours
+    mass       sum_i y_i + what is in flight = sum_i g_i + the noise that was mixed
+    replay     a replayed state has the bits it had
+    oracle     every state has the bits of a recursion without any protocol
+    retention  no payload is dropped that somebody may ask for
+    queues     inbox, outbox and streams stay bounded
+    stale      with an old copy of the state directory nothing is drawn that somebody remembers
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        run, n = world.plan.run, world.n
+        self._charged = CHARGED[run.algorithm.mechanism]
+        self._C = np.array(run.graph.C, dtype=float).reshape(n, n)
+        self._beta = world.params[0].beta
+        self._ins: dict[tuple[int, Stream], tuple[int, ...]] = {}
+        for p in world.params:
+            self._ins[p.index, "X"] = tuple(j for j, _ in p.in_R)
+            self._ins[p.index, "Y"] = tuple(j for j, _ in p.in_C)
+        self.records: dict[tuple[int, int], RoundRecord] = {}
+        self.states: dict[tuple[int, int], State] = {}
+        self.mixed = [-1] * n
+        """Last round whose inputs each agent ever mixed."""
+        self._top = [-1] * n
+        zero = np.zeros(world.dimension)
+        self._trackers, self._in_flight, self._gradients, self._noise = zero, zero, zero, zero
+        every = run.runtime.barrier_every
+        # A peer replays from its checkpoint; its neighbour is at most a barrier ahead of where it had been.
+        self._outbox = world.plan.checkpoint_every + 2 * every + 1
+        self._inbox = every + 1
+        self.rolled_back: set[int] = set()
+
+    # --- drawing and committing ---------------------------------------------------------------------------------
+
+    def draws(self, i: int, k: int) -> None:
+        """Agent ``i`` is about to draw round ``k``."""
+        if (i, k) in self.records:
+            if i not in self.rolled_back:
+                raise Violation("draws", f"{self._name(i)} draws round {k} a second time")
+            for j, process in self._world.agents():
+                params = self._world.params[j]
+                edges: tuple[tuple[Stream, bool], ...] = (
+                    ("X", any(s == i for s, _ in params.in_R)),
+                    ("Y", any(s == i for s, _ in params.in_C)),
+                )
+                machine = None if process is None else process.machine
+                for stream, on_edge in edges:
+                    if j != i and on_edge and machine is not None and machine.needs(i)[stream == "Y"] > k:
+                        raise Violation("stale", f"{self._name(i)} draws round {k} again; {self._name(j)} has it")
+            if self._world.out.heads.get(self._name(i), (-1, b""))[0] >= k:
+                raise Violation("stale", f"{self._name(i)} draws round {k} again; the coordinator has it")
+        every = self._world.plan.run.runtime.barrier_every
+        start = k // every * every - 1
+        late = [j for j in range(self._world.n) if self.mixed[j] < start]
+        if late:
+            raise Violation("barrier", f"{self._name(i)} draws round {k}, {self._name(late[0])} is before {start}")
+
+    def uses_keystream(self, i: int, k: int, purpose: str) -> None:
+        """Randomness of round ``k`` is asked for."""
+        if (i, k) in self.records and i not in self.rolled_back:
+            raise Violation("draws", f"{self._name(i)} draws {purpose} of round {k}, which is durable, a second time")
+
+    def commits(self, i: int, record: RoundRecord) -> None:
+        """A record is about to become durable."""
+        k, disk = record.k, self._world.disks[i]
+        if k != disk.released + 1:
+            raise Violation("order", f"{self._name(i)} commits round {k} after round {disk.released}")
+        rows = {row.stream: row for row in record.rows}
+        if len(rows) != len(record.rows) or set(rows) != set(self._charged):
+            raise Violation("ledger", f"{self._name(i)} commits round {k} with rows for {sorted(rows)}")
+        for payload in (record.x, record.y):
+            row = rows.get(payload.stream)
+            if row is not None and (row.sha256 != payload.sha256 or row.k != k):
+                raise Violation("ledger", f"{self._name(i)}'s row for {payload.stream} of round {k} is of other bytes")
+        before = disk.ledger[-1].cost if disk.ledger else {}
+        for row in record.rows:
+            for name, cost in row.cost.items():
+                last = before.get(name)
+                if cost is not None and (math.isnan(cost) or (last is not None and cost < last)):
+                    raise Violation("ledger", f"epsilon of {self._name(i)} fell from {last} to {cost} in round {k}")
+            before = row.cost
+        cap = self._world.caps[i]
+        for name, cost in before.items():
+            most = None if cap is None else cap.get(name)
+            if most is not None and cost is not None and cost > most:
+                raise Violation("cap", f"{self._name(i)} spends {cost} on round {k}; the cap is {most} ({name})")
+
+    def committed(self, i: int, record: RoundRecord, state: State) -> None:
+        """A record is durable: from here on its bytes are the round's bytes, and ``state`` is what they came from."""
+        known = self.records.get((i, record.k))
+        if known is not None:
+            self._forget(i, record.k)
+        self.records[i, record.k] = record
+        assert state.k == record.k and not state.pending
+        self.states[i, record.k] = state
+        self._oracle(i, record.k, state)
+        self._weigh(i, record.k)
+
+    def _forget(self, i: int, k: int) -> None:
+        """A legitimate second draw after a rollback: nobody remembers the first."""
+        for known in [key for key in self.records if key[0] == i and key[1] >= k]:
+            del self.records[known], self.states[known]
+
+    # --- the wire -----------------------------------------------------------------------------------------------
+
+    def leaves(self, i: int, peer: int, payload: Payload) -> None:
+        """A byte of ``payload`` is about to leave for ``peer``."""
+        what = f"{payload.stream} of round {payload.k} from {self._name(i)} to {self._name(peer)}"
+        disk = self._world.disks[i]
+        record = disk.rounds.get(payload.k)
+        if record is None:
+            raise Violation("durable", f"{what} leaves before it is durable")
+        if payload.stream in self._charged and not any(
+            row.k == payload.k and row.stream == payload.stream and row.sha256 == payload.sha256 for row in disk.ledger
+        ):
+            raise Violation("ledger", f"{what} leaves without its ledger row")
+        truth = self.records[i, payload.k]
+        kept = truth.x if payload.stream == "X" else truth.y
+        if bytes(kept.data) != bytes(payload.data):
+            raise Violation("payload", f"{what} has other bytes than before")
+
+    def mixes(self, i: int, effect: Advance | AdvanceFinal) -> None:
+        """Agent ``i`` mixes what its effect holds."""
+        if effect.state is None:
+            return
+        k = effect.state.k
+        received: list[tuple[Stream, Mapping[int, F64]]] = [("X", effect.x_in)]
+        if isinstance(effect, Advance):
+            received.append(("Y", effect.y_in))
+        for stream, values in received:
+            if set(values) != set(self._ins[i, stream]):
+                raise Violation("mixing", f"{self._name(i)} mixes {stream} of {sorted(values)} in round {k}")
+            for j, value in values.items():
+                record = self.records.get((j, k))
+                if record is None:
+                    raise Violation("mixing", f"{self._name(i)} mixes round {k} of {self._name(j)}, not released yet")
+                truth = record.x if stream == "X" else record.y
+                if value.tobytes() != truth.array().tobytes():
+                    raise Violation("mixing", f"{self._name(i)} mixes another {stream} of {self._name(j)} in round {k}")
+        self.mixed[i] = max(self.mixed[i], k)
+
+    def done(self, i: int, k: int) -> None:
+        """Agent ``i`` reports round ``k`` done: it holds all that it is about to mix."""
+        missing = [j for s in STREAMS for j in self._ins[i, s] if (j, k) not in self.records]
+        if missing or (i, k) not in self.records:
+            raise Violation("order", f"{self._name(i)} reports round {k} done without that of {missing}")
+        self.mixed[i] = max(self.mixed[i], k)
+
+    # --- states -------------------------------------------------------------------------------------------------
+
+    def replayed(self, i: int, state: State, record: RoundRecord | None) -> None:
+        """A state was computed; where its round is durable it must be the same."""
+        known = self.states.get((i, state.k))
+        if known is None or state.pending or i in self.rolled_back or (record is None and state.k not in self._disk(i)):
+            return
+        if _bits(state) != _bits(known):
+            raise Violation(
+                "replay", f"{self._name(i)}'s state of round {state.k} differs from the one it released from"
+            )
+
+    def _disk(self, i: int) -> Mapping[int, RoundRecord]:
+        return self._world.disks[i].rounds
+
+    def _oracle(self, i: int, k: int, state: State) -> None:
+        if k == 0 or (i, k - 1) not in self.states:
+            return
+        expected = self._world.recompute(i, k, self.states[i, k - 1], self._inputs(i, k - 1))
+        if _bits(state) != _bits(expected):
+            raise Violation("oracle", f"{self._name(i)}'s state of round {k} is not Algorithm 1's")
+
+    def _inputs(self, i: int, k: int) -> dict[Stream, dict[int, F64]]:
+        return {s: {j: self.payload(j, k, s).array() for j in sorted(self._ins[i, s])} for s in STREAMS}
+
+    def payload(self, j: int, k: int, stream: Stream) -> Payload:
+        """The release of (j, k, stream)."""
+        record = self.records[j, k]
+        return record.x if stream == "X" else record.y
+
+    def finals(self, i: int, x: F64) -> None:
+        """Agent ``i`` is about to save its result."""
+        K = self._world.K
+        expected = self._world.recompute_final(i, self.states[i, K], self._inputs(i, K)["X"])
+        if x.tobytes() != expected.tobytes():
+            raise Violation("oracle", f"{self._name(i)}'s result is not Algorithm 1's")
+
+    def _weigh(self, i: int, k: int) -> None:
+        """Agent ``i`` went on to round ``k``: move the mass it took from its neighbours and gave to them."""
+        state = self.states[i, k]
+        if k != self._top[i] + 1:
+            return  # only after a rollback
+        self._top[i] = k
+        if k == 0:
+            self._trackers = self._trackers + state.y
+            self._gradients = self._gradients + state.g
+        else:
+            old = self.states[i, k - 1]
+            released = self.payload(i, k - 1, "Y").array()
+            weight = self._beta * float(self._C[:, i].sum())
+            self._trackers = self._trackers + (state.y - old.y)
+            self._gradients = self._gradients + (state.g - old.g)
+            self._noise = self._noise + weight * (released - old.y)
+            self._in_flight = self._in_flight + weight * released
+            for j in self._ins[i, "Y"]:
+                taken = self.payload(j, k - 1, "Y").array()
+                self._in_flight = self._in_flight - self._beta * float(self._C[i, j]) * taken
+        defect = float(np.abs(self._trackers + self._in_flight - self._gradients - self._noise).max())
+        scale = 1.0 + float(np.abs(self._trackers).max() + np.abs(self._in_flight).max())
+        if not defect <= TOLERANCE * scale:
+            raise Violation("mass", f"{defect:.3g} too much or too little after {self._name(i)} reached round {k}")
+
+    # --- retention, bounds --------------------------------------------------------------------------------------
+
+    def announces(self, through: int) -> None:
+        """The coordinator says that every agent durably finished ``through``."""
+        self._still_needed(through, "the coordinator announces")
+
+    def prunes(self, i: int, through: int) -> None:
+        """Agent ``i`` drops payloads up to ``through``."""
+        self._still_needed(through, f"{self._name(i)} drops")
+
+    def _still_needed(self, through: int, what: str) -> None:
+        for j, disk in enumerate(self._world.disks):
+            resumes = self._world.K + 1 if disk.final is not None else disk.checkpoint.k if disk.checkpoint else 0
+            if resumes <= through and j not in self.rolled_back:
+                raise Violation("retention", f"{what} round {through}; {self._name(j)} would resume at round {resumes}")
+
+    def dismisses(self, concluded: bool) -> None:
+        """The coordinator lets the agents go."""
+        for j, disk in enumerate(self._world.disks):
+            if disk.final is None and j not in self.rolled_back:
+                raise Violation("goodbye", f"the agents are dismissed before {self._name(j)} saved its result")
+        if not concluded:
+            raise Violation("goodbye", "the agents are dismissed before the end of the run is durable")
+
+    def queued(self, i: int, peer: int, length: int) -> None:
+        """The outbox of an edge has ``length`` entries."""
+        if length > self._outbox:
+            raise Violation("queues", f"{length} entries wait at {self._name(i)} for {self._name(peer)}")
+
+    def bounded(self, process: AgentProcess) -> None:
+        """An event was handled."""
+        machine = process.machine
+        assert machine is not None
+        if machine.inbox_size > self._inbox * self._world.edges_in[process.index]:
+            raise Violation("queues", f"{machine.inbox_size} vectors in the inbox of {process.name}")
+
+    def at_the_end(self) -> None:
+        """The run finished: nothing is missing anywhere."""
+        K = self._world.K
+        for i, disk in enumerate(self._world.disks):
+            if i in self.rolled_back:
+                continue
+            if sorted(disk.rounds) != list(range(K + 1)):
+                raise Violation("order", f"{self._name(i)} released rounds {sorted(disk.rounds)} of 0..{K}")
+            rows = [(row.k, row.stream) for row in disk.ledger]
+            if rows != [(k, stream) for k in range(K + 1) for stream in self._charged]:
+                raise Violation("ledger", f"the ledger of {self._name(i)} has other rows than its releases")
+            if disk.final is None:
+                raise Violation("goodbye", f"the run finished without the result of {self._name(i)}")
+
+    def _name(self, i: int) -> str:
+        return self._world.names[i]
+
+
+def _bits(state: State) -> bytes:
+    return b"".join(v.tobytes() for v in (state.px, state.tx, state.p, state.t, state.g)) + state.batch.tobytes()

@@ -1,0 +1,269 @@
+"""Broken daemons that the swarm must catch, each with the checkers that may be the first to see it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.algo import tracking
+from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.inbox import Inbox
+from dpgt_node.protocol.types import (
+    Advance,
+    Advanced,
+    AgentEffect,
+    AgentEvent,
+    Go,
+    Payload,
+    PeerNeeds,
+    Persist,
+    Persisted,
+    ReleaseReady,
+    ReportDone,
+    Send,
+)
+from dpgt_node.types import Stream
+from tests.swarm.world import Parts
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``checkers``: any of these proves that it was caught for what it does.
+
+    ``seed``: a seed shortly before one that catches it, for those that take too many from the start.
+    """
+
+    parts: Parts
+    checkers: frozenset[str]
+    seed: int = 0
+
+
+# ---------------------------------------------------------------- agents
+class SendsBeforePersist(AgentMachine):
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        effects = super().step(event, now_ns)
+        if isinstance(event, ReleaseReady):
+            sends = [Send(peer, self._for_peer(peer)) for peer in self._peers if peer in self._connected]
+            return (*sends, *effects)
+        if isinstance(event, Persisted):
+            return tuple(e for e in effects if not isinstance(e, Send))
+        return effects
+
+
+class RedrawsOnResume(AgentMachine):
+    """Forgets its records, but not that it had them: otherwise it would be refused as an old copy."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._told = self._released
+        if self._finished is None:
+            self._records.clear()
+            self._released = self.k - 1
+
+    @property
+    def released_through(self) -> int:
+        return max(self._told, self._released)
+
+    def _check_not_stale(self, event: PeerNeeds) -> None:
+        drawn, self._released = self._released, self.released_through
+        super()._check_not_stale(event)
+        self._released = drawn
+
+
+class RedrawsTheBatch(AgentMachine):
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        effects = super().step(event, now_ns)
+        return tuple(replace(e, record=None) if isinstance(e, Advance) else e for e in effects)
+
+
+class TakesArrivedForDurable(AgentMachine):
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        effects = super().step(event, now_ns)
+        return tuple(ReportDone(e.k, e.k) if isinstance(e, ReportDone) else e for e in effects)
+
+
+class ForgetsALedgerRow(AgentMachine):
+    """Only for what is released right after a restart."""
+
+    def __init__(self, *args: object, recovered: object = None, **options: object) -> None:
+        super().__init__(*args, recovered=recovered, **options)  # type: ignore[arg-type]
+        self._first = recovered is not None
+
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        effects = super().step(event, now_ns)
+        if self._first and isinstance(event, ReleaseReady):
+            self._first = False
+            return tuple(
+                Persist(replace(e.record, rows=e.record.rows[:-1])) if isinstance(e, Persist) else e for e in effects
+            )
+        return effects
+
+
+class ChecksTheBudgetLate(AgentMachine):
+    def step(self, event: AgentEvent, now_ns: int) -> tuple[AgentEffect, ...]:
+        cap = self._budget_through
+        if cap is not None and self._phase in (Phase.READY, Phase.COMPUTING) and self.k <= cap + 1:
+            self._budget_through = cap + 1
+            try:
+                return super().step(event, now_ns)
+            finally:
+                self._budget_through = cap
+        return super().step(event, now_ns)
+
+
+class TrustsAnOldCopy(AgentMachine):
+    def _check_not_stale(self, event: PeerNeeds) -> None:
+        pass
+
+
+class TellsOnlyWhatItLacks(AgentMachine):
+    """Its neighbours do not hear what it mixed before it was killed."""
+
+    mixed_before = 0
+
+
+class DrawsWithoutAsking(AgentMachine):
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._heard.update(self._peers)
+
+
+class ForgetsToSendAgain(AgentMachine):
+    def _resend(self, event: PeerNeeds, out: list[AgentEffect]) -> None:
+        super()._resend(replace(event, x_from=max(event.x_from, self.k), y_from=max(event.y_from, self.k)), out)
+
+
+class IgnoresTheBarrier(AgentMachine):
+    def _try_release(self, out: list[AgentEffect], now_ns: int) -> None:
+        self._go_through = max(self._go_through, self.k)
+        super()._try_release(out, now_ns)
+
+
+# ---------------------------------------------------------------- inboxes
+def with_inbox(kind: type[Inbox]) -> type[AgentMachine]:
+    class Machine(AgentMachine):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[arg-type]
+            self._inbox.__class__ = kind
+
+    return Machine
+
+
+def payload_of(payload: Payload, values: np.ndarray) -> Payload:
+    data = values.astype("<f8").tobytes()
+    return replace(payload, data=data, sha256=hashlib.sha256(data).digest())
+
+
+class CountsTwice(Inbox):
+    def put(self, sender: int, payload: Payload) -> bool:
+        present = self._held[sender, payload.stream].get(payload.k)
+        if present is not None and payload.stream == "Y":
+            both = present.array() + payload.array()
+            self._held[sender, payload.stream][payload.k] = payload_of(payload, both)
+            return False
+        return super().put(sender, payload)
+
+
+class TakesTheRoundBefore(Inbox):
+    def put(self, sender: int, payload: Payload) -> bool:
+        if payload.k == self.low - 1 and self.low not in self._held[sender, payload.stream]:
+            return super().put(sender, replace(payload, k=self.low))
+        return super().put(sender, payload)
+
+
+class KeepsTheOrderOfArrival(Inbox):
+    def put(self, sender: int, payload: Payload) -> bool:
+        kept = super().put(sender, payload)
+        if kept:
+            order: dict[tuple[Stream, int], list[int]] = self.__dict__.setdefault("order", {})
+            order.setdefault((payload.stream, payload.k), []).append(sender)
+        return kept
+
+    def take(self, stream: Stream) -> dict[int, np.ndarray]:
+        values = super().take(stream)
+        return {j: values[j] for j in self.__dict__.get("order", {}).get((stream, self.low), [])}
+
+
+class SumsAsItArrives(AgentWork):
+    """Mixes in the order of the mapping it is given."""
+
+    def advance(self, effect: Advance) -> Advanced:
+        sorted_mix = tracking._mix
+
+        def mix(edges: tuple, received: dict, step: float, into: np.ndarray, block: slice) -> None:
+            weights = dict(edges)
+            sorted_mix(tuple((j, weights[j]) for j in received), received, step, into, block)
+
+        tracking._mix = mix  # type: ignore[assignment]
+        try:
+            return super().advance(effect)
+        finally:
+            tracking._mix = sorted_mix
+
+
+# ---------------------------------------------------------------- coordinators
+class AnnouncesTooMuch(co.CoordinatorMachine):
+    @property
+    def all_durable_through(self) -> int:
+        return self.k - 1
+
+
+class OpensForTheFastest(co.CoordinatorMachine):
+    @property
+    def k(self) -> int:
+        return max(a.done for a in self._agents.values()) + 1
+
+
+class ForgetsALostDone(co.CoordinatorMachine):
+    def step(self, event: co.CoordinatorEvent, now_ns: int) -> tuple[co.CoordinatorEffect, ...]:
+        effects = super().step(event, now_ns)
+        if isinstance(event, co.AgentJoined):
+            return tuple(e for e in effects if not (isinstance(e, co.Broadcast) and isinstance(e.message, Go)))
+        return effects
+
+
+class DismissesFirst(co.CoordinatorMachine):
+    def step(self, event: co.CoordinatorEvent, now_ns: int) -> tuple[co.CoordinatorEffect, ...]:
+        effects = super().step(event, now_ns)
+        return (
+            *(e for e in effects if isinstance(e, co.Dismiss)),
+            *(e for e in effects if not isinstance(e, co.Dismiss)),
+        )
+
+
+def _agent(kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0) -> Mutant:
+    return Mutant(Parts(agent=kind), frozenset(checkers), seed)
+
+
+def _coordinator(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Mutant:
+    return Mutant(Parts(coordinator=kind), frozenset(checkers))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "send before persist": _agent(SendsBeforePersist, "durable"),
+    "redraw on resume": _agent(RedrawsOnResume, "draws"),
+    "no de-duplication of y": _agent(with_inbox(CountsTwice), "mixing"),
+    "arrival-order sum": Mutant(
+        Parts(agent=with_inbox(KeepsTheOrderOfArrival), work=SumsAsItArrives), frozenset({"oracle", "replay"})
+    ),
+    "arrival taken as durable": _agent(TakesArrivedForDurable, "retention", "end"),
+    "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion", "order"),
+    "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
+    "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
+    "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
+    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=110),
+    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=10_261),
+    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=550),
+    "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
+    "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
+    "durable announced when mixed": _coordinator(AnnouncesTooMuch, "retention"),
+    "barrier follows the fastest": _coordinator(OpensForTheFastest, "barrier"),
+    "a lost Done stays lost": _coordinator(ForgetsALostDone, "liveness"),
+    "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
+}
+"""The first nine are those every change of the protocol must be held against."""

@@ -1,0 +1,224 @@
+"""What a seed means: a small run with its options, and faults with the moments at which they strike."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpgt_node.agent.mechanisms import MECHANISMS as _MECHANISMS
+from dpgt_node.config import model
+from tests.swarm.clock import SECOND
+from tests.swarm.process import COORDINATOR
+
+Kind = Literal[
+    "crash",
+    "cut",
+    "split",
+    "break",
+    "copies",
+    "slow",
+    "freeze",
+    "full",
+    "lies",
+    "torn",
+    "rollback",
+    "pause",
+    "stop",
+]
+"""crash: kill -9, back after ``length_ns``.  cut: nothing from ``process`` to ``peer``.  split: in neither direction.
+break: their streams are reset.  copies: frames arrive a second time, later.  slow: messages take up to 2 s.
+freeze: SIGSTOP.  full: the disk takes nothing.  lies: a commit is durable and reports a failure.  torn: killed, and
+its stored bytes are damaged.  rollback: killed, and a backup of its state directory is put back.  pause, stop: by the
+operator.
+"""
+
+MILLISECOND = 1_000_000
+MECHANISMS = tuple(_MECHANISMS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``trigger``, ``boundary``: when process ``trigger`` passes its boundary of this number (all lives counted), or,
+    with ``boundary`` None, at ``at_ns``.  Processes are 0-based agents, -1 is the coordinator.
+    """
+
+    kind: Kind
+    process: int
+    peer: int = 0
+    trigger: int = 0
+    boundary: int | None = None
+    at_ns: int = 0
+    length_ns: int = 0
+
+    def __str__(self) -> str:
+        where = f"{who(self.process)} -> {who(self.peer)}" if self.kind in _ON_LINKS else who(self.process)
+        when = (
+            f"at {self.at_ns / SECOND:.3f} s"
+            if self.boundary is None
+            else f"at boundary {self.boundary} of {who(self.trigger)}"
+        )
+        return f"{self.kind} {where} {when} for {self.length_ns / SECOND:.3f} s"
+
+
+_ON_LINKS = ("cut", "split", "break", "copies", "slow")
+
+
+def who(index: int) -> str:
+    """Name of a process."""
+    return "coordinator" if index == COORDINATOR else f"agent-{index + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One trial.
+
+    ``key``: hex of the keystream.  ``fresh``: every life of a process has its own keystream, as in production; else
+    the test keystream, and the result must equal that of a run without faults, bit for bit.
+    ``checkpoint_every``: rounds between checkpoints.  ``threads``: work and commits take time and come back as events.
+    ``budget``: last round each agent's budget covers, None without a cap.  ``window``: unread messages a stream takes.
+    """
+
+    seed: int
+    run: model.RunConfig
+    key: str
+    fresh: bool
+    checkpoint_every: int
+    announce_every: int
+    threads: bool
+    budget: tuple[int | None, ...]
+    delay_ns: tuple[int, int]
+    window: int
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        run = self.run
+        lines = [
+            f"seed {self.seed}: n = {run.n}, K = {run.K}, {run.algorithm.mechanism}, {run.data.dataset} "
+            f"{dict(run.data.params)}, barrier every {run.runtime.barrier_every}, checkpoint every "
+            f"{self.checkpoint_every}, announce every {self.announce_every}, "
+            f"{'threads' if self.threads else 'inline'}, {'fresh' if self.fresh else 'test'} keystream, "
+            f"on_agent_loss = {run.runtime.on_agent_loss}, budget {list(self.budget)}, window {self.window}",
+            f"R = {[list(row) for row in run.graph.R]}",
+            f"C = {[list(row) for row in run.graph.C]}",
+            *(f"fault {number}: {fault}" for number, fault in enumerate(self.faults)),
+        ]
+        return "\n".join(lines)
+
+    def without(self, number: int) -> Plan:
+        """The same with one fault less."""
+        return replace(self, faults=self.faults[:number] + self.faults[number + 1 :])
+
+
+def plan_for(seed: int) -> Plan:
+    """The trial of ``seed``."""
+    chance = random.Random(seed)
+    run = _run(chance)
+    budget: tuple[int | None, ...] = (None,) * run.n
+    if chance.random() < 0.12:
+        budget = tuple(chance.choice([None, chance.randint(0, run.K)]) for _ in range(run.n))
+    plan = Plan(
+        seed,
+        run,
+        key=f"{chance.getrandbits(64):016x}",
+        fresh=chance.random() < 0.5,
+        checkpoint_every=chance.choice([1, 1, 2, 3, 5, 10]),
+        announce_every=chance.choice([1, 1, 2, 64]),
+        threads=chance.random() < 0.5,
+        budget=budget,
+        delay_ns=(100_000, chance.choice([1, 10, 100]) * MILLISECOND),
+        window=chance.choice([1, 2, 3, 64]),
+        faults=(),
+    )
+    return replace(plan, faults=_faults(chance, plan))
+
+
+def _matrix(chance: random.Random, n: int) -> model.Matrix:
+    density, loops = chance.choice([0.3, 0.5, 0.9]), chance.choice([0.0, 0.0, 0.3, 1.0])
+    weight = [0.25, 0.5, 1.0, 1.0, 1.7]
+    return tuple(
+        tuple(chance.choice(weight) if chance.random() < (loops if i == j else density) else 0.0 for j in range(n))
+        for i in range(n)
+    )
+
+
+def _run(chance: random.Random) -> model.RunConfig:
+    n = chance.choice([1, 2, 2, 3, 3, 3, 4, 5])
+    K = chance.randint(3, 12)
+    R, C = _matrix(chance, n), _matrix(chance, n)
+    widest = max([sum(row) for row in R] + [sum(row[j] for row in C) for j in range(n)] + [1.0])
+    step = 0.4 / widest
+    dataset = chance.choice(["quadratic", "pl-sine", "pl-linear"])
+    params: dict[str, model.Scalar] = {} if dataset == "pl-sine" else {"dimension": chance.randint(1, 4)}
+    scales = tuple(round(chance.uniform(0.05, 1.0), 3) for _ in range(n))
+    stream = model.NoiseStream("constant", scales)
+    mechanism = chance.choice(MECHANISMS)
+    return model.RunConfig(
+        name="swarm",
+        algorithm=model.Algorithm(iterations=K, mechanism=mechanism),
+        scheme=model.SchemeS2(alpha=step, beta=step * 0.7, gamma=0.02, p_m=1.0, samples=chance.randint(1, 3)),
+        noise=model.Noise(stream, stream, multiplier=chance.choice([1.0, 1.0, 1.0, 0.0])),
+        graph=model.Graph(tuple(who(i) for i in range(n)), R, C),
+        data=model.Data(dataset, params=params),
+        privacy=model.Privacy(C=1.0),
+        evaluate=model.Evaluation(every=chance.choice([1, 10])),
+        runtime=model.Runtime(
+            round_timeout_s=chance.choice([5.0, 20.0, 60.0]),
+            register_timeout_s=600.0,
+            on_agent_loss=chance.choice(["wait", "wait", "wait", "stop"]),
+            barrier_every=chance.choice([1, 1, 2, 3, 5]),
+        ),
+    )
+
+
+_WEIGHTS: dict[Kind, int] = {
+    "crash": 12,
+    "cut": 4,
+    "split": 3,
+    "break": 6,
+    "copies": 5,
+    "slow": 2,
+    "freeze": 3,
+    "full": 1,
+    "lies": 1,
+    "torn": 0,
+    "rollback": 0,
+    "pause": 2,
+    "stop": 1,
+}
+
+
+def _faults(chance: random.Random, plan: Plan) -> tuple[Fault, ...]:
+    n, K = plan.run.n, plan.run.K
+    pairs = [(j, i) for i in range(n) for j in range(n) if i != j]
+    edges = [(j, i) for j, i in pairs if plan.run.graph.R[i][j] or plan.run.graph.C[i][j]]
+    kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    count = chance.choice([1, 2, 3, 3, 4, 6, 8])
+    faults = []
+    for kind in chance.choices(kinds, weights, k=count):
+        process = chance.randrange(-1, n)
+        if kind in ("full", "lies"):
+            process = chance.randrange(n)
+        peer = chance.choice([p for p in range(-1, n) if p != process])
+        if kind in _ON_LINKS and edges and (kind == "copies" or chance.random() < 0.5):
+            process, peer = chance.choice(edges)
+        faults.append(_when(chance, Fault(kind, process, peer, length_ns=_length(chance, kind)), n, K))
+    if chance.random() < 0.12:  # ends the run: at most one, after the others
+        kind = chance.choice(["rollback", "rollback", "torn"])
+        faults.append(_when(chance, Fault(kind, chance.randrange(n), length_ns=_length(chance, "crash")), n, K))
+    return tuple(faults)
+
+
+def _when(chance: random.Random, fault: Fault, n: int, K: int) -> Fault:
+    if chance.random() < 0.2:
+        return replace(fault, at_ns=int(chance.uniform(0, 4) * SECOND))
+    trigger = fault.process if fault.kind == "crash" else chance.randrange(-1, n)
+    most = 14 * (K + 1) if trigger != COORDINATOR else (n + 2) * (K + 3)
+    return replace(fault, trigger=trigger, boundary=chance.randrange(most))
+
+
+def _length(chance: random.Random, kind: Kind) -> int:
+    if kind in ("break", "lies"):
+        return 0
+    longest = {"crash": 3.0, "rollback": 3.0, "torn": 3.0, "copies": 5.0}.get(kind, 15.0)
+    return int(longest ** chance.uniform(-1, 1) * SECOND)
