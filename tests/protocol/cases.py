@@ -9,6 +9,7 @@ import numpy as np
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.types import STREAMS
 
 EMPTY = np.zeros(0, dtype=np.int64)
 
@@ -37,7 +38,7 @@ def state(k: int) -> t.State:
 
 def release(k: int) -> t.ReleaseReady:
     rows = tuple(
-        t.LedgerRow(k, stream, "paper", "laplace", 1.0, None, b"\0" * 32, {"lemma5": None}) for stream in t.STREAMS
+        t.LedgerRow(k, stream, "paper", "laplace", 1.0, None, b"\0" * 32, {"lemma5": None}) for stream in STREAMS
     )
     return t.ReleaseReady(state(k), payload("X", k), payload("Y", k), rows)
 
