@@ -28,7 +28,6 @@ ONLY_IN = {
     "rich": ("cli",),
     "torch": ("learning", "adversary"),
     "torchvision": ("learning",),
-    "sklearn": ("learning",),
     "numba": ("privacy",),
     "matplotlib": ("report",),
     "tensorboard": ("record",),
@@ -40,7 +39,7 @@ ONLY_IN = {
     "sqlite3": ("runtime",),
 }
 # A node must start without these: only inside functions, even where they are allowed.
-LAZY = ("dp_accounting", "torch", "torchvision", "sklearn", "tensorboard", "grpc_tools", "numba")
+LAZY = ("dp_accounting", "torch", "torchvision", "tensorboard", "grpc_tools", "numba")
 
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")

@@ -53,7 +53,7 @@ def test_import_contracts_hold() -> None:
 
 
 def test_a_command_starts_without_heavy_libraries() -> None:
-    heavy = ("matplotlib", "scipy.stats", "sklearn", "tensorboard", "torch", "torchvision")
+    heavy = ("matplotlib", "scipy.stats", "tensorboard", "torch", "torchvision")
     code = f"import sys, dpgt_node.cli; print(*[m for m in {heavy!r} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
@@ -86,7 +86,7 @@ MUTANTS = [
     ("runtime.node", "from sys import argv", "sys.argv is read outside cli"),
     ("sim.world", "import sqlite3", "sqlite3 is imported outside runtime"),
     ("learning.models", "import torch", "torch is imported when the module loads"),
-    ("learning.models", "class A:\n    import sklearn.datasets", "sklearn is imported when the module loads"),
+    ("learning.models", "class A:\n    import torchvision.datasets", "torchvision is imported when the module loads"),
     ("learning.data", "import numpy as np\nnp.random.seed(0)", "numpy.random.seed uses numpy's global generator"),
     ("cli.demo", "import matplotlib.pyplot as plt", "matplotlib is imported outside report"),
     ("wire.codec", "import pickle", "pickle can run what it reads"),
@@ -215,8 +215,14 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
     owners = importlib.metadata.packages_distributions()
     used = distributions([owner for name in third_party for owner in owners.get(name, [name])])
     assert used - CORE == set(), "imported, but not a core dependency"
-    # scikit-learn's digits file is read without importing the library
-    assert CORE - used - {"scikit-learn"} == set(), "a core dependency, but never imported"
+    assert CORE - used == set(), "a core dependency, but never imported"
+
+
+def test_pip_ships_every_file_of_the_package() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["*"]
+    files = [p for p in (ROOT / PACKAGE).rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")]
+    assert files and [str(p) for p in files if not any(p.match(pattern) for pattern in patterns)] == []
+    assert all((ROOT / name).is_file() for name in PROJECT["project"]["license-files"])
 
 
 def test_core_is_free_of_torch_and_everything_is_pinned() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import subprocess
 import sys
@@ -7,7 +9,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.data import datasets
@@ -16,26 +17,43 @@ from tests.learning.cases import blobs, save
 
 
 def test_digits_as_the_interface_says():
-    bunch, order = load_digits(), np.random.default_rng(0).permutation(1797)
     data = load_dataset("digits")
-    np.testing.assert_array_equal(np.vstack([data.x_train, data.x_test]), bunch.data[order] / 16)
-    np.testing.assert_array_equal(np.concatenate([data.y_train, data.y_test]), bunch.target[order])
+    with gzip.open(datasets.DIGITS_FILE, "rt") as file:
+        rows = [[int(float(cell)) for cell in line.split(",")] for line in file]
+    rows = [rows[i] for i in np.random.default_rng(0).permutation(1797)]
+    np.testing.assert_array_equal(np.vstack([data.x_train, data.x_test]) * 16, [row[:64] for row in rows])
+    np.testing.assert_array_equal(np.concatenate([data.y_train, data.y_test]), [row[64] for row in rows])
     assert data.x_train.shape == (1438, 64) and data.x_test.shape == (359, 64) and data.classes == 10
     assert data.x_train.dtype == np.float64 and data.y_train.dtype == np.int64
 
 
-def test_digits_do_not_import_scikit_learn():
+def test_digits_are_the_published_ones_to_the_byte():
+    """The file as scikit-learn 1.9.1 has it (``sklearn/datasets/data/digits.csv.gz``), and what a run reads from it."""
+    file = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+    assert hashlib.sha256(datasets.DIGITS_FILE.read_bytes()).hexdigest() == file
+    data = load_dataset("digits")
+    read = b"".join(a.tobytes() for a in (data.x_train, data.y_train, data.x_test, data.y_test))
+    assert hashlib.sha256(read).hexdigest() == "2eafabe312701538e182a50440d05653a64ba1cb046bff7272bd99270a9c2ab2"
+
+
+def test_digits_need_no_library():
     code = (
         "import sys; from dpgt_node.learning.data.datasets import load_dataset; load_dataset('digits');"
-        "sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules or 'torch' in sys.modules)"
+        "sys.exit(any(name in sys.modules for name in ('sklearn', 'scipy', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_scikit_learn_the_message_says_what_to_do(monkeypatch):
+@pytest.mark.parametrize(
+    "content", [None, gzip.compress(b"1,2\n"), b"no archive", datasets.DIGITS_FILE.read_bytes()[:5000]]
+)
+def test_digits_that_cannot_be_read_say_what_to_do(monkeypatch, tmp_path, content):
+    path = tmp_path / "digits.csv.gz"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(datasets, "DIGITS_FILE", path)
     datasets._digits.cache_clear()
-    monkeypatch.setattr(datasets.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install scikit-learn"):
+    with pytest.raises(ConfigError, match="reinstall dpgt-node"):
         load_dataset("digits")
 
 

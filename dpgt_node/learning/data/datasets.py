@@ -1,13 +1,12 @@
 """The labelled data sets of a run, by the name that the run file gives them.
 
-``digits`` is shipped inside scikit-learn and read without importing it; pictures, tables and plug-ins have modules of
-their own.
+``digits`` is a file beside this one (source and licences: digits.NOTICE.txt); pictures, tables and plug-ins have
+modules of their own.
 """
 
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from dpgt_node.types import I64
 
 __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file", "load_npz"]
 
+DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
 DIGITS_TEST = 359
 CLASSES = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}
 """Of the data sets whose number of classes is part of what they are."""
@@ -102,16 +102,13 @@ def _stamp(path: Path | None) -> tuple[int, int] | None:
 @lru_cache(maxsize=1)
 def _digits() -> Dataset:
     """1,797 digits (pixels / 16) in the order of ``default_rng(0).permutation(1797)``; the last 359 are for tests."""
-    spec = importlib.util.find_spec("sklearn")  # importing it would cost a second and 100 MB
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not folders:
-        raise ConfigError.one("run file", "data.dataset", "'digits' needs scikit-learn: pip install scikit-learn")
-    path = Path(folders[0]) / "datasets" / "data" / "digits.csv.gz"
     try:
-        with gzip.open(path, "rt", encoding="ascii") as file:
-            table = np.loadtxt(file, delimiter=",")
+        with gzip.open(DIGITS_FILE, "rt", encoding="ascii") as file:
+            table = np.loadtxt(file, delimiter=",", ndmin=2)
+        if table.shape != (1797, 65):
+            raise ValueError(f"shape {table.shape} instead of (1797, 65)")
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise ConfigError.one(str(path), "", f"cannot be read, reinstall scikit-learn: {error}") from error
+        raise ConfigError.one(str(DIGITS_FILE), "", f"cannot be read, reinstall dpgt-node: {error}") from error
     table = table[np.random.default_rng(0).permutation(len(table))]
     x, y = table[:, :-1] / 16.0, table[:, -1].astype(np.int64)
     return frozen(x[:-DIGITS_TEST], y[:-DIGITS_TEST], x[-DIGITS_TEST:], y[-DIGITS_TEST:], image=(1, 8, 8))
