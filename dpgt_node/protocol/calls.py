@@ -7,13 +7,15 @@ a ``Tick``.
     effect   meaning                                                  event that follows
     -----------------------------------------------------------------------------------------------------------------
     Dial     open a call to a peer                                    Opened, or Ended with the reason
-    Write    send one message, after those written before             Taken when the transport took all of it
+    Write    send one message, after those written before             Taken whenever the transport took bytes of it
     Hold     read nothing more: flow control holds the peer           -
     ReadOn   read on                                                  Heard
-    End      end a call from this side; ``error`` is told to a caller none: the call is forgotten
+    End      end a call from this side                                none: the call is forgotten
 
 Contracts: events of one call come in order; ``Ended`` comes at most once and is the last of its call; no event comes of
-a call that the machine ended.  What was written into a call that broke is lost: machines say it again in the next one.
+a call that the machine ended, and no ``Heard`` of one that it holds.  A call is read from its first event on, unless
+the step that takes this event holds it.  What was written into a call that broke is lost: machines say it again in the
+next one.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One decoded message of ``messages``, which passed the gate in ``wire``."""
+    """What came in by one read, through the gate in ``wire``: one of ``messages``.
+
+    On an accepted edge it is the tuple of the payloads that are now complete, empty in the middle of a large one.
+    """
 
     call: Call
     message: object
@@ -64,9 +69,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The transport took everything that was written to ``call`` so far."""
+    """The transport took ``nbytes`` of vectors that were written (0: of anything else).
+
+    ``rest``: messages that are not taken whole yet.
+    """
 
     call: Call
+    nbytes: int
+    rest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Send one message of ``messages``."""
+    """Send one message of ``messages``; on a dialled edge, a tuple of payloads of one round."""
 
     call: Call
     message: object
@@ -112,7 +122,11 @@ class ReadOn:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End ``call``.  ``error``: told to the peer as the status of a call that it opened; None: an ordinary end."""
+    """End ``call``.  A call that was dialled is dropped, with what was not taken yet.
+
+    One that was accepted ends at once with ``error`` as the status that the peer sees, or without one in order, after
+    what was written before.
+    """
 
     call: Call
     error: PeerError | None = None
@@ -124,3 +138,7 @@ class Note:
 
     level: Literal["debug", "info", "warning", "error"]
     text: str
+
+
+CallEvent = Accepted | Opened | Heard | Taken | Ended
+CallEffect = Dial | Write | Hold | ReadOn | End

@@ -1,0 +1,78 @@
+"""The one interpreter of machines in a daemon: step, carry effects out in order, arm the timer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from dpgt_node.protocol.types import Tick
+
+
+class Machine(Protocol):
+    """What ``protocol`` is made of."""
+
+    def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
+        """Take one event, return the effects in the order in which they must be carried out."""
+        ...
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with ``Tick`` at the latest, None when nothing is timed."""
+        ...
+
+
+class Interpreter:
+    """Feeds ``machine``.  ``carry_out`` does one effect; what happens of it comes back through ``feed``, at once or
+    later.  ``broken`` hears what a step or an effect raised; nothing is stepped after that.
+    """
+
+    def __init__(
+        self, machine: Machine, carry_out: Callable[[Any], None], broken: Callable[[BaseException], None]
+    ) -> None:
+        self._machine = machine
+        self._carry_out = carry_out
+        self._broken = broken
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Any] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ns = 0
+        self._stepping = self._over = False
+
+    def feed(self, event: Any) -> None:
+        """Step with ``event`` and carry out what follows.  Never raises."""
+        self._events.append(event)
+        if self._stepping or self._over:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                for effect in self._machine.step(self._events.popleft(), time.monotonic_ns()):
+                    self._carry_out(effect)
+        except BaseException as error:
+            self.stop()
+            self._broken(error)
+        finally:
+            self._stepping = False
+        self._arm()
+
+    def stop(self) -> None:
+        """Step no more."""
+        self._over = True
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        due_ns = self._machine.next_deadline_ns()
+        if due_ns is None or self._over or (self._timer is not None and self._due_ns <= due_ns):
+            return  # a timer that is early finds nothing to do and is armed anew
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_ns = due_ns
+        self._timer = self._loop.call_later(max(0.0, (due_ns - time.monotonic_ns()) / 1e9), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(Tick())

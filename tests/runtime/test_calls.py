@@ -1,0 +1,190 @@
+"""The interpreter and its calls over real sockets: order, flow control, ends from either side."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from dpgt_node.errors import PeerError
+from dpgt_node.protocol import calls as c
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.types import Tick
+from dpgt_node.runtime.calls import Calls
+from dpgt_node.runtime.interpreter import Interpreter
+from dpgt_node.wire import services
+from tests.runtime.cluster import eventually
+from tests.wire.vectors import RUN_ID
+
+Answer = Callable[[Any], tuple[Any, ...]]
+
+
+class Scripted:
+    """A machine that keeps its events and answers each as ``answer`` says."""
+
+    def __init__(self, answer: Answer = lambda _: ()) -> None:
+        self.answer = answer
+        self.events: list[Any] = []
+        self.due_ns: int | None = None
+
+    def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
+        if isinstance(event, Tick) and (self.due_ns is None or now_ns < self.due_ns):
+            return ()
+        self.due_ns = None if isinstance(event, Tick) else self.due_ns
+        self.events.append(event)
+        return self.answer(event)
+
+    def next_deadline_ns(self) -> int | None:
+        return self.due_ns
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+    def heard(self) -> list[Any]:
+        return [event.message for event in self.events if isinstance(event, c.Heard)]
+
+
+class Side:
+    """One process: a scripted machine, its interpreter and its calls."""
+
+    def __init__(self, answer: Answer = lambda _: ()) -> None:
+        self.machine = Scripted(answer)
+        self.broke: list[BaseException] = []
+        self.interpreter = Interpreter(self.machine, lambda effect: self.calls.carry_out(effect), self.broke.append)
+        self.calls = Calls("here", self.feed, self.broke.append, self._dial)
+
+    def feed(self, event: Any) -> None:
+        self.interpreter.feed(event)
+
+    @asynccontextmanager
+    async def _dial(self, call: c.Call, address: str) -> AsyncIterator[Any]:
+        async with grpc.aio.insecure_channel(address, options=services.CHANNEL_OPTIONS) as channel:
+            stream = services.join(channel, "agent-1")
+            try:
+                yield stream
+            finally:
+                stream.cancel()
+
+    async def join(self, stream: services.ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
+        await self.calls.accept(stream.agent_name(), stream, stream.address)
+
+
+NEAR = c.Call("coordinator", 1, dialled=True)
+FAR = c.Call("agent-1", 1, dialled=False)
+
+
+@asynccontextmanager
+async def pair(near: Side, far: Side) -> AsyncIterator[None]:
+    """``near`` has dialled ``far``."""
+    server = grpc.aio.server(options=services.SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((services.coordinator_handler(far),))  # type: ignore[arg-type]
+    port = services.bind(server, "127.0.0.1:0", None, "test")
+    await server.start()
+    try:
+        near.calls.carry_out(c.Dial(NEAR, f"127.0.0.1:{port}"))
+        yield
+    finally:
+        await near.calls.close(20.0)
+        await far.calls.close(20.0)
+        await server.stop(grace=0)
+        assert not near.broke and not far.broke
+
+
+def writes(*messages: Any) -> Answer:
+    return lambda event: tuple(c.Write(NEAR, message) for message in messages) if isinstance(event, c.Opened) else ()
+
+
+async def test_messages_come_in_order_and_each_is_said_to_be_taken() -> None:
+    near, far = Side(writes(m.Ready(), m.Done(0, -1, 0), m.Heartbeat())), Side()
+    async with pair(near, far):
+        await eventually("all arrive", lambda: far.machine.heard() == [m.Ready(), m.Done(0, -1, 0), m.Heartbeat()])
+        await eventually("all are taken", lambda: near.machine.kinds().count("Taken") == 3)
+        assert near.machine.events[0] == c.Opened(NEAR) and far.machine.kinds()[0] == "Accepted"
+        assert [event.rest for event in near.machine.events[1:]] == [2, 1, 0]
+        near.calls.carry_out(c.End(NEAR))
+        await eventually("the other side hears the end", lambda: far.machine.events[-1:] == [c.Ended(FAR)])
+        assert near.machine.kinds().count("Ended") == 0, "whoever ends a call is not told"
+
+
+async def test_a_call_that_is_held_is_not_read_on() -> None:
+    def hold(event: Any) -> tuple[Any, ...]:
+        return (c.Hold(FAR),) if isinstance(event, c.Accepted | c.Heard) else ()
+
+    near, far = Side(writes(m.Ready(), m.Heartbeat())), Side(hold)
+    async with pair(near, far):
+        await eventually("both are taken", lambda: near.machine.kinds().count("Taken") == 2)
+        assert far.machine.kinds() == ["Accepted"]
+        far.calls.carry_out(c.ReadOn(FAR))
+        await eventually("one comes", lambda: far.machine.heard() == [m.Ready()])
+        far.calls.carry_out(c.ReadOn(FAR))
+        await eventually("and the next", lambda: far.machine.heard() == [m.Ready(), m.Heartbeat()])
+
+
+async def test_who_accepted_ends_with_last_words_or_with_a_status() -> None:
+    def refuse(event: Any) -> tuple[Any, ...]:
+        word = m.Refused("identity", "no")
+        return (c.Write(FAR, word), c.End(FAR)) if isinstance(event, c.Heard) else ()
+
+    near, far = Side(writes(m.Ready())), Side(refuse)
+    async with pair(near, far):
+        await eventually("the end comes", lambda: near.machine.events[-1:] == [c.Ended(NEAR)])
+        assert near.machine.heard() == [m.Refused("identity", "no")]
+    error = PeerError("not you", grpc_status="PERMISSION_DENIED")
+    near, far = Side(), Side(lambda event: (c.End(FAR, error),))
+    async with pair(near, far):
+        await eventually("the end comes", lambda: len(near.machine.events) > 1)
+        told = near.machine.events[-1].error
+        assert (str(told), told.grpc_status) == ("not you", "PERMISSION_DENIED")
+
+
+async def test_nobody_there_is_an_end_with_its_cause() -> None:
+    near = Side()
+    near.calls.carry_out(c.Dial(NEAR, "127.0.0.1:1"))
+    await eventually("it fails", lambda: near.machine.kinds() == ["Opened", "Ended"])
+    assert near.machine.events[-1].error.grpc_status == "UNAVAILABLE"
+    near.calls.carry_out(c.Write(NEAR, m.Ready()))  # lost, and no harm
+    await near.calls.close(20.0)
+
+
+async def test_a_call_ended_by_its_machine_says_nothing_more() -> None:
+    near, far = Side(lambda event: (c.End(NEAR),) if isinstance(event, c.Heard) else ()), Side()
+    async with pair(near, far):
+        await eventually("it is open", lambda: bool(far.machine.events))
+        for _ in range(3):
+            far.calls.carry_out(c.Write(FAR, m.Welcome(RUN_ID, "0" * 64, "{}", -1, package_version="1")))
+        await eventually("the far side hears the end", lambda: "Ended" in far.machine.kinds())
+        assert near.machine.kinds() == ["Opened", "Heard"]
+
+
+async def test_a_process_that_leaves_ends_its_calls_and_takes_no_new_one() -> None:
+    near, far = Side(writes(m.Ready())), Side()
+    async with pair(near, far):
+        await eventually("it is open", lambda: bool(far.machine.heard()))
+        await far.calls.close(20.0)
+        await eventually("the end comes", lambda: near.machine.events[-1:] == [c.Ended(NEAR)])
+        with pytest.raises(PeerError, match="here is leaving"):
+            await far.calls.accept("agent-1", None, "")  # type: ignore[arg-type]
+
+
+async def test_what_a_step_raises_is_told_once_and_nothing_is_stepped_after_it() -> None:
+    def fail(event: Any) -> tuple[Any, ...]:
+        raise ValueError(event)
+
+    side = Side(fail)
+    side.feed("one")
+    side.feed("two")
+    assert [str(error) for error in side.broke] == ["one"] and side.machine.events == ["one"]
+
+
+async def test_a_deadline_that_comes_nearer_is_kept() -> None:
+    side = Side()
+    side.machine.due_ns = 10**18
+    side.feed("far")
+    side.machine.due_ns = 0
+    side.feed("near")
+    await eventually("the timer fires", lambda: side.machine.events[-1] == Tick())
+    assert side.machine.events == ["far", "near", Tick()]
+    side.interpreter.stop()
