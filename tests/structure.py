@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 PACKAGE = "dpgt_node"
-PURE = ("algo", "privacy", "protocol")
+PURE = ("algo", "privacy", "accounts", "protocol")
 
 # Below these names nothing is pure.
 IMPURE_MODULES = (

@@ -269,15 +269,6 @@ MECHANISMS: Mapping[str, type[Paper] | type[PublishedPoint] | type[PublicState] 
 }
 
 
-CHARGED: Mapping[str, tuple[Stream, ...]] = {
-    "paper": ("X", "Y"),
-    "published-point": ("X", "Y"),
-    "public-state": ("Y",),
-    "noise-once": ("Y",),
-}
-"""Streams whose releases cost something; the others are functions of what was charged."""
-
-
 def _batch(record: RoundRecord | None) -> I64 | None:
     return None if record is None else record.batch
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpgt_node.agent.mechanisms import CHARGED
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.laws import densities as laws
+from dpgt_node.privacy.mechanisms import MECHANISMS
 
 
 def sampler_for(run: RunConfig) -> laws.SoundSampler:
@@ -53,7 +53,8 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     sampler, C, a = sampler_for(run), 2.0 * clip, float(schedule.alpha * topology.r[agent])
     largest = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
     problems = []
-    for stream in CHARGED[run.algorithm.mechanism]:  # the other stream is drawn without noise, whatever its scale
+    # The other stream is drawn without noise, whatever its scale.
+    for stream in MECHANISMS[run.algorithm.mechanism].charged:
         scale = min(schedule.sigma(stream, agent, k) for k in (0, schedule.K))
         reach = sampler.range(scale) if scale > 0.0 else float("inf")
         if reach < largest[stream]:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpgt_node.accounts.account import AgentAccount, within
 from dpgt_node.config.model import Policy, RunConfig
-from dpgt_node.privacy.accountant import AgentAccount, within
 
 PURE = ("corrected", "tight", "amplified")
 APPROXIMATE = ("zcdp", "gdp")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpgt_node.agent.mechanisms import CHARGED, MECHANISMS, Mechanism
+from dpgt_node.agent.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.agent.noise import account_for, check_range
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -20,6 +20,7 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.privacy import mechanisms
 from dpgt_node.privacy.laws import densities as laws
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.types import (
@@ -80,8 +81,8 @@ class AgentWork:
     """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
-        "_charged",
         "_evaluated",
+        "_facts",
         "_keystream",
         "_law",
         "_m",
@@ -112,7 +113,7 @@ class AgentWork:
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
         self._mechanism_name, self._law = run.algorithm.mechanism, run.noise.law
-        self._charged = CHARGED[self._mechanism_name]
+        self._facts = mechanisms.MECHANISMS[self._mechanism_name]
         build = MECHANISMS[self._mechanism_name]
         self._mechanism: Mechanism = build(self._params, self._gradient, self._perturb, self._encode)
         self.dimension = oracle.dimension
@@ -155,7 +156,7 @@ class AgentWork:
         Not a function: under a production keystream a second call draws again.  Raises Diverged before anything leaves.
         """
         release = self._mechanism.release(effect.state)
-        rows = tuple(self._row(payload) for payload in (release.x, release.y) if payload.stream in self._charged)
+        rows = tuple(self._row(payload) for payload in (release.x, release.y) if payload.stream in self._facts.charged)
         return ReleaseReady(release.state, release.x, release.y, rows, release.noisy_gradient)
 
     @np.errstate(all="ignore")
@@ -169,9 +170,8 @@ class AgentWork:
 
         The samples only where they take at most ``samples_bytes``.
         """
-        # Under noise-once the state holds the perturbed gradient alone; the oracle is a function of (x, batch).
-        noisy = self._mechanism_name == "noise-once"
-        g = self._oracle.gradient(state.x, state.batch) if noisy else state.g
+        # A state may hold the perturbed gradient alone; the oracle is a function of (x, batch).
+        g = self._oracle.gradient(state.x, state.batch) if self._facts.keeps_gradient else state.g
         small = 8 * self._oracle.sample_size * len(state.batch) <= samples_bytes
         samples = self._oracle.inputs(state.batch) if small else np.empty(0)
         return Private(g, self._oracle.labels(state.batch), samples)

@@ -14,10 +14,11 @@ from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
+from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 
 NEEDS_L1 = "needs L1"
 NEEDS_MU = "needs mu"
-OTHER_MECHANISM = "about mechanism paper; see the accountants"
+OTHER_MECHANISM = f"about mechanism {PAPER.name}; see the accountants"
 NEEDS_GRAPH = "needs Assumption 1"
 Formula = Callable[[float, float], float]
 
@@ -137,7 +138,7 @@ def scheme_rows(f: Facts) -> list[Check]:
     else:
         steps, privacy, part = assumption5_rows(f, f.run.scheme), theorem5_rows(f, f.run.scheme), "(ii)"
         extra = privacy[:6]
-    if f.run.algorithm.mechanism != "paper":
+    if not MECHANISMS[f.run.algorithm.mechanism].printed:
         # A stream may be sent without noise there because it follows from what was released: not an infinite epsilon.
         steps = [_not_judged(row) if _about_noise(row) else row for row in steps]
         privacy = [_not_judged(row) for row in privacy]

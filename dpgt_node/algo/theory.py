@@ -109,7 +109,7 @@ def check_run(
     """Judge a run.
 
     ``D``: samples of every agent, None where this machine cannot know.  ``L1``, ``mu``: constants of Assumptions 2(i)
-    and 3, None where unknown.  ``epsilon``, ``reasons``: per accountant, per agent, from ``privacy.accountant`` (a
+    and 3, None where unknown.  ``epsilon``, ``reasons``: per accountant, per agent, from ``accounts.account`` (a
     layer above).
     """
     facts = gather(run, topology, schedule, tuple(D), L1, mu)

@@ -46,11 +46,11 @@ def check(run_file: Path, format_: str) -> ExitCode:
 
 def examine(run: RunConfig) -> CheckReport:
     """Gather what this machine knows of the data and the objective, and judge ``run``."""
+    from dpgt_node.accounts.account import agent_accounts, reasons, totals
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.algo.theory import check_run
     from dpgt_node.learning.oracle import constants, data_is_here, sample_counts
-    from dpgt_node.privacy.accountant import agent_accounts, reasons, totals
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     D: tuple[int | None, ...] = (None,) * run.n

@@ -71,7 +71,7 @@ def plan(
     The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used:
     candidates are tried on synthetic data.  Takes about a minute.
     """
-    from dpgt_node.privacy.planner import Target
+    from dpgt_node.accounts.planner import Target
     from dpgt_node.sim.planning import Planner
 
     run = load_run(run_file)
@@ -175,8 +175,8 @@ def render(found: Plan, stand_in: str) -> str:
 
 
 def _head(found: Plan, stand_in: str) -> list[str]:
-    from dpgt_node.privacy.accountant import ACCOUNTANTS, LEMMA5_LABEL
-    from dpgt_node.privacy.planner import why_adjacency
+    from dpgt_node.accounts.account import ACCOUNTANTS, LEMMA5_LABEL
+    from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.report.text import epsilon as number
 
     def label(name: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dpgt_node.privacy.mechanisms import DEFAULT
+
 Samples = int | Literal["full"]
 Matrix = tuple[tuple[float, ...], ...]
 Scalar = str | int | float | bool
@@ -18,7 +20,7 @@ class Algorithm:
 
     iterations: int
     method: str = "dpgt"
-    mechanism: str = "paper"
+    mechanism: str = DEFAULT.name
 
 
 @dataclass(frozen=True, slots=True)

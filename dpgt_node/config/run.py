@@ -38,9 +38,9 @@ from dpgt_node.config.vocabulary import (
     TOYS,
 )
 from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.privacy.mechanisms import DEFAULT
+from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 
-ETA_ONLY = ("public-state", "noise-once")
-"""Mechanisms that draw with the eta keys; zeta keys may be there and are ignored."""
 _S1_KEYS = ("a1", "a2", "a3", "a4", "p_alpha", "p_beta", "p_gamma")
 _S2_KEYS = ("alpha", "beta", "gamma")
 _MAX_TIMEOUT_S = 1e7
@@ -140,7 +140,7 @@ def _algorithm(section: Section) -> tuple[Algorithm, bool]:
     algorithm = Algorithm(
         iterations=section.integer("iterations", at_most=MAX_ITERATIONS),
         method=section.choice("method", METHODS.built, "dpgt", planned=METHODS.planned),
-        mechanism=section.choice("mechanism", MECHANISMS.built, "paper", planned=MECHANISMS.planned),
+        mechanism=section.choice("mechanism", MECHANISMS.built, DEFAULT.name, planned=MECHANISMS.planned),
     )
     section.done()
     return algorithm, section.ok("iterations")
@@ -192,7 +192,8 @@ def _noise(section: Section, n: int, mechanism: str) -> Noise:
     multiplier = section.number("multiplier", 1.0, at_least=0.0)
     needed = not (section.ok("multiplier") and multiplier == 0.0)
     noise = Noise(
-        zeta=_stream(section, "zeta", n, needed and mechanism not in ETA_ONLY),
+        # Where x is sent as it is, zeta keys may be there and are ignored.
+        zeta=_stream(section, "zeta", n, needed and not FACTS[mechanism].x_public),
         eta=_stream(section, "eta", n, needed),
         law=section.choice("law", LAWS, "laplace", planned=LAWS_PLANNED),
         multiplier=multiplier,
@@ -329,7 +330,7 @@ def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind
     if noise.multiplier == 0.0 or not section.ok("multiplier"):
         return
     for name, stream in (("zeta", noise.zeta), ("eta", noise.eta)):
-        if stream is None or (name == "zeta" and mechanism in ETA_ONLY):
+        if stream is None or (name == "zeta" and FACTS[mechanism].x_public):
             continue
         key = f"scale_{name}" if stream.kind == "constant" else f"p_{name}"
         if not section.ok(key):

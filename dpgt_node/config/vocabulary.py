@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from dpgt_node.privacy import mechanisms
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000
 MAX_ITERATIONS = 10**9
@@ -37,7 +39,7 @@ METHODS = Words(
         "atc-dsgd",
     ),
 )
-MECHANISMS = Words(("paper", "published-point", "public-state", "noise-once"))
+MECHANISMS = Words(tuple(mechanisms.MECHANISMS))
 LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
 LAWS_PLANNED: tuple[str, ...] = ()
 FEATURES = Words(("raw", "pool14", "hog", "hog-shapes", "edges"))

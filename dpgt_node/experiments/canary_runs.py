@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
@@ -20,8 +21,8 @@ from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.laws.noise import Sampler
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import keystream_for
 from dpgt_node.types import F64, I64
@@ -122,7 +123,7 @@ class Campaign:
 
     def judge(self, trials: Trials, n: int, *, test: Test = "threshold", confidence: float = 0.95) -> Audit:
         """What ``n`` trials in each world prove."""
-        c = self.canaries
+        c, mechanism = self.canaries, MECHANISMS[self.run.algorithm.mechanism]
         kind = f"{c.count} a run in {c.width} coordinate{'s' * (c.width > 1)} each, gradient -C/2 against +C/2"
         return judge(
             self.run,
@@ -132,7 +133,7 @@ class Campaign:
             vantage="an observer of every link, who knows all data but one sample",
             notes=(
                 f"Canaries: {kind}; m = {c.m} of D = {c.samples}; the code is audited, not a data set.",
-                *((POINTLESS,) if self.run.algorithm.mechanism == "paper" and self.run.K else ()),
+                *((POINTLESS,) if not mechanism.accounted.public_point and self.run.K else ()),
             ),
             test=test,
             confidence=confidence,

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.adversary.audit.bounds import Bound, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.privacy.accountants.concentrated import zcdp_epsilon
 from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
 from dpgt_node.types import F64

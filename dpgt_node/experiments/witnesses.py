@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
 from dpgt_node.adversary.audit import counterexample
 from dpgt_node.adversary.audit.replay import Replay, Unseen, World
 from dpgt_node.adversary.audit.report import Audit
@@ -18,7 +19,7 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.config import RunConfig, load_node
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import Oracle, build_oracle
-from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import Truth
 from dpgt_node.sim.scripted import ScriptedOracle, together
 from dpgt_node.types import F64, I64, Stream
@@ -36,7 +37,7 @@ BATCHES_FIXED = (
 # ---------------------------------------------------------------- the counterexample
 def counterexample_audits(test_keystream: str | None = None) -> list[Audit]:
     """One run of each mechanism on the counterexample's functions; agent 1's data differ in one sample."""
-    return [_counterexample(mechanism, test_keystream) for mechanism in counterexample.MECHANISMS]
+    return [_counterexample(mechanism, test_keystream) for mechanism in MECHANISMS]
 
 
 def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:
@@ -56,7 +57,7 @@ def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:
     )
     account = account_for(run, facts.topology, facts.schedule, 0, counterexample.SAMPLES, 1)
     claimed = _pure(account)
-    if mechanism == "paper":
+    if MECHANISMS[mechanism].printed:
         params = facts.params(0)
         scales = tuple(facts.schedule.sigma("X", 0, k) for k in range(run.K + 1))
         claimed["corrected"] = counterexample.corrected(a=params.a, b=params.b, gamma=params.gamma, scales=scales)

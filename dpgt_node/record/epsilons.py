@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from dpgt_node.config.model import Noise, Privacy, RunConfig
+from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 from dpgt_node.record.metrics import ACCOUNTANTS, Accountant
 from dpgt_node.record.summary import PrivacySummary, Summary
 
@@ -26,8 +27,6 @@ ACCOUNTANT_LABELS: Final[dict[Accountant, str]] = {
 WITH_DELTA: Final = frozenset({"zcdp", "gdp"})
 # Of equal values the first is named: the smaller claim needs no delta.
 SOUND: Final[tuple[Accountant, ...]] = ("amplified", "tight", "corrected", "gdp", "zcdp")
-# The others send x as it is: a function of what was released already.
-NOISY_X: Final = frozenset({"paper", "published-point"})
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
 
 
@@ -132,15 +131,15 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     Lemma 5 wants Laplace noise on both streams and C in L1: the scale of y stands in for an x that is sent without
     noise, and 2 clip_l2 is taken for C as it is, which favours the paper (in L1 it may be sqrt(d) times that).
     """
-    mechanism, noise, privacy = run.algorithm.mechanism, run.noise, run.privacy
-    if mechanism == "paper":
+    mechanism, noise, privacy = MECHANISMS[run.algorithm.mechanism], run.noise, run.privacy
+    if mechanism.printed:
         return None
-    zeta = noise.zeta if mechanism in NOISY_X else noise.eta
+    zeta = noise.eta if mechanism.x_public else noise.zeta
     if privacy.clip_l2 is not None:
         privacy = Privacy(C=2.0 * privacy.clip_l2, delta=privacy.delta)
     return replace(
         run,
-        algorithm=replace(run.algorithm, mechanism="paper"),
+        algorithm=replace(run.algorithm, mechanism=PAPER.name),
         noise=Noise(zeta, noise.eta, law="laplace", multiplier=noise.multiplier),
         privacy=privacy,
     )

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
 from dpgt_node.record import epsilons
 from dpgt_node.record.metrics import Accountant, MetricsRow, MetricsStore
 from dpgt_node.record.summary import (

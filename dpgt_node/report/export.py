@@ -19,6 +19,7 @@ import numpy as np
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.metrics import ACCOUNTANTS
 from dpgt_node.record.summary import Epsilon, PrivacySummary, to_json, versions
@@ -27,8 +28,6 @@ from dpgt_node.types import F64
 Which = Literal["average", "last", "final"]
 PRIVACY_FILE, STATEMENT_FILE, RUN_FILE = "privacy.json", "PRIVACY.md", "run.toml"
 _HASH_LINE = re.compile(r"^(\S+): SHA-256 ([0-9a-f]{64})$", re.MULTILINE)
-PUBLIC_STATE = frozenset({"public-state", "noise-once"})
-"""Mechanisms under which x_{i,K+1} is a function of the transcript."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,13 @@ def choose(
     ``last``: (round, x̆), ``mean``: (first round, last round, mean of x̆), ``final``: x_{i,K+1}; None: not here.
     ConfigError: it is not public, or not here.
     """
-    mechanism, public = run.algorithm.mechanism, run.algorithm.mechanism in PUBLIC_STATE
+    mechanism = run.algorithm.mechanism
+    public = MECHANISMS[mechanism].x_public
     if which == "final" and not public:
+        covering = " or ".join(sorted(one.name for one in MECHANISMS.values() if one.x_public))
         message = (
             f'x_(K+1) under "{mechanism}" depends on private data beyond what was released, and no accountant covers '
-            "it: publish --as average or --as last (or run with noise-once or public-state, where it is covered)"
+            f"it: publish --as average or --as last (or run with {covering}, where it is covered)"
         )
         raise ConfigError.one("command line", "--as", message)
     if which is None:

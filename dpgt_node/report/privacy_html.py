@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary, Summary
 from dpgt_node.report import svg, text
@@ -24,7 +25,7 @@ def section(run: RunConfig, summary: Summary) -> str:
 
 
 def _facts(run: RunConfig, summary: Summary) -> list[tuple[str, str]]:
-    privacy, noisy_x = summary.privacy, summary.mechanism in epsilons.NOISY_X
+    privacy, noisy_x = summary.privacy, not MECHANISMS[run.algorithm.mechanism].x_public
     law = privacy.law if run.noise.multiplier == 1 else f"{privacy.law}, scales times {run.noise.multiplier:g}"
     return [
         ("Adjacency", privacy.adjacency),

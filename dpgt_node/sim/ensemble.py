@@ -13,6 +13,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.toys import PlLinear, PlSine
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.matrix import MatrixForm
 from dpgt_node.types import F64, Stream
 
@@ -61,5 +62,5 @@ def _oracle(run: RunConfig) -> PlSine | PlLinear:
     oracle = build_oracle(run, 0)
     assert isinstance(oracle, PlSine | PlLinear), "other objectives have no known law of the mean gradient"
     assert not oracle.clipped, "a clipped mean gradient is not a function of the mean of xi"
-    assert (run.algorithm.mechanism, run.noise.law) == ("paper", "laplace")
+    assert MECHANISMS[run.algorithm.mechanism].printed and run.noise.law == "laplace"
     return oracle

@@ -1,9 +1,9 @@
 """``dpgt plan``: the run file that meets an epsilon at the best accuracy found, without a look at anybody's data.
 
-1. ``privacy.planner.route``: mechanism, law, accountant.
-2. Every candidate (K, alpha, beta, gamma) of a grid is predicted (``privacy.forecast``, ``rehearsal.Table``).
+1. ``accounts.planner.route``: mechanism, law, accountant.
+2. Every candidate (K, alpha, beta, gamma) of a grid is predicted (``accounts.forecast``, ``rehearsal.Table``).
 3. The most promising are rehearsed, then the best one's neighbours, until none is better (``sim.rehearsal``).
-4. ``privacy.planner.calibrate`` sets the winner's noise by the accounts themselves.
+4. ``accounts.planner.calibrate`` sets the winner's noise by the accounts themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
+from dpgt_node.accounts.account import AgentAccount, totals
+from dpgt_node.accounts.forecast import Response, need, respond
+from dpgt_node.accounts.planner import Route, Target, calibrate, route
 from dpgt_node.agent.noise import account_for, check_range
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -23,9 +26,6 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.datasets import Dataset
-from dpgt_node.privacy.accountant import AgentAccount, totals
-from dpgt_node.privacy.forecast import Response, need, respond
-from dpgt_node.privacy.planner import Route, Target, calibrate, route
 from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
 from dpgt_node.types import F64
 
@@ -176,8 +176,7 @@ class Planner:
     def _candidates(self, way: Route, target: Target) -> Iterator[tuple[Candidate, F64, F64]]:
         """Every candidate of the grid with its (T, nu), one an agent; ``predicted`` is still 0."""
         n = self._run.n
-        once = way.mechanism == "noise-once"
-        rounds, steps = (ROUNDS, STEPS) if once and n <= _MANY_AGENTS else (_COARSE_ROUNDS, _COARSE_STEPS)
+        rounds, steps = (ROUNDS, STEPS) if way.accounted.once and n <= _MANY_AGENTS else (_COARSE_ROUNDS, _COARSE_STEPS)
         unit = self._unit(way)
         for parts in itertools.product(steps, steps):
             alpha, beta = self._part(*parts)
@@ -201,14 +200,14 @@ class Planner:
     def _response(self, way: Route, alpha: float, beta: float, K_max: int) -> Response:
         unit = self._unit(way)
         weights = np.square(unit / unit.mean())
-        return respond(self._topology, alpha, beta, way.mechanism, K_max, weights, weights)
+        return respond(self._topology, alpha, beta, way.accounted, K_max, weights, weights)
 
     def _placed(
         self, way: Route, target: Target, c: Candidate, response: Response, unit: F64
     ) -> tuple[Candidate, F64, F64]:
         noise_x, noise_y = response.noise_x[c.K], c.gamma**2 * response.noise_y[c.K]
         a, b = c.alpha * self._topology.r, c.beta * self._topology.c
-        asked = need(way.mechanism, way.accountant, target.epsilon, way.delta, c.K, c.gamma, a, b, unit)
+        asked = need(way.accounted, way.accountant, target.epsilon, way.delta, c.K, c.gamma, a, b, unit)
         eta, ratio = asked.scales(noise_x, noise_y)
         # Laplace of scale s has variance 2 s^2.
         variance = eta.mean() ** 2 * (noise_y + ratio**2 * noise_x) * (2.0 if way.law == "laplace" else 1.0)

@@ -15,8 +15,10 @@ from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 from tests.adversary.record import Play, play, run_of
 
+EXACT = ("public-state", "noise-once")
 MECHANISMS = ("paper", "published-point", "public-state", "noise-once")
 
 
@@ -111,12 +113,10 @@ def test_each_estimator_is_its_target_plus_the_stated_noise(
         unseen = np.isnan(got[name]).all(axis=1)
         assert not np.isnan(got[name][~unseen]).any()
         if silent and name in "ABD":
-            assert (
-                unseen.all() if mechanism not in es.EXACT else unseen.tolist() == [False] * (len(unseen) - 1) + [True]
-            )
+            assert unseen.all() if mechanism not in EXACT else unseen.tolist() == [False] * (len(unseen) - 1) + [True]
         else:
             assert not unseen.any()
-        if not (silent and name == "x" and mechanism not in es.EXACT):
+        if not (silent and name == "x" and mechanism not in EXACT):
             np.testing.assert_allclose(got[name][~unseen], value[~unseen], atol=1e-12, err_msg=name)
     private = es.private_parts(v, g)
     np.testing.assert_allclose(private[0], M @ g, atol=1e-12)
@@ -137,7 +137,7 @@ def test_variances_are_those_of_the_coefficients(mechanism: str) -> None:
         np.hstack([np.eye(rounds), np.zeros((rounds, rounds))]),
         np.hstack([np.zeros((rounds, rounds)), np.eye(rounds)]),
     )
-    exact = mechanism in es.EXACT
+    exact = mechanism in EXACT
     if mechanism == "noise-once":  # p and y hold M eta; x moves by it
         y = pr.kernel_y(b, rounds) @ eta
         x = pr.kernel_x(a, b, gamma, rounds) @ eta
@@ -154,14 +154,14 @@ def test_variances_are_those_of_the_coefficients(mechanism: str) -> None:
         return z + b * np.concatenate([np.zeros((1, z.shape[1])), np.cumsum(z, axis=0)[:-1]])
 
     pairs = {
-        "A": (y[1:] - hold * y[:-1], pr.difference(mechanism, b, vy)),
-        "B": (absolute(y), pr.absolute(mechanism, b, vy)),
-        "D": (y, pr.innovation(mechanism, b, vy)),
-        "E": (x, pr.from_x(mechanism, a, b, gamma, vx, vy)),
-        "B from x": (absolute(X), pr.absolute_from_x(mechanism, a, b, gamma, vx, vy)),
+        "A": (y[1:] - hold * y[:-1], pr.difference(FACTS[mechanism], b, vy)),
+        "B": (absolute(y), pr.absolute(FACTS[mechanism], b, vy)),
+        "D": (y, pr.innovation(FACTS[mechanism], b, vy)),
+        "E": (x, pr.from_x(FACTS[mechanism], a, b, gamma, vx, vy)),
+        "B from x": (absolute(X), pr.absolute_from_x(FACTS[mechanism], a, b, gamma, vx, vy)),
     }
     if mechanism != "noise-once":  # there X is y_k with its noise, so not an error
-        pairs["X"] = (X, pr.tracker_from_x(mechanism, a, gamma, vx, vy))
+        pairs["X"] = (X, pr.tracker_from_x(FACTS[mechanism], a, gamma, vx, vy))
     for name, (coefficients, predicted) in pairs.items():
         np.testing.assert_allclose(predicted, coefficients**2 @ v, rtol=1e-9, atol=1e-15, err_msg=name)
 
@@ -232,7 +232,7 @@ def test_a_lost_message_costs_what_it_must(plays: dict[str, Play], tmp_path: Pat
 
 
 def test_where_x_is_exact_it_stands_in_for_a_lost_y(plays: dict[str, Play], tmp_path: Path) -> None:
-    for mechanism in es.EXACT:
+    for mechanism in EXACT:
         p = plays[mechanism]
         hidden = the_view(p, tmp_path, 1, missing=lambda s, r, q: None if (s, q.stream) == ("agent-2", "Y") else ())
         whole = the_view(p, tmp_path, 1)

@@ -15,6 +15,7 @@ from dpgt_node.adversary.inference.fusion import least_squares, log_likelihood, 
 from dpgt_node.adversary.inference.map_l1 import MAX_ROUNDS, most_probable
 from dpgt_node.adversary.inference.smoothing import Prior, smooth
 from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.privacy.mechanisms import MECHANISMS
 
 PARAMS = AgentParams(0, "a", 0.2, 0.3, 0.4, 0.25, 0.3, (), (), (), ())
 
@@ -36,10 +37,10 @@ def made(
         step = y[k] + eta[k] if mechanism == "public-state" else y[k]
         x[k + 1] = (1 - PARAMS.a) * x[k] + u[k] - PARAMS.gamma * step
         y[k + 1] = (1 - PARAMS.b) * y[k] + w[k] + used[k + 1] - used[k]
-    exact = mechanism in es.EXACT
+    exact = mechanism in ("public-state", "noise-once")
     factor = 2.0 if law == "laplace" else 1.0
     view = es.View(
-        "a", mechanism, law, PARAMS,
+        "a", MECHANISMS[mechanism], law, PARAMS,
         x if exact else x + zeta, y if mechanism == "noise-once" else y + eta, u, w, x0,
         scale_x * (not exact), scale_y, factor * scale_x**2 * (not exact), factor * scale_y**2,
     )  # fmt: skip
@@ -152,9 +153,9 @@ def conditional_mean(v: es.View, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
     rounds = v.rounds
     at = np.arange(rounds)
     S = prior.initial + prior.walk * np.minimum.outer(at, at) + prior.sampling * np.eye(rounds)
-    if v.mechanism == "noise-once":
+    if v.mechanism.accounted.once:
         A, data, noise = np.eye(rounds), es.absolute(v), v.var_y
-    elif v.exact_x:
+    elif v.mechanism.x_public:
         A, data, noise = pr.kernel_y(PARAMS.b, rounds), es.innovation(v), v.var_y
     else:
         A = np.vstack([pr.kernel_y(PARAMS.b, rounds), pr.kernel_x(PARAMS.a, PARAMS.b, PARAMS.gamma, rounds)[1:]])
@@ -227,7 +228,7 @@ def test_the_most_probable_gradients_minimise_l1(mechanism: str) -> None:
             bounds=[(None, None)] * rounds + [(0, None)] * n,
         ).fun
         assert np.abs(data[:, j] - A @ got[:, j]).sum() == pytest.approx(best, rel=1e-3, abs=1e-4)
-        constant = 0.0 if v.exact_x else float(np.abs(es.from_x(v)[0, j])) / v.scale_x[0]  # E_0 is zeta_0
+        constant = 0.0 if v.mechanism.x_public else float(np.abs(es.from_x(v)[0, j])) / v.scale_x[0]  # E_0 is zeta_0
         assert -log_likelihood(v, got)[j] - constant == pytest.approx(best, rel=1e-3, abs=1e-4)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dpgt_node.privacy.keystream import TestKeystream
 
 from dpgt_node import cli
 from dpgt_node.agent.noise import sampler_for
@@ -20,7 +21,6 @@ from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.keystream import TestKeystream
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import liveness
 from dpgt_node.protocol import types as t

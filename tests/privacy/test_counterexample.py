@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.privacy.accountant import AgentAccount
 from tests.algo.cases import run
 from tests.oracles import counterexample
 from tests.oracles.accountants import corrected

@@ -8,10 +8,10 @@ from typing import Literal
 
 import pytest
 
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import NoiseStream, Privacy, RunConfig
-from dpgt_node.privacy.accountant import AgentAccount
 from dpgt_node.record import epsilons
 from dpgt_node.record.metrics import ACCOUNTANTS
 from dpgt_node.record.summary import Epsilon

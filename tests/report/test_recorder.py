@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
-from dpgt_node.privacy.accountant import ACCOUNTANTS, AgentAccount
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.recorder import RunRecorder, consensus_error
 from tests.report.synthetic import digits_run

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpgt_node.agent.mechanisms import CHARGED, MECHANISMS
 from dpgt_node.config import model
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol import types as t
 from tests.oracles import mechanisms
 from tests.sim import cases
@@ -66,8 +66,8 @@ def test_only_what_costs_is_charged(mechanism: str) -> None:
 
     config = run("two agents", mechanism, K=3)
     Charged(config)
-    assert len(rows) == 2 * 4 * len(CHARGED[mechanism])
-    assert {row.stream for row in rows} == set(CHARGED[mechanism])
+    assert len(rows) == 2 * 4 * len(MECHANISMS[mechanism].charged)
+    assert {row.stream for row in rows} == set(MECHANISMS[mechanism].charged)
     assert {row.mechanism for row in rows} == {mechanism}
 
 

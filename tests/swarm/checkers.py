@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpgt_node.agent.mechanisms import CHARGED
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import Advance, AdvanceFinal, Payload, RoundRecord, State
 from dpgt_node.types import F64, STREAMS, Stream
 
@@ -52,7 +52,7 @@ class Checkers:
     def __init__(self, world: World) -> None:
         self._world = world
         run, n = world.plan.run, world.n
-        self._charged = CHARGED[run.algorithm.mechanism]
+        self._charged = MECHANISMS[run.algorithm.mechanism].charged
         self._C = np.array(run.graph.C, dtype=float).reshape(n, n)
         self._beta = world.params[0].beta
         self._ins: dict[tuple[int, Stream], tuple[int, ...]] = {}

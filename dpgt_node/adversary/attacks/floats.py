@@ -80,8 +80,8 @@ def _one(observation: Observation, v: es.View, truth: Truth | None) -> Finding:
     rounds = 0
     t, tx = es.transcript_parts(v)
     # What noise was added to: y - t and x - tx, of noise-once g~.
-    streams = [(v.y, t, v.scale_y), (v.x, tx, v.scale_x)] if not v.exact_x else [(v.y, t, v.scale_y)]
-    if v.mechanism == "noise-once":
+    streams = [(v.y, t, v.scale_y), (v.x, tx, v.scale_x)] if not v.mechanism.x_public else [(v.y, t, v.scale_y)]
+    if v.mechanism.accounted.once:
         streams = [(v.y[:1], t[:1], v.scale_y)]  # later ones are sums of several
     for values, offset, scale in streams:
         for k in range(len(values)):

@@ -96,7 +96,7 @@ class Match:
 
 
 def _first_noise(v: es.View) -> Noise | None:
-    if v.exact_x or v.scale_x[0] == 0.0 or np.isnan(v.x0).any() or np.isnan(v.x[0]).any():
+    if v.mechanism.x_public or v.scale_x[0] == 0.0 or np.isnan(v.x0).any() or np.isnan(v.x[0]).any():
         return None
     zeta = v.x[0] - v.x0
     cells = None

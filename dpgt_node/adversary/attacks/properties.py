@@ -135,7 +135,7 @@ def sums(v: es.View, model: Softmax) -> tuple[F64, F64]:
 
 def _spread(v: es.View, weight: F64, total: F64) -> F64:
     """Deviation of the weighted mean of B's noise, eta_k + b sum_{t<k} eta_t (noise-once: eta_k); x adds little."""
-    b = 0.0 if v.mechanism == "noise-once" else v.params.b
+    b = 0.0 if v.mechanism.accounted.once else v.params.b
     out = np.full(v.rounds, np.nan)
     if np.isnan(v.y[:, 0]).all():
         return out

@@ -56,9 +56,9 @@ def _rows(views: list[es.View], limit: int) -> dict[Key, F64]:
     out: dict[Key, F64] = {}
     parts: list[tuple[es.View, tuple[tuple[str, F64, F64], ...]]] = []
     for v in views:
-        if v.mechanism == "noise-once":
+        if v.mechanism.accounted.once:
             parts.append((v, (("Y", es.absolute(v), v.scale_y),)))
-        elif v.exact_x:
+        elif v.mechanism.x_public:
             parts.append((v, (("Y", es.innovation(v), v.scale_y),)))
         else:
             parts.append((v, (("Y", es.innovation(v), v.scale_y), ("X", es.from_x(v), v.scale_x))))

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.witness import log_likelihoods
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, I64
 
 Mask = npt.NDArray[np.bool_]
@@ -57,8 +58,9 @@ class Canaries:
         stacked: bool | None = None,
     ) -> Canaries:
         """As many as fit, or ``count``; where batches are sampled (m < D) one, because one batch is drawn for all."""
+        once = MECHANISMS[mechanism].accounted.once
         if stacked is None:
-            stacked = m == samples and (law == "gaussian" or mechanism == "noise-once")
+            stacked = m == samples and (law == "gaussian" or once)
         width = 1 if stacked else min(K + 1, dimension)
         if m < samples and width <= K:
             raise ConfigError.one(
@@ -69,7 +71,7 @@ class Canaries:
         most = 1 if m < samples else min(dimension // width, samples)
         if count is not None and not 1 <= count <= most:
             raise ConfigError.one("command line", "--canaries", f"must be in 1..{most} here, got {count}")
-        return cls(dimension, count or most, width, stacked and mechanism != "noise-once", 0.5 * C, m, samples)
+        return cls(dimension, count or most, width, stacked and not once, 0.5 * C, m, samples)
 
     def gradient(self, k: int, signs: F64) -> F64:
         """The mean gradient of round ``k``, float64 (d,).  ``signs`` (count,): -1 as in D, +1 as in D'."""

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from dpgt_node.config import model
+from dpgt_node.privacy.mechanisms import PAPER
 
 SAMPLES: Final = 53
 CONSTANT: Final = 1e-6
 SLOPES: Final = (-1.6, 1.7)
 """Of the agents' gradients; the largest one is Lam, the Hessian bound that the corrected recursion needs."""
 LAM: Final = 1.6
-MECHANISMS: Final = ("paper", "published-point", "public-state", "noise-once")
 _R: Final = ((0.0, 0.02), (1.0, 0.0))
 _C: Final = ((0.0, 1.0), (0.02, 0.0))
 
@@ -26,7 +26,7 @@ def run_of(mechanism: str) -> model.RunConfig:
     scale = model.NoiseStream("exponent", (0.1, 0.1))
     run = model.RunConfig(
         name="counterexample",
-        algorithm=model.Algorithm(iterations=300, mechanism="paper"),
+        algorithm=model.Algorithm(iterations=300, mechanism=PAPER.name),
         scheme=model.SchemeS1(0.2, 0.2, 0.05, 1.0, 1e-300, 1e-300, 1e-300, 0.0, samples=SAMPLES),
         noise=model.Noise(scale, scale),
         graph=model.Graph(("agent-1", "agent-2"), _R, _C),

@@ -21,6 +21,7 @@ import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import doubt, log_probability
 from dpgt_node.adversary.audit.replay import Replay, World
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64
 
 PURE = ("lemma5", "corrected", "tight", "amplified")
@@ -65,7 +66,8 @@ def log_ratio(replay: Replay, first: World, second: World) -> Ratio:
         size += float(np.abs(here).sum() + np.abs(there).sum())
         if one.draw.kind != "exact":
             off += float(doubt(one.draw, *one.private).sum())
-            if replay.mechanism == "noise-once":  # later gradients would be taken at a point that is not quite known
+            # Later gradients would be taken at a point that is not quite known.
+            if MECHANISMS[replay.mechanism].keeps_gradient:
                 off = math.inf
     assert T is not None and reach is not None, "no noise was drawn"
     return Ratio(T, off + 2.0**-50 * size, reach, foreign, noised)

@@ -25,7 +25,7 @@ def dead_reckoned(v: View) -> F64:
 def reckoned(v: View) -> tuple[F64, F64]:
     """x̂ and the variance of its error: both (rounds, d), or the variance (rounds, 1) where nothing is missing."""
     v = completed(v)
-    if v.exact_x:
+    if v.mechanism.x_public:
         return v.x.copy(), np.zeros((v.rounds, 1))
     out = np.empty_like(v.x)
     out[0] = np.where(np.isnan(v.x0), v.x[0], v.x0)
@@ -43,12 +43,12 @@ def reckoned(v: View) -> tuple[F64, F64]:
 
 def gradient_points(v: View) -> F64:
     """The best guess of where g_k was taken, (rounds, d): x̆_k where the mechanism takes it there, else x̂_k."""
-    return v.x.copy() if v.mechanism == "published-point" else dead_reckoned(v)
+    return v.x.copy() if v.mechanism.at_release else dead_reckoned(v)
 
 
 def point_variance(v: View) -> F64:
     """Variance of one coordinate of :func:`gradient_points`, (rounds,), the mean over coordinates."""
-    if v.mechanism == "published-point":
+    if v.mechanism.at_release:
         return np.zeros(v.rounds)
     return np.asarray(reckoned(v)[1].mean(axis=1))
 

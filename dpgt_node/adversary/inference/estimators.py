@@ -35,10 +35,8 @@ from dpgt_node.adversary.inference.knowledge import start
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.adversary.inference.predictions import noise_variance
 from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y
+from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.types import F64, Stream
-
-EXACT = ("public-state", "noise-once")
-"""Mechanisms whose x is a function of what was released and is sent as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class View:
     """
 
     name: str
-    mechanism: str
+    mechanism: Mechanism
     law: str
     params: AgentParams
     x: F64 = field(repr=False)
@@ -81,11 +79,6 @@ class View:
         """1 - beta c_i."""
         return 1.0 - self.params.b
 
-    @property
-    def exact_x(self) -> bool:
-        """x is sent as it is."""
-        return self.mechanism in EXACT
-
 
 def view(observation: Observation, i: int, through: int | None = None) -> View:
     """Agent ``i`` in rounds 0..``through`` (None: the last round of which anything was seen).
@@ -104,7 +97,8 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     x_in = {j: observation.series(j, "X", through) for j, _ in params.in_R}
     y_in = {j: observation.series(j, "Y", through) for j, _ in params.in_C}
     x, y = observation.series(i, "X", through), observation.series(i, "Y", through)
-    exact = facts.run.algorithm.mechanism in EXACT
+    mechanism = MECHANISMS[facts.run.algorithm.mechanism]
+    exact = mechanism.x_public
     x0 = start(facts.run, observation.dimension)
     if x0 is not None and observation.coordinates is not None:
         x0 = x0[observation.coordinates]
@@ -115,7 +109,7 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     scale_y = _scales(facts, "Y", i, through)
     return View(
         facts.names[i],
-        facts.run.algorithm.mechanism,
+        mechanism,
         law,
         params,
         x,
@@ -189,7 +183,7 @@ def completed(v: View) -> View:
 
     In float arithmetic what is filled in is as precise as x divided by gamma.
     """
-    if not v.exact_x:
+    if not v.mechanism.x_public:
         return v
     y = v.y.copy()
     holes = np.isnan(y[:-1])

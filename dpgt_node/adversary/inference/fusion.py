@@ -53,7 +53,7 @@ class Fused:
 def least_squares(v: View) -> Fused:
     """Weighted least squares on [D; E]."""
     v = completed(v)
-    if v.exact_x:
+    if v.mechanism.x_public:
         t, _ = transcript_parts(v, bridge=True)
         p = v.y - t
         variance = predictions.absolute(v.mechanism, v.params.b, v.var_y)
@@ -167,9 +167,9 @@ def log_likelihood(v: View, g: F64) -> F64:
     v = completed(v)
     p, px = private_parts(v, g)
     t, tx = transcript_parts(v)
-    if v.mechanism == "noise-once":
+    if v.mechanism.accounted.once:
         pieces = [(gradients_of(v, v.y - t) - g, v.scale_y)]
-    elif v.exact_x:
+    elif v.mechanism.x_public:
         pieces = [(v.y - t - p, v.scale_y)]
     else:
         pieces = [(v.y - t - p, v.scale_y), (v.x - tx - px, v.scale_x)]

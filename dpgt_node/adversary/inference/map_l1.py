@@ -42,10 +42,10 @@ def most_probable(v: View, prior: Prior | None, *, iterations: int = 200) -> F64
 
 def _system(v: View) -> tuple[F64, F64]:
     """A and c with A g - c = the noise in units of its scale: rows of D (g~ under noise-once), then of E."""
-    M = np.eye(v.rounds) if v.mechanism == "noise-once" else predictions.kernel_y(v.params.b, v.rounds)
-    D = absolute(v) if v.mechanism == "noise-once" else innovation(v)
+    M = np.eye(v.rounds) if v.mechanism.accounted.once else predictions.kernel_y(v.params.b, v.rounds)
+    D = absolute(v) if v.mechanism.accounted.once else innovation(v)
     A, c = M / v.scale_y[:, None], D / v.scale_y[:, None]
-    if v.exact_x or not (v.scale_x > 0.0).all() or v.rounds < 2:
+    if v.mechanism.x_public or not (v.scale_x > 0.0).all() or v.rounds < 2:
         return A, c
     E = from_x(v)[1:]
     if np.isnan(E).all(axis=1).any():  # x was not seen: y speaks alone

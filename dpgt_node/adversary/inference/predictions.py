@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.mechanisms import Mechanism
 from dpgt_node.types import F64
 
 
@@ -36,35 +37,35 @@ def _grid_variance() -> float:
     return float(grid.KAPPA) ** 2 * float(3.0 * block**2 + 2.0 * block * (weights @ low) + weights @ (low * low))
 
 
-def difference(mechanism: str, b: float, vy: F64) -> F64:
+def difference(mechanism: Mechanism, b: float, vy: F64) -> F64:
     """A: eta_{k+1} - hold eta_k; under noise-once eta_{k+1} - eta_k."""
-    hold = 1.0 if mechanism == "noise-once" else 1.0 - b
+    hold = 1.0 if mechanism.accounted.once else 1.0 - b
     return np.asarray(vy[1:] + hold**2 * vy[:-1])
 
 
-def tracker_from_x(mechanism: str, a: float, gamma: float, vx: F64, vy: F64) -> F64:
+def tracker_from_x(mechanism: Mechanism, a: float, gamma: float, vx: F64, vy: F64) -> F64:
     """X, as an estimate of y_k: (rho zeta_k - zeta_{k+1})/gamma; public-state: eta_k; noise-once: nothing."""
-    if mechanism == "public-state":
-        return vy[:-1].copy()
-    if mechanism == "noise-once":
+    if mechanism.accounted.once:
         return np.zeros(len(vy) - 1)
+    if mechanism.x_public:
+        return vy[:-1].copy()
     return np.asarray(((1.0 - a) ** 2 * vx[:-1] + vx[1:]) / gamma**2)
 
 
-def absolute(mechanism: str, b: float, vy: F64) -> F64:
+def absolute(mechanism: Mechanism, b: float, vy: F64) -> F64:
     """B: eta_k + b sum_{t<k} eta_t; noise-once: eta_k."""
-    if mechanism == "noise-once":
+    if mechanism.accounted.once:
         return vy.copy()
     return np.asarray(vy + b**2 * before(vy))
 
 
-def absolute_from_x(mechanism: str, a: float, b: float, gamma: float, vx: F64, vy: F64) -> F64:
+def absolute_from_x(mechanism: Mechanism, a: float, b: float, gamma: float, vx: F64, vy: F64) -> F64:
     """B with X in the place of y̆: nu_k + b sum_{t<k} nu_t with nu_k = (rho zeta_k - zeta_{k+1})/gamma.
 
     zeta_{k+1} enters with -1, zeta_k with rho - b, those between with b (rho - 1), zeta_0 with b rho; in round 0
     zeta_0 enters with rho.
     """
-    if mechanism in ("public-state", "noise-once"):
+    if mechanism.x_public:
         return absolute(mechanism, b, vy)[:-1]
     rho = 1.0 - a
     out = vx[1:] + (rho - b) ** 2 * vx[:-1] + (b * rho) ** 2 * vx[0]
@@ -73,19 +74,19 @@ def absolute_from_x(mechanism: str, a: float, b: float, gamma: float, vx: F64, v
     return np.asarray(out / gamma**2)
 
 
-def innovation(mechanism: str, b: float, vy: F64) -> F64:
+def innovation(mechanism: Mechanism, b: float, vy: F64) -> F64:
     """D, as an estimate of M g: eta_k; noise-once: (M eta)_k."""
-    if mechanism == "noise-once":
+    if mechanism.accounted.once:
         return vy + b**2 * faded(1.0 - b, vy)
     return vy.copy()
 
 
-def from_x(mechanism: str, a: float, b: float, gamma: float, vx: F64, vy: F64) -> F64:
+def from_x(mechanism: Mechanism, a: float, b: float, gamma: float, vx: F64, vy: F64) -> F64:
     """E, as an estimate of -gamma N g: zeta_k; public-state: as dead reckoning; noise-once: -gamma (N eta)_k."""
-    if mechanism == "public-state":
-        return dead_reckoned(a, gamma, vy)
-    if mechanism == "noise-once":
+    if mechanism.accounted.once:
         return np.array([float(np.dot(row**2, vy)) for row in kernel_x(a, b, gamma, len(vy))])
+    if mechanism.x_public:
+        return dead_reckoned(a, gamma, vy)
     return vx.copy()
 
 

@@ -122,10 +122,10 @@ def _model(v: View, prior: Prior) -> _Model:
     rho, hold, gamma, b = v.rho, v.hold, v.params.gamma, v.params.b
     t, tx = transcript_parts(v, bridge=True)
     step = np.array([[rho, -gamma, -gamma, -gamma], [0, hold, -b, -b], [0, 0, 1, 0], [0, 0, 0, 0.0]])
-    if v.mechanism == "noise-once":
+    if v.mechanism.accounted.once:
         step[:2] = 0.0
         data = np.stack([absolute(v), np.full_like(v.x, np.nan)], axis=1)
-    elif v.exact_x:
+    elif v.mechanism.x_public:
         step[0] = 0.0
         data = np.stack([v.y - t, np.full_like(v.x, np.nan)], axis=1)
     else:

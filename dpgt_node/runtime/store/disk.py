@@ -11,10 +11,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpgt_node.agent.mechanisms import CHARGED
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import SAMPLES_BYTES
 from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES, CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store.store import FILE_BYTES, LOG_BYTES
@@ -63,7 +63,8 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     """
     itemsize = 8 if wire_dtype_of(run, dimension) == "float64" else 4
     rounds = run.K + 1
-    vectors = [itemsize * dimension] * 2 + ([8 * dimension] if run.algorithm.mechanism == "noise-once" else [])
+    mechanism = MECHANISMS[run.algorithm.mechanism]
+    vectors = [itemsize * dimension] * 2 + [8 * dimension] * mechanism.keeps_gradient
     inside = sum(v for v in vectors if v <= FILE_BYTES) + 8 * (samples or 0) + 200
     files = sum(v for v in vectors if v > FILE_BYTES)
     announced = ANNOUNCE_ROUNDS if 8 * dimension <= CHECKPOINT_BYTES else 1
@@ -74,7 +75,7 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)
     return DiskNeed(
         name,
-        rounds=rounds * (_ROUND_ROW + _LEDGER_ROW * len(CHARGED[run.algorithm.mechanism])),
+        rounds=rounds * (_ROUND_ROW + _LEDGER_ROW * mechanism.noises),
         payloads=kept * (_pages(inside) + files),
         checkpoints=2 * state,  # the new one is whole before the old one goes
         log=min(LOG_BYTES, rounds * a_round) + a_round,

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from dpgt_node.accounts.account import ACCOUNTANTS
 from dpgt_node.agent.policy import APPROXIMATE, PURE, SOUND, Spent, add_up, as_written, tally
-from dpgt_node.privacy.accountant import ACCOUNTANTS
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import ACCOUNTANT_LABELS, epsilon
 from dpgt_node.runtime.agent.budget import spent_on

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import model
-from dpgt_node.privacy.accountant import (
+from dpgt_node.accounts.account import (
     ACCOUNTANTS,
     AgentAccount,
     agent_accounts,
@@ -22,6 +19,9 @@ from dpgt_node.privacy.accountant import (
     reasons,
     within,
 )
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import model
 from dpgt_node.privacy.accountants import concentrated, pure
 from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
 from dpgt_node.privacy.accountants.subsampled import subsampled_gaussian_epsilon

@@ -8,21 +8,21 @@ the policy will read, rounded as they round.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from dpgt_node.config import model
-from dpgt_node.errors import ConfigError
-from dpgt_node.privacy.accountant import (
+from dpgt_node.accounts.account import (
     ACCOUNTANTS,
     LEMMA5_LABEL,
-    LEMMA5_MECHANISMS,
-    PUBLIC_MECHANISMS,
     AgentAccount,
+    covers,
 )
+from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted
 from dpgt_node.types import F64, NoiseLaw
 
 Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
@@ -33,11 +33,6 @@ APPROXIMATE: Final = ("zcdp", "gdp")
 TOLERANCE: Final = 1e-9
 """How far below the promised epsilon an agent may stay, relative."""
 
-_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
-    "lemma5": tuple(sorted(LEMMA5_MECHANISMS)),
-    "corrected": ("paper",),
-    **dict.fromkeys(("tight", "amplified", *APPROXIMATE), ("noise-once", "public-state", "published-point")),
-}
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-280, 1e280
 _EVALUATIONS = 200
 
@@ -72,9 +67,14 @@ class Route:
         return self.accountant not in APPROXIMATE
 
     @property
+    def accounted(self) -> Accounted:
+        """What the accountants see of the mechanism."""
+        return MECHANISMS[self.mechanism].accounted
+
+    @property
     def both_streams(self) -> bool:
         """Whether x̆ is noised as well as y̆."""
-        return self.mechanism in LEMMA5_MECHANISMS
+        return not self.accounted.x_public
 
     def apply(self, run: model.RunConfig) -> model.RunConfig:
         """``run`` with this mechanism, law and delta, every agent's whole data set a round; noise still to be set."""
@@ -100,10 +100,10 @@ def route(run: model.RunConfig, target: Target) -> Route:
         raise ConfigError.one(
             target.source, "--delta", f"0 is a pure guarantee, but {accountant} needs a delta: take tight or amplified"
         )
-    allowed = _ALLOWED[accountant]
-    mechanism = target.mechanism or allowed[0 if accountant != "lemma5" else allowed.index("paper")]
+    allowed = allowed_by(accountant)
+    mechanism = target.mechanism or allowed[0]
     if mechanism not in allowed:
-        fitting = [name for name in ACCOUNTANTS if mechanism in _ALLOWED[name]]
+        fitting = [name for name in ACCOUNTANTS if mechanism in allowed_by(name)]
         raise ConfigError.one(
             target.source,
             "--mechanism",
@@ -121,6 +121,12 @@ def route(run: model.RunConfig, target: Target) -> Route:
         why_adjacency(run, pure),
     )
     return Route(mechanism, law, accountant, delta, reasons)
+
+
+def allowed_by(accountant: str) -> tuple[str, ...]:
+    """Mechanisms the accountant covers: the paper's own first where it does, else the one with the least noise."""
+    covered = [one for one in MECHANISMS.values() if covers(accountant, one)]
+    return tuple(one.name for one in (covered if covered[0].printed else reversed(covered)))
 
 
 def calibrate(
@@ -216,7 +222,7 @@ def _check(run: model.RunConfig, target: Target) -> None:
         )
     if target.accountant is not None and target.accountant not in ACCOUNTANTS:
         raise ConfigError.one(target.source, "--accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
-    mechanisms = sorted(LEMMA5_MECHANISMS | PUBLIC_MECHANISMS)
+    mechanisms = sorted(MECHANISMS)
     if target.mechanism is not None and target.mechanism not in mechanisms:
         raise ConfigError.one(target.source, "--mechanism", f"must be one of {', '.join(mechanisms)}")
     privacy = run.privacy
@@ -232,7 +238,7 @@ def _check(run: model.RunConfig, target: Target) -> None:
 
 def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> str:
     """The tightest sound one: gdp where a delta may be spent, else pure epsilon."""
-    if mechanism == "paper":
+    if mechanism is not None and MECHANISMS[mechanism].printed:
         return "corrected"
     if delta > 0.0:
         return "gdp"
@@ -249,10 +255,9 @@ def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> st
 def _why_mechanism(mechanism: str, *, asked: bool) -> str:
     if asked:
         return f"{mechanism}: as asked for"
-    return {
-        "noise-once": "noise-once: one release a round, of g_k itself; noise in y cancels instead of adding up",
-        "paper": "paper: the only mechanism this accountant speaks of",
-    }[mechanism]
+    if MECHANISMS[mechanism].printed:
+        return f"{mechanism}: the only mechanism this accountant speaks of"
+    return f"{mechanism}: {MECHANISMS[mechanism].advantage}"
 
 
 def _why_law(accountant: str, delta: float) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpgt_node.accounts.forecast import need, respond
 from dpgt_node.algo.graph import Topology
 from dpgt_node.privacy.accountants import gaussian
-from dpgt_node.privacy.forecast import need, respond
+from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE, PAPER, PUBLISHED_POINT
 from tests.oracles import mechanisms
 
 R = ((0.0, 0.0, 1.0), (1.0, 0.1, 0.0), (0.5, 1.0, 0.0))
@@ -25,7 +26,9 @@ def impulses(stream: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
 def test_noise_is_the_sum_of_squared_impulse_responses(mechanism: str) -> None:
-    found = respond(Topology.from_matrices(NAMES, R, C), ALPHA, BETA, mechanism, K, WEIGHTS_X, WEIGHTS_Y)
+    found = respond(
+        Topology.from_matrices(NAMES, R, C), ALPHA, BETA, MECHANISMS[mechanism].accounted, K, WEIGHTS_X, WEIGHTS_Y
+    )
     x0 = np.zeros((3, (K + 1) * 3))
     variance = np.zeros((2, 3))
     for stream, weights in enumerate((WEIGHTS_X, WEIGHTS_Y)):
@@ -37,7 +40,7 @@ def test_noise_is_the_sum_of_squared_impulse_responses(mechanism: str) -> None:
 
 
 def test_time_is_how_far_a_constant_gradient_carries() -> None:
-    found = respond(Topology.from_matrices(NAMES, R, C), ALPHA, BETA, "paper", K, WEIGHTS_X, WEIGHTS_Y)
+    found = respond(Topology.from_matrices(NAMES, R, C), ALPHA, BETA, PAPER.accounted, K, WEIGHTS_X, WEIGHTS_Y)
     nothing = np.zeros((K + 1, 3, 1))
     x, _, _ = mechanisms.run("paper", R, C, ALPHA, BETA, GAMMA, np.zeros((3, 1)), lambda i, k, x: 1.0, nothing, nothing)
     for k in range(K + 1):
@@ -49,7 +52,9 @@ def test_noise_once_takes_noise_back_and_the_others_pile_it_up() -> None:
     grown = {}
     for mechanism in ("noise-once", "public-state"):
         ones = np.ones(3)
-        found = respond(Topology.from_matrices(NAMES, R, C), ALPHA, BETA, mechanism, 400, ones, ones)
+        found = respond(
+            Topology.from_matrices(NAMES, R, C), ALPHA, BETA, MECHANISMS[mechanism].accounted, 400, ones, ones
+        )
         grown[mechanism] = float(found.noise_y[400].mean() / found.noise_y[200].mean())
     assert grown["noise-once"] == pytest.approx(2.0, rel=0.05)
     assert grown["public-state"] == pytest.approx(8.0, rel=0.05)
@@ -58,7 +63,7 @@ def test_noise_once_takes_noise_back_and_the_others_pile_it_up() -> None:
 def test_two_scales_meet_the_goal_with_the_least_noise() -> None:
     a, b, unit = np.full(3, 0.3), np.full(3, 0.4), np.full(3, 0.01)
     for accountant in ("tight", "zcdp"):
-        asked = need("published-point", accountant, 1.0, 1e-5, K, GAMMA, a, b, unit)
+        asked = need(PUBLISHED_POINT.accounted, accountant, 1.0, 1e-5, K, GAMMA, a, b, unit)
         noise_x, noise_y = np.full(3, 0.7), np.full(3, 2.0)
         eta, ratio = asked.scales(noise_x, noise_y)
 
@@ -73,10 +78,10 @@ def test_two_scales_meet_the_goal_with_the_least_noise() -> None:
 def test_one_release_a_round_needs_what_the_closed_form_says() -> None:
     unit = np.array([0.02, 0.01, 0.01])
     zero = np.zeros(3)
-    eta, _ = need("noise-once", "amplified", 0.5, 0.0, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+    eta, _ = need(NOISE_ONCE.accounted, "amplified", 0.5, 0.0, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
     np.testing.assert_allclose(eta, 10 * unit / 0.5)
-    eta, _ = need("noise-once", "gdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+    eta, _ = need(NOISE_ONCE.accounted, "gdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
     np.testing.assert_allclose(eta, unit * np.sqrt(10) / gaussian.gdp_mu(0.5, 1e-5))
-    eta, _ = need("noise-once", "zcdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+    eta, _ = need(NOISE_ONCE.accounted, "zcdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
     rho = 5 * (unit / eta) ** 2
     np.testing.assert_allclose(rho + 2 * np.sqrt(rho * np.log(1e5)), 0.5)

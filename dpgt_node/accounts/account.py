@@ -25,10 +25,11 @@ import numpy as np
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.privacy.accountants import concentrated, gaussian, kernels, pure
+from dpgt_node.privacy.accountants import concentrated, gaussian, pure
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import Sensitivity, lemma4, lemma5
 from dpgt_node.privacy.accountants.rounding import PrivateState, inflated, private_state, within
+from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted, Mechanism
 from dpgt_node.types import F64, Stream
 
 __all__ = [
@@ -51,8 +52,6 @@ Leftover = Callable[[float, float | None], float]
 
 ACCOUNTANTS: Final = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 LEMMA5_LABEL: Final = "Lemma 5 (paper; conditional)"
-LEMMA5_MECHANISMS: Final = frozenset({"paper", "published-point"})
-PUBLIC_MECHANISMS: Final = frozenset({"published-point", "public-state", "noise-once"})
 
 
 class AgentAccount:
@@ -86,6 +85,7 @@ class AgentAccount:
         privacy = run.privacy
         self._C = privacy.adjacency
         self._C2 = 2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else self._C
+        self._mechanism = MECHANISMS[run.algorithm.mechanism]
         self._curves: dict[str, F64 | None] = {}
 
     @property
@@ -104,7 +104,7 @@ class AgentAccount:
 
     def charged_streams(self) -> tuple[Stream, ...]:
         """Streams whose releases cost: x̆ then y̆, or y̆ alone where x is post-processing."""
-        return ("X", "Y") if self._run.algorithm.mechanism in LEMMA5_MECHANISMS else ("Y",)
+        return self._mechanism.charged
 
     def sensitivity(self, stream: Stream, k: int) -> float | None:
         """Shift of what is noised in round k, C as configured: L1, or L2 under clip_l2; None where C is unknown.
@@ -140,13 +140,10 @@ class AgentAccount:
 
     # ---------------------------------------------------------------- which accountant applies
     def _condition(self, accountant: str) -> str | None:
-        privacy, law, mechanism = self._run.privacy, self._run.noise.law, self._run.algorithm.mechanism
+        privacy, law, mechanism = self._run.privacy, self._run.noise.law, self._mechanism
         pure_one = accountant in ("lemma5", "corrected", "tight", "amplified")
-        by_mechanism = {"lemma5": LEMMA5_MECHANISMS, "corrected": frozenset({"paper"})}.get(
-            accountant, PUBLIC_MECHANISMS
-        )
-        if mechanism not in by_mechanism:
-            return _WRONG_MECHANISM[accountant].format(mechanism=mechanism)
+        if not covers(accountant, mechanism):
+            return _WRONG_MECHANISM[accountant].format(mechanism=mechanism.name)
         if pure_one and law != "laplace":
             return f"pure epsilon needs Laplace noise; the law is {law}"
         if accountant == "gdp" and law != "gaussian":
@@ -226,7 +223,7 @@ class AgentAccount:
         left = np.empty(2 * (self._K + 1))
         left[0::2], left[1::2] = (self._leftover_of(stream, spread) for stream in _STREAMS)
         energy = _energy(
-            self._run.algorithm.mechanism,
+            self._mechanism.accounted,
             self._a,
             self._b,
             self._schedule.gamma,
@@ -258,7 +255,7 @@ class AgentAccount:
     def _private_state(self) -> PrivateState | None:
         if self._C2 is None or not self._run.privacy.enforced:
             return None
-        once = self._run.algorithm.mechanism == "noise-once"
+        once = self._mechanism.accounted.once
         return private_state(
             keep_a=1.0 - self._a,
             keep_b=0.0 if once else 1.0 - self._b,
@@ -269,17 +266,17 @@ class AgentAccount:
 
     @cached_property
     def _shifts(self) -> Sensitivity | None:
-        mechanism = self._run.algorithm.mechanism
+        printed = self._mechanism.printed
         constant = self._C2 if self._C is None else self._C
-        if constant is None or self._m is None or (mechanism == "paper" and self._C is None):
+        if constant is None or self._m is None or (printed and self._C is None):
             return None
-        if mechanism == "paper":
+        if printed:
             return self._lemma4(constant)
         return pure.tight_shifts(self._kernel, constant / self._m)
 
     @cached_property
     def _kernel(self) -> Kernel:
-        return _kernel_of(self._run.algorithm.mechanism, self._a, self._b, self._schedule.gamma, self._K)
+        return self._mechanism.accounted.kernel(self._a, self._b, self._schedule.gamma, self._K)
 
     @cached_property
     def _noise(self) -> tuple[F64, F64]:
@@ -329,19 +326,18 @@ def reasons(accounts: Sequence[AgentAccount]) -> dict[str, list[str | None]]:
     return {name: [account.why_not(name) for account in accounts] for name in ACCOUNTANTS}
 
 
-def _kernel_of(mechanism: str, a: float, b: float, gamma: float, K: int) -> Kernel:
-    if mechanism == "noise-once":
-        return kernels.noise_once(K)
-    if mechanism == "public-state":
-        return kernels.public_state(b, K)
-    return kernels.published_point(a, b, gamma, K)
+def covers(accountant: str, mechanism: Mechanism) -> bool:
+    """Whether the accountant says something about releases of this mechanism."""
+    if accountant == "lemma5":
+        return not mechanism.x_public
+    return mechanism.printed if accountant == "corrected" else mechanism.accounted.public_point
 
 
 @lru_cache(maxsize=32)
-def _energy(mechanism: str, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
+def _energy(accounted: Accounted, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
     """The one costly curve, O(K^2); agents with equal weights and scales share it."""
     x, y = np.frombuffer(sigma_x), np.frombuffer(sigma_y)
-    return concentrated.energy(_kernel_of(mechanism, a, b, gamma, len(x) - 1), x, y)
+    return concentrated.energy(accounted.kernel(a, b, gamma, len(x) - 1), x, y)
 
 
 _STREAMS: Final[tuple[Stream, Stream]] = ("X", "Y")

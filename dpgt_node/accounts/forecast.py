@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpgt_node.accounts.planner import APPROXIMATE
 from dpgt_node.algo.graph import Topology
-from dpgt_node.privacy.accountants import gaussian, kernels, pure
-from dpgt_node.privacy.planner import APPROXIMATE
+from dpgt_node.privacy.accountants import gaussian, pure
+from dpgt_node.privacy.mechanisms import Accounted
 from dpgt_node.types import F64
 
 
@@ -38,7 +39,7 @@ class Response:
 
 
 def respond(
-    topology: Topology, alpha: float, beta: float, mechanism: str, K_max: int, weights_x: F64, weights_y: F64
+    topology: Topology, alpha: float, beta: float, accounted: Accounted, K_max: int, weights_x: F64, weights_y: F64
 ) -> Response:
     """``weights_x``, ``weights_y`` (n,): variance of each agent's noise on the two streams.  O(K_max n^3)."""
     n = topology.n
@@ -46,7 +47,7 @@ def respond(
     time, noise_x, noise_y = (np.empty((K_max + 1, n)) for _ in range(3))
     x, y = np.zeros(n), np.ones(n)
     # Impulses: what one agent's noise of one round (a column) has become in x and y after k + 1 rounds.
-    once, both = mechanism == "noise-once", mechanism in ("paper", "published-point")
+    once, both = accounted.once, not accounted.x_public
     Y = B - np.eye(n) if once else beta * topology.C
     X = np.zeros((n, n)) if both else -np.eye(n)
     Z = alpha * topology.R
@@ -93,7 +94,7 @@ class Need:
 
 
 def need(
-    mechanism: str, accountant: str, epsilon: float, delta: float, K: int, gamma: float, a: F64, b: F64, unit: F64
+    accounted: Accounted, accountant: str, epsilon: float, delta: float, K: int, gamma: float, a: F64, b: F64, unit: F64
 ) -> Need:
     """``unit`` (n,): C/m of each agent in the norm of its accountant; ``a``, ``b`` (n,): alpha r_i and beta c_i.
 
@@ -102,20 +103,16 @@ def need(
     """
     power = 2 if accountant in APPROXIMATE else 1
     goal = _goal(accountant, epsilon, delta)
-    if mechanism == "noise-once":  # one shift of C/m a round
+    if accounted.once:  # one shift of C/m a round
         return Need(np.zeros(len(unit)), unit * float(K + 1) ** (1.0 / power), power, goal)
     x, y = np.zeros(len(unit)), np.empty(len(unit))
     for i, size in enumerate(unit.tolist()):
         if accountant == "lemma5":
             shifts = pure.lemma4(a=float(a[i]), b=float(b[i]), gamma=gamma, m=1, C=size, K=K)
         else:
-            shifts = pure.tight_shifts(_kernel(mechanism, float(a[i]), float(b[i]), gamma, K), size)
+            shifts = pure.tight_shifts(accounted.kernel(float(a[i]), float(b[i]), gamma, K), size)
         x[i], y[i] = float((shifts.x**power).sum()), float((shifts.y**power).sum())
     return Need(x ** (1.0 / power), y ** (1.0 / power), power, goal)
-
-
-def _kernel(mechanism: str, a: float, b: float, gamma: float, K: int) -> kernels.Kernel:
-    return kernels.public_state(b, K) if mechanism == "public-state" else kernels.published_point(a, b, gamma, K)
 
 
 def _goal(accountant: str, epsilon: float, delta: float) -> float:

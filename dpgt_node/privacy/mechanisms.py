@@ -1,0 +1,122 @@
+"""The mechanisms as values: where the gradient is taken, what the noise goes on, what of it is released and charged.
+
+Adding one: its value here, in ``MECHANISMS``, and its recursion beside the method that it belongs to.  Everything else
+reads these facts: the run file's words, the accountants, the store, the simulator, the adversary and the report.
+
+What an accountant needs to know is a value of its own, :class:`Accounted`: releases that hold the gradients alike are
+accounted alike, whatever method or mechanism they are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dpgt_node.privacy.accountants import kernels
+from dpgt_node.privacy.accountants.kernels import Kernel
+from dpgt_node.types import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """The noised releases of one agent, as accountants see them.
+
+    ``streams``: those that are drawn with noise and charged, in the order of their draws; what is sent on another one
+    is a function of these.  ``noise_on``: the states x and y themselves, or the gradient g_k, once, before it enters y;
+    the latter is drawn and charged as stream Y.  ``at_release``: g_k is taken at the agent's own x̆_k, as released.
+    """
+
+    streams: tuple[Stream, ...]
+    noise_on: Literal["states", "gradient"]
+    at_release: bool = False
+
+    @property
+    def x_public(self) -> bool:
+        """Whether x is a function of the transcript: it is sent as it is, and x_{K+1} may be published."""
+        return "X" not in self.streams
+
+    @property
+    def public_point(self) -> bool:
+        """Whether the gradient is taken at a function of the transcript, as every rigorous accountant but one asks."""
+        return self.x_public or self.at_release
+
+    @property
+    def once(self) -> bool:
+        """Whether each gradient is perturbed once, and everything sent is post-processing of that."""
+        return self.noise_on == "gradient"
+
+    def kernel(self, a: float, b: float, gamma: float, K: int) -> Kernel:
+        """How a sampled gradient enters later releases: ``a`` = alpha r_i, ``b`` = beta c_i, both in [0, 1)."""
+        if self.once:
+            return kernels.noise_once(K)
+        return kernels.public_state(b, K) if self.x_public else kernels.published_point(a, b, gamma, K)
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """``name``: the run file's word.  ``text``: what it does, in one line; ``advantage``: why a plan takes it.
+
+    ``printed``: Algorithm 1 as the paper prints it, which its theorems speak of.
+    """
+
+    name: str
+    accounted: Accounted
+    text: str
+    advantage: str = ""
+    printed: bool = False
+
+    @property
+    def charged(self) -> tuple[Stream, ...]:
+        """Streams whose releases are noised and cost something."""
+        return self.accounted.streams
+
+    @property
+    def noises(self) -> int:
+        """How many vectors of noise an agent draws a round."""
+        return len(self.accounted.streams)
+
+    @property
+    def x_public(self) -> bool:
+        """Whether x is a function of the transcript."""
+        return self.accounted.x_public
+
+    @property
+    def at_release(self) -> bool:
+        """Whether g_k is taken at the agent's own x̆_k, as released; else at x_k."""
+        return self.accounted.at_release
+
+    @property
+    def keeps_gradient(self) -> bool:
+        """Whether the perturbed gradient g~_k is a stored release beside x̆_k and y̆_k."""
+        return self.accounted.once
+
+
+PAPER: Final = Mechanism(
+    "paper",
+    Accounted(("X", "Y"), "states"),
+    "Algorithm 1 as printed: g_k at the private x_k, noise on x and on y",
+    printed=True,
+)
+PUBLISHED_POINT: Final = Mechanism(
+    "published-point",
+    Accounted(("X", "Y"), "states", at_release=True),
+    "g_k at the agent's own released x, noise on x and on y",
+)
+PUBLIC_STATE: Final = Mechanism(
+    "public-state",
+    Accounted(("Y",), "states"),
+    "the own step uses the released y, so x is a function of what was released; noise on y",
+)
+NOISE_ONCE: Final = Mechanism(
+    "noise-once",
+    Accounted(("Y",), "gradient"),
+    "noise on g_k, once; x and y are functions of the perturbed gradients and are sent as they are",
+    advantage="one release a round, of g_k itself; noise in y cancels instead of adding up",
+)
+
+MECHANISMS: Final[Mapping[str, Mechanism]] = {
+    one.name: one for one in (PAPER, PUBLISHED_POINT, PUBLIC_STATE, NOISE_ONCE)
+}
+"""By the run file's word; the first is its default, and each draws no more noise than those before it."""
+DEFAULT: Final = PAPER
