@@ -1,7 +1,7 @@
 """Who is to blame is a type: the operator, a remote peer, the privacy budget.
 
 A broken invariant is none of these: it crashes (exit 70).  Each error carries the exit code that
-scripts rely on; see ``docs/operations.md``.
+scripts rely on; see ``docs/reference/commands.md``.
 """
 
 from __future__ import annotations

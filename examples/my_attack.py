@@ -3,7 +3,7 @@
     dpgt eavesdrop attack run.transcript --run run.toml --truth OUT --attack my_attack:attack
 
 (in the folder of this file).  It estimates ||g_k||^2 from the transcript: the length of the estimate B less what noise
-adds to it on the average, and predicts how far off that is.  docs/attacks.md says what an attack may use.
+adds to it on the average, and predicts how far off that is.  docs/reference/attacks.md says what an attack may use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Theorems 2 and 3, measured: how fast the mean-square gradient of the PL toys falls as K grows.
 
-    python examples/rates.py --out docs/rates.svg
+    python examples/rates.py --out docs/explanation/rates.svg
 
 Every K is a run of its own (steps, m_K and, under S2, the noise depend on K), repeated many times; its figure is the
 mean over the repetitions of ||grad F(x_{i,K+1})||^2 for the agent where it is largest.  The slope is that of a line

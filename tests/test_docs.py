@@ -1,29 +1,56 @@
-"""What the documentation names exists: tests, files, headings; each check is shown to be able to fail."""
+"""The documentation is true: what it names exists, what the code cites is there, commands parse, the tutorial runs.
+
+Each check is shown to be able to fail.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
+from dpgt_node.cli import dpgt
+from tests.e2e import processes
+
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 HIDDEN = {"build", "dist", "node_modules", "runs"}
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
     if not any(part.startswith(".") or part in HIDDEN for part in path.relative_to(ROOT).parts)
 )
+SOURCES = sorted(p for folder in ("dpgt_node", "tests", "examples") for p in (ROOT / folder).rglob("*.py"))
+README_LINES, COLUMNS = 120, 120
+GENERATED = {DOCS / "configuration.md"}
+
 TEST = re.compile(r"\btests/[\w/]+\.py(?:::\w+)*")
-LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)|!\[[^\]\n]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 IMPORTED = re.compile(r"((?:`\w+`(?:, | and )?)+) of `(dpgt_node(?:\.\w+)*)`")
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+CITED = re.compile(
+    r"(?<![\w./-])((?:[a-z_-]+/)*[a-z][a-z-]*\.md)"
+    r"(?:, (?:sections? )?(\d+(?:(?:, | and | to |-)\d+)*)|, \"([^\"]+)\"|, theorem (\d+))?"
+)
+NAMED_FILE = re.compile(r"ave this as `([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
+SEPARATORS = {">", "|", "&", ";", "&&"}
 
 
+# ---------------------------------------------------------------- what a page names
 @cache
 def definitions(path: Path) -> frozenset[str]:
     """Names that ``path::name`` may end in: functions and classes of a test module, methods as ``Class::method``."""
@@ -35,10 +62,13 @@ def definitions(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ +(.*?) *#*$", FENCE.sub("", text), re.MULTILINE)
+
+
 def anchors(text: str) -> set[str]:
     """Of the headings, as they are linked to."""
-    headings = re.findall(r"^#+ +(.*?) *#*$", FENCE.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(text)}
 
 
 def missing_tests(text: str) -> list[str]:
@@ -67,7 +97,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 def missing_names(text: str) -> list[str]:
     """``module.name`` for every "`Name` and `name` of `dpgt_node.module`" that cannot be imported so."""
     out = []
-    for names, module in IMPORTED.findall(text):
+    for names, module in IMPORTED.findall(" ".join(text.split())):
         for name in re.findall(r"`(\w+)`", names):
             found = getattr(importlib.import_module(module), name, None)
             if found is None or isinstance(found, ModuleType):
@@ -75,19 +105,182 @@ def missing_names(text: str) -> list[str]:
     return out
 
 
+def long_lines(text: str) -> list[str]:
+    """Lines above the limit; rows of tables cannot be broken, nor can a line that is one word."""
+    rows = re.compile(r" *\|[ -]")
+    return [line for line in text.splitlines() if len(line) > COLUMNS and not rows.match(line) and " " in line.strip()]
+
+
+# ---------------------------------------------------------------- what the code cites
+def broken_citations(source: str) -> list[str]:
+    """Pages and sections that a comment, docstring or message names and that are not there.
+
+    ``docs/folder/page.md`` is a path from the root, ``page.md`` alone the one page of that name.
+    """
+    by_name = {page.name: page for page in PAGES if DOCS in page.parents and page.name != "README.md"}
+    out = []
+    for match in CITED.finditer(re.sub(r"\s*\n\s*(?:# ?)?", " ", source.replace("``", ""))):
+        path, numbers, heading, theorem = match.groups()
+        page = ROOT / path if "/" in path else by_name.get(path)
+        if page is None or not page.is_file():
+            out.append(match[0])
+            continue
+        text = page.read_text()
+        numbered = {int(n) for n in re.findall(r"^#+ +(\d+)\. ", text, re.MULTILINE)}
+        wanted = {int(n) for n in re.findall(r"\d+", numbers or "")}
+        missing_heading = heading is not None and heading not in headings(text)
+        if not wanted <= numbered or missing_heading or (theorem and f"**Theorem {theorem}" not in text):
+            out.append(match[0])
+    return out
+
+
+# ---------------------------------------------------------------- commands
+def shown_commands(text: str) -> Iterator[list[str]]:
+    """Arguments of every ``dpgt`` in shell blocks and in code spans, up to a pipe, a redirection or an &."""
+    lines = [
+        line
+        for _, language, body in BLOCK.findall(text)
+        if language in ("", "sh", "bash")
+        for line in body.replace("\\\n", " ").splitlines()
+    ]
+    lines += re.findall(r"`(dpgt [^`]*)`", " ".join(FENCE.sub("", text).split()))
+    for line in lines:
+        if "dpgt " not in line or line.lstrip().startswith("#"):
+            continue
+        words = shlex.split(line, comments=True)
+        for at in [i for i, word in enumerate(words) if word == "dpgt"]:
+            rest = words[at + 1 :]
+            end = next((i for i, word in enumerate(rest) if word in SEPARATORS), len(rest))
+            yield [word.strip("[](),") if "[" in line or "(" in line else word for word in rest[:end]]
+
+
+def wrong_command(words: list[str]) -> str | None:
+    """What is wrong with ``dpgt WORDS``: no such verb or option; where nothing is left out, what is missing, too."""
+    command: click.Command = dpgt
+    context = click.Context(command, info_name="dpgt")
+    words = [word for word in words if word]
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
+            return None if words[0].isupper() else f"no command {words[0]}"
+        command, words = found, words[1:]
+        context = click.Context(command, info_name=command.name, parent=context)
+    options = {name: p for p in command.get_params(context) for name in (*p.opts, *p.secondary_opts)}
+    for word in words:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in options:
+            return f"{command.name} has no option {name}"
+    for name, value in pairwise(words):
+        parameter = options.get(name)
+        if parameter is not None and isinstance(parameter.type, click.Choice):
+            unknown = set(value.split("|")) - set(parameter.type.choices)
+            if unknown and value.islower():
+                return f"{command.name} {name} is none of {parameter.type.choices}: {value}"
+    return None
+
+
+def incomplete_command(words: list[str]) -> str | None:
+    """As :func:`wrong_command`, of a command that is to be typed as it stands: nothing that is required is missing."""
+    wrong = wrong_command(words)
+    if wrong is not None:
+        return wrong
+    command: click.Command = dpgt
+    context = click.Context(command, info_name="dpgt")
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        if found is None:
+            return f"no command {words[0]}"
+        command, words = found, words[1:]
+        context = click.Context(command, info_name=command.name, parent=context)
+    try:
+        values, rest, _ = command.make_parser(context).parse_args(list(words))
+    except click.UsageError as error:
+        return error.format_message()
+    given = {name for name, value in values.items() if isinstance(value, str | tuple | list) and value}
+    missing = [p.name for p in command.params if p.required and p.name not in given]
+    return f"{command.name} lacks {missing}" if missing or rest else None
+
+
+# ---------------------------------------------------------------- the tree as it is
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     assert missing_tests(text) == []
     assert missing_names(text) == []
     assert broken_links(page, text) == []
+    assert [problem for words in shown_commands(text) if (problem := wrong_command(words))] == []
+    assert page in GENERATED or long_lines(text) == []
 
 
 def test_the_pages_that_state_theorems_name_their_tests() -> None:
     for name, least in (("theory.md", 50), ("theory-sampler.md", 30)):
-        assert len(set(TEST.findall((ROOT / "docs" / name).read_text()))) >= least
+        assert len(set(TEST.findall((DOCS / "explanation" / name).read_text()))) >= least
 
 
+def test_the_readme_is_short_and_holds_the_commands_of_continuous_integration() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= README_LINES
+    for target in ("demo", "test"):
+        assert f"\nmake {target} " in text
+        assert re.search(rf"^make (--\S+ )?{target}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+def test_pages_have_names_of_their_own_and_are_in_the_index() -> None:
+    pages = [page for page in PAGES if DOCS in page.parents and page.name != "README.md"]
+    assert len({page.name for page in pages}) == len(pages)
+    index = DOCS / "README.md"
+    linked = {(index.parent / a.partition("#")[0]).resolve() for a, _ in LINK.findall(index.read_text())}
+    assert [str(page) for page in pages if page not in linked] == []
+
+
+def test_what_the_code_cites_is_there() -> None:
+    cited = [p for p in SOURCES if p != Path(__file__) and CITED.search(p.read_text())]
+    assert len(cited) >= 25
+    assert {str(p.relative_to(ROOT)): bad for p in cited if (bad := broken_citations(p.read_text()))} == {}
+
+
+def test_the_tutorial_s_commands_can_be_typed_as_they_stand() -> None:
+    # Code spans may leave out what is required.
+    shown = list(shown_commands(SPAN.sub("", (DOCS / "tutorial.md").read_text())))
+    assert len(shown) >= 9
+    assert [problem for words in shown if (problem := incomplete_command(words))] == []
+
+
+@pytest.mark.e2e
+def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
+    """Every file saved and every command typed from step 2 on; what the page shows of their output is what they say."""
+    tutorial = "\n## 2." + (DOCS / "tutorial.md").read_text().split("\n## 2.")[1]
+    tools, folder = tmp_path / "bin", tmp_path / "patients"
+    tools.mkdir()
+    folder.mkdir()
+    for name, module in (("dpgt", "-m dpgt_node "), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n')
+        (tools / name).chmod(0o755)
+    for name, text in NAMED_FILE.findall(tutorial):
+        (folder / name).write_text(text)
+    blocks = BLOCK.findall(tutorial)
+    script = "set -e\n" + "".join(body for _, language, body in blocks if language == "sh")
+    environment = {**processes.environment(), "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=processes.LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    said = masked(done.stdout + done.stderr + (folder / "private.toml").read_text())
+    for _, language, body in blocks:
+        if language == "text":
+            assert [line for line in body.splitlines() if masked(line) not in said] == []
+    accuracy = re.search(r"test: accuracy ([\d.]+) %", done.stdout)
+    assert accuracy is not None and float(accuracy[1]) > 70.0
+    assert "epsilon 1, delta 1e-05" in (folder / "model" / "PRIVACY.md").read_text()
+    assert "outcome 2\n" in done.stdout
+
+
+def masked(text: str) -> str:
+    """Without what differs from run to run."""
+    return re.sub(r"\d[\d.,]*", "#", text)
+
+
+# ---------------------------------------------------------------- mutants: each check reports its breach
 @pytest.mark.parametrize(
     "text",
     [
@@ -105,16 +298,77 @@ def test_a_name_that_cannot_be_imported_is_noticed() -> None:
     audit = "dpgt_node.adversary.audit"
     sound = f"`Replay` of `{audit}.replay`, `log_ratio` and `witness` of `{audit}.witness`"
     assert missing_names(sound) == []
-    assert sound in (ROOT / "docs" / "audit.md").read_text()
-    wrong = f"`Replay`, `log_ratio` and `witness` of `{audit}` take"
+    assert sound in " ".join((DOCS / "howto" / "audit.md").read_text().split())
+    wrong = f"`Replay`, `log_ratio` and\n`witness` of `{audit}` take"
     assert len(missing_names(wrong)) == 3
 
 
 @pytest.mark.parametrize(
     "text",
-    ["[a](nothing.md)", "![a](nothing.svg)", "[a](README.md#nothing)", "[a](LICENSE#x)", "[a](../elsewhere.md)"],
+    [
+        "[a](nothing.md)",
+        "![a](nothing.svg)",
+        "[a](README.md#nothing)",
+        "[a](LICENSE#x)",
+        "[a](../elsewhere.md)",
+        "[a\nb](nothing.md)",
+    ],
 )
 def test_a_link_to_nowhere_is_noticed(text: str) -> None:
     assert broken_links(ROOT / "README.md", text)
-    sound = "[a](LICENSE) [b](https://example.org) [c](docs/theory.md#1-definitions)"
+    sound = "[a](LICENSE) [b](https://example.org) [c](docs/explanation/theory.md#1-definitions)"
     assert not broken_links(ROOT / "README.md", sound)
+
+
+def test_a_long_line_is_noticed() -> None:
+    row, word = "| " + "x " * COLUMNS + "|", "x" * 2 * COLUMNS
+    assert long_lines(f"{row}\n{word}\n{'x ' * (COLUMNS // 2)}") == []
+    assert len(long_lines("x " * COLUMNS)) == 1
+    assert len(long_lines("    ||x|| = " + "1 + " * COLUMNS)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(privacy.md, section 99)",
+        "(privacy.md, 1-44)",
+        "(privacy.md, sections 1 and 99)",
+        "(privacy.md, sections 1 to 99)",
+        "# as in privacy.md,\n    # section 99",
+        "(docs/privacy.md, section 1)",
+        "(docs/nothing.md)",
+        "nothing.md says so",
+        '(algorithm.md, "Nothing")',
+        "(theory.md, theorem 99)",
+    ],
+)
+def test_a_citation_of_nothing_is_noticed(source: str) -> None:
+    assert broken_citations(source)
+    sound = """(privacy.md, section 2) (privacy.md, 1-4) (privacy.md, sections 1 to 4) (algorithm.md, "Objectives")
+    (theory.md, theorem 1); see ``docs/explanation/privacy.md``, section 3; PRIVACY.md is a file of an export"""
+    assert broken_citations(sound) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dpgt lunch run.toml",
+        "dpgt launch run.toml --output runs",
+        "host$ dpgt pki initialise run.toml",
+        "dpgt status --format yaml",
+        "x | dpgt eavesdrop decode - --outfile a",
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
+    (words,) = shown_commands(f"```\n{line}\n```\n")
+    assert wrong_command(words)
+    for sound in ("dpgt plan run.toml --epsilon 1 > private.toml", "host$ dpgt node --config NODE.toml &"):
+        (words,) = shown_commands(f"```sh\n{sound}\n```\n")
+        assert wrong_command(words) is None and incomplete_command(words) is None
+
+
+@pytest.mark.parametrize("line", ["dpgt launch private.toml", "dpgt export --out model", "dpgt evaluate model more"])
+def test_a_command_that_lacks_something_is_noticed(line: str) -> None:
+    (words,) = shown_commands(f"```sh\n{line}\n```\n")
+    assert wrong_command(words) is None
+    assert incomplete_command(words)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--tap",
     metavar="FILE.pcap",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Let an eavesdropper record what agents send each other, in a new file (docs/eavesdropping.md).",
+    help="Let an eavesdropper record what agents send each other, in a new file (docs/howto/eavesdrop.md).",
 )
 @click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab

@@ -1,6 +1,6 @@
 """Vocabulary of the seam: events come in, immutable effects go out, in order.
 
-Contracts (architecture.md), which every interpreter of effects must keep:
+Contracts (architecture.md, section 4), which every interpreter of effects must keep:
 
 1. A ``Persist`` is durable before any later ``Send`` of the same tuple, or of a later tuple, leaves.
 2. One ``DrawRelease`` per (run, agent, round): whatever was persisted is resent, never redrawn.

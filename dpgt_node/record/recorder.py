@@ -33,7 +33,7 @@ from dpgt_node.record.tensorboard import TensorBoardWriter
 from dpgt_node.types import F64
 
 STUDY_DIMENSION_MAX = 1_000_000
-"""Above this dimension consensus_error is known only at the end (interface.md)."""
+"""Above this dimension consensus_error is known only at the end (interface.md, section 3)."""
 
 
 def consensus_error(states: Sequence[F64]) -> float:

@@ -1,4 +1,4 @@
-"""What each vantage point infers of the demo's run: the table of docs/threat-model.md.
+"""What each vantage point infers of the demo's run: the table of docs/explanation/threat-model.md.
 
     python -m tests.bench.threats [--rounds K+1]
 

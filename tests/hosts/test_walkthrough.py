@@ -1,4 +1,4 @@
-"""docs/operations.md, "Separate hosts", typed as it stands: each line on the host that it names."""
+"""docs/howto/hosts.md, "Every command", typed as it stands: each line on the host that it names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.hosts.lab import DOMAIN, Daemon, Lab
 
 pytestmark = pytest.mark.hosts
 
-PAGE = (processes.ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (processes.ROOT / "docs" / "howto" / "hosts.md").read_text(encoding="utf-8")
 
 
 def lines() -> list[tuple[str, str]]:
     """(host, command) of the walk-through."""
-    section = PAGE.split("\n## Separate hosts\n")[1].split("\n## ")[0]
-    block = section.split("```")[1]
+    section = PAGE.split("\n## Every command\n")[1].split("\n## ")[0]
+    block = section.split("```")[1].replace(" \\\n ", "")
     found = [re.fullmatch(r"([\w-]+)\$ (.+)", line) for line in block.strip().splitlines()]
     assert all(found), block
     return [(match[1], match[2]) for match in found if match is not None]

@@ -1,4 +1,4 @@
-"""Steps of docs/theory.md that no accountant's own test isolates."""
+"""Steps of docs/explanation/theory.md that no accountant's own test isolates."""
 
 from __future__ import annotations
 

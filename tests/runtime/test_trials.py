@@ -1,4 +1,4 @@
-"""Trials of peers that have no better place; docs/trials.md lists all of them."""
+"""Trials of peers that have no better place; docs/explanation/trials.md lists all of them."""
 
 from __future__ import annotations
 

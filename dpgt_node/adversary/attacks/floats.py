@@ -23,7 +23,7 @@ from dpgt_node.privacy.laws import grid
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
-_GAUSSIAN_CELLS = 256  # a standard deviation (docs/theory-sampler.md)
+_GAUSSIAN_CELLS = 256  # a standard deviation (docs/explanation/theory-sampler.md)
 _ENOUGH = 8  # coordinates; by chance that many lie on the grid with probability below 1e-12
 
 

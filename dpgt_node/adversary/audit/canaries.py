@@ -4,7 +4,7 @@ A canary's per-sample gradient is -C/2 in one coordinate of round k in the data 
 point, so the mean gradient moves by C/m: all that adjacency allows.  Coordinates never meet on their way out, so
 canaries in different coordinates are audits of their own, each with its own world; all other samples have gradient 0.
 Where batches are sampled, the other samples have the canary's gradient in D instead: then a batch without the canary
-looks as in D, and `amplified` is attained at K = 0 (docs/audit.md).
+looks as in D, and `amplified` is attained at K = 0 (docs/howto/audit.md).
 
     spread    round k's part lies in coordinate k mod width, width = K + 1 where d allows: every release then shifts by
               all that `tight` charges (the L1 sum is attained)

@@ -1,4 +1,4 @@
-"""The counterexample of docs/theory.md, section 2: every assumption of the paper is true and Lemma 5 is not.
+"""The counterexample of docs/explanation/theory.md, section 2: the paper's assumptions hold and Lemma 5 does not.
 
 d = 1, two agents, m = D = 53 (full batch), f_1 = -0.8 x^2, f_2 = +0.85 x^2; one sample of agent 1 moves its gradient by
 C = 1e-6.

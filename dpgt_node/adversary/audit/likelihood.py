@@ -1,4 +1,4 @@
-"""ln of the exact probability of what an agent drew, coordinate by coordinate (docs/theory-sampler.md).
+"""ln of the exact probability of what an agent drew, coordinate by coordinate (docs/explanation/theory-sampler.md).
 
 A sampler returns grid points g (j + 1/2); what goes over the wire is such a point plus a transcript part, rounded.  So
 the transcript part is subtracted, the nearest grid point taken, and the probability is that of the sampler's own

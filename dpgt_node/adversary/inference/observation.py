@@ -39,8 +39,8 @@ class Facts:
         return self.run.graph.agents
 
     def params(self, i: int) -> AgentParams:
-        """Steps and edges of agent ``i``; a = alpha r_i and b = beta c_i as in privacy.md (adversary.md writes 1 - a
-        and 1 - b for what it calls rho and a).
+        """Steps and edges of agent ``i``; a = alpha r_i and b = beta c_i as in privacy.md.  attacks.md works with
+        rho = 1 - a and hold = 1 - b.
         """
         return AgentParams.build(self.topology, self.schedule, i)
 

@@ -18,7 +18,7 @@ from dpgt_node.types import F64
 
 
 def noise_variance(law: str, scale: float) -> float:
-    """Variance of what is added to one coordinate, as it is drawn (docs/theory-sampler.md).
+    """Variance of what is added to one coordinate, as it is drawn (docs/explanation/theory-sampler.md).
 
     Laplace: 1.2 % above 2 scale^2, for the sampler's table has cells; Gaussian: scale^2.  What rounding to the grid
     adds is left out: below 2e-5 of it.

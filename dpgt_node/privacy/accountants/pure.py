@@ -49,7 +49,7 @@ def lemma5(shifts: Sensitivity, sigma_x: F64, sigma_y: F64) -> F64:
 
 
 def corrected_shifts(*, a: float, b: float, gamma: float, m: int, C: float, K: int) -> Sensitivity:
-    """Shifts of ``paper`` under clipping with the term that Lemma 4 drops (docs/theory.md, section 5).
+    """Shifts of ``paper`` under clipping with the term that Lemma 4 drops (docs/explanation/theory.md, section 5).
 
         sg_0 = C/m,  sg_k = C for k >= 1       sy_k = sh_k + sg_k
         sh_{k+1} = |1-b| sh_k + b sg_k         sx_{k+1} = |1-a| sx_k + gamma sy_k

@@ -1,4 +1,4 @@
-"""Gaussian noise as an exact function of the ideal mechanism (docs/theory-sampler.md).
+"""Gaussian noise as an exact function of the ideal mechanism (docs/explanation/theory-sampler.md).
 
 A private coordinate v is clipped to a public range and released as g (j + 1/2) with j = floor((v + s Z)/g), Z exactly
 standard normal and g = s/256: post-processing of v + N(0, s^2), real-valued and without rounding.  So zcdp and gdp hold

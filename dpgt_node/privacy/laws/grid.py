@@ -1,4 +1,4 @@
-"""The law of the grid Laplace noise, exactly: its table, its certificate, its probabilities (docs/theory-sampler.md).
+"""The law of the grid Laplace noise, exactly: table, certificate, probabilities (docs/explanation/theory-sampler.md).
 
 A private coordinate v becomes x = v/g in cells of width g, x is rounded up or down at random without bias to an integer
 i, and an integer N is added; g (i + N + 1/2) is released.  N = G or -1 - G with equal probability, G = 64 hi + lo with
