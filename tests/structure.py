@@ -44,6 +44,10 @@ LAZY = ("dp_accounting", "torch", "torchvision", "tensorboard", "grpc_tools", "n
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")
 
+# A file takes its name in one way, which says what survives; a model's folder is published as one.
+RENAMES = ("os.rename", "os.renames", "os.replace", "shutil.move", "tempfile.NamedTemporaryFile", "tempfile.mkstemp")
+MAY_RENAME = ("durable", "cli.export")
+
 # Bytes that become code: nothing that a peer sent or left in a file may reach these.
 RUNS_BYTES = (
     "eval",
@@ -89,7 +93,10 @@ def findings(module: str, source: str) -> list[str]:
     uses = Uses(module, source)
     package = module.removeprefix(PACKAGE + ".").split(".")[0]
     inside = module.removeprefix(PACKAGE + ".")
-    return [f"{module}:{line}: {what}" for line, what in sorted({*_rules(package, uses), *_no_code(inside, uses)})]
+    return [
+        f"{module}:{line}: {what}"
+        for line, what in sorted({*_rules(package, uses), *_renames(inside, uses), *_no_code(inside, uses)})
+    ]
 
 
 def hidden_tests(source: str) -> list[str]:
@@ -223,6 +230,12 @@ def _rules(package: str, uses: Uses) -> Iterator[tuple[int, str]]:
             yield use.line, f"{operator} is read outside cli"
         if use.name.startswith("numpy.random.") and use.name.split(".")[2] not in SEEDED_GENERATORS:
             yield use.line, f"{use.name} uses numpy's global generator"
+
+
+def _renames(module: str, uses: Uses) -> Iterator[tuple[int, str]]:
+    for use in uses.names:
+        if use.name in RENAMES and module not in MAY_RENAME:
+            yield use.line, f"{use.name} is used outside {' and '.join(MAY_RENAME)}"
 
 
 def _no_code(module: str, uses: Uses) -> Iterator[tuple[int, str]]:

@@ -84,6 +84,8 @@ MUTANTS = [
     ("runtime.node", "import os\nx = os.environ['HOME']", "os.environ is read outside cli"),
     ("runtime.node", "import os as o\nx = o.getenv('HOME')", "os.getenv is read outside cli"),
     ("runtime.node", "from sys import argv", "sys.argv is read outside cli"),
+    ("record.summary", "import os\nos.replace('a', 'b')", "os.replace is used outside durable"),
+    ("runtime.store", "from tempfile import mkstemp", "tempfile.mkstemp is used outside durable"),
     ("sim.world", "import sqlite3", "sqlite3 is imported outside runtime"),
     ("learning.models", "import torch", "torch is imported when the module loads"),
     ("learning.models", "class A:\n    import torchvision.datasets", "torchvision is imported when the module loads"),

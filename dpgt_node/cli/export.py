@@ -46,8 +46,8 @@ def export(
 
     The model is a function of what was released already, so it costs nothing more; PRIVACY.md says what that cost.
     """
+    from dpgt_node.durable import write_text
     from dpgt_node.learning.published import frame_of, notes, write_model
-    from dpgt_node.record.summary import write_atomically
     from dpgt_node.report import export as exporting
 
     found = _of_state(folder, run_file, agent) if _is_state(folder) else _of_run(folder, agent)
@@ -66,7 +66,7 @@ def export(
             "as": chosen.which,
         }
         names = write_model(part, run, frame, chosen.x, about)
-        write_atomically(part / exporting.RUN_FILE, to_toml(run))
+        write_text(part / exporting.RUN_FILE, to_toml(run))
         exporting.write_statement(part, run, chosen, found.source, [*names, exporting.RUN_FILE], notes(run, frame))
         part.chmod(0o755)
         for path in part.iterdir():

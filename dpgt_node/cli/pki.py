@@ -132,11 +132,11 @@ def _issue(registry: Registry, identity: str, hosts: list[str], into: Path, days
 
 def _write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordinator: Host) -> None:
     from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
-    from dpgt_node.record.summary import write_atomically
+    from dpgt_node.durable import write_text
     from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
     from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, KEY_FILE
 
-    write_atomically(folder / "run.toml", to_toml(run))
+    write_text(folder / "run.toml", to_toml(run))
     if name == COORDINATOR:
         return
     node = NodeConfig(
@@ -150,7 +150,7 @@ def _write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordi
         tls=NodeTls(False, Path(CA_FILE), Path(CERT_FILE), Path(KEY_FILE), COORDINATOR_IDENTITY),
         shard=run.graph.agents.index(name) + 1,
     )
-    write_atomically(folder / "NODE.toml", node_to_toml(node))
+    write_text(folder / "NODE.toml", node_to_toml(node))
 
 
 @pki.command()

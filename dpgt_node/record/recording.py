@@ -13,13 +13,13 @@ end is refused by its readers.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config.model import RunConfig
+from dpgt_node.durable import replaced, sync_folder
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
 from dpgt_node.record import truth
@@ -95,7 +95,7 @@ class Recording:
         if self._transcript is not None:
             self._transcript.flush(self._sync)
         if self._truth and self._sync:
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
 
     def released(self, record: RoundRecord, state: State) -> None:
         """A round is durable; ``state``: its complete state."""
@@ -165,13 +165,12 @@ class _Transcript:
             return  # not there, or torn: whether that matters is seen when it is opened
         if before.header != self._header:
             return
-        part = self.path.with_name(f"{self.path.name}.part")
-        writer = TranscriptWriter(part, self._header)
-        for _, entry in before.whole():
-            if entry is not None and entry.k < low:
-                writer.write(entry)
-        writer.abandon()
-        os.replace(part, self.path)
+        with replaced(self.path, "process") as part:
+            writer = TranscriptWriter(part, self._header)
+            for _, entry in before.whole():
+                if entry is not None and entry.k < low:
+                    writer.write(entry)
+            writer.abandon()
 
     def add(self, sender: str, payload: Payload, time_ns: int) -> None:
         """The vector of ``payload.k``, unless it is there."""
@@ -200,7 +199,7 @@ class _Transcript:
         if self._writer is not None:
             self._writer.flush(sync=sync)
             if sync:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
 
     def forget(self, before: int) -> None:
         """Rounds before this one do not come again."""
@@ -240,11 +239,3 @@ def _require(where: Path, absent: int | None) -> None:
             f"{where}: round {absent} is missing, and nobody can send it again: put the file back as it was, or start "
             "a new run"
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

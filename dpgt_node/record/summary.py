@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 
 SUMMARY_FILE = "summary.json"
@@ -150,22 +150,8 @@ def write_summary(out_dir: Path, summary: Summary) -> Path:
     if summary.keystream is None:
         del data["keystream"]
     path = out_dir / SUMMARY_FILE
-    write_atomically(path, json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     return path
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` in UTF-8: durable first under a temporary name, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_summary(out_dir: Path) -> Summary | None:

@@ -7,13 +7,13 @@ message may: a folder of them is as private as the data.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.durable import replacing
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64, I64
 
@@ -95,8 +95,7 @@ def write_round(folder: Path, truth: TruthRound, *, sync: bool = False) -> None:
     """Write one round; atomic.  ``sync``: durable on return, also against a power cut."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = _path(folder, truth.k)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    with replacing(path, "whole" if sync else "process") as file:
         np.savez(
             file,
             x=truth.x,
@@ -106,10 +105,6 @@ def write_round(folder: Path, truth: TruthRound, *, sync: bool = False) -> None:
             labels=truth.labels,
             samples=truth.samples,
         )
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def find_truth(out: Path, names: Sequence[str], run_id: bytes = b"") -> Truth:

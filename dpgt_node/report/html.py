@@ -10,9 +10,10 @@ from pathlib import Path
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
+from dpgt_node.durable import write_text
 from dpgt_node.record import epsilons
 from dpgt_node.record.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
-from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary, write_atomically
+from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary
 from dpgt_node.report import adversary_html, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.style import CSS
@@ -36,7 +37,7 @@ def build_report(out_dir: Path) -> Path:
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE
     found = adversary_html.load(out_dir)
-    write_atomically(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found))
+    write_text(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found))
     return path
 
 

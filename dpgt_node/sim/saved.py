@@ -6,7 +6,6 @@ their rows of metrics are dropped when it goes on.  A stop that was asked for sa
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.durable import replacing
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
 from dpgt_node.record.released import ReleasedSum
@@ -88,15 +88,8 @@ def load(out: Path, how: How) -> tuple[int, dict[str, npt.NDArray[Any]]] | None:
 
 
 def _write(path: Path, arrays: Arrays) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, "whole") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 # --- agents as machines ----------------------------------------------------------------------------------------------

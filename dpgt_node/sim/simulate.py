@@ -14,6 +14,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig
+from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -21,7 +22,6 @@ from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.protocol.types import Payload, RoundRecord
-from dpgt_node.record.files import save_npy
 from dpgt_node.record.metrics import METRICS_FILE, cut_rows
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.recording import Recording, wanted
@@ -228,10 +228,7 @@ def save_released(out: Path, name: str, last: F64, total: ReleasedSum) -> None:
     """What agent ``name`` released of x, for a published model: the last x̆ and the sum of the window."""
     state = out / "agents" / name / "state"
     save_npy(state / LAST_FILE, last)
-    temporary = state / f".{SUM_FILE}"
-    with temporary.open("wb") as file:
-        file.writelines(total.parts())
-    temporary.replace(state / SUM_FILE)
+    write_whole(state / SUM_FILE, total.parts(), "process", mode=0o666)
 
 
 def write_results(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -313,5 +314,5 @@ def test_against_power_cuts_what_is_flushed_is_synced(
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
     live(recording(tmp_path, sync=sync), Durable(), lambda: None, random.Random(1))
-    names = {Path(name).name for name in synced}
-    assert names == ({TRANSCRIPT, TRUTH, tmp_path.name, *(f"{k:07d}.part" for k in range(K + 1))} if sync else set())
+    names = {re.sub(r"^\.(.*)\.\d+\.tmp$", r"\1", Path(name).name) for name in synced}
+    assert names == ({TRANSCRIPT, TRUTH, tmp_path.name, *(f"{k:07d}.npz" for k in range(K + 1))} if sync else set())

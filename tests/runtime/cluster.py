@@ -14,13 +14,13 @@ from typing import TypeVar
 import numpy as np
 
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, parse_run
+from dpgt_node.durable import Durability
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.agent.node import Node, NodeSetup
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.runtime.coordinator.outdir import read_address
 from dpgt_node.runtime.coordinator.serve import serve
-from dpgt_node.runtime.store.blobs import Durability
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.sim.simulate import simulate

@@ -78,7 +78,7 @@ def lab(
     from dpgt_node.adversary.taps.switch import Impairment
     from dpgt_node.cli.eavesdrop.tapped_launch import parse_links
     from dpgt_node.config import to_toml, with_overrides
-    from dpgt_node.record.summary import write_atomically
+    from dpgt_node.durable import write_text
 
     run = with_overrides(common.load_local_run(run_file), channel="mtls" if channel == "tls" else "plain")
     chosen = parse_links(links, run, "--links")
@@ -87,7 +87,7 @@ def lab(
     impairment = Impairment(delay_ms, loss, reorder, rate_mbit, tap_loss, seed)
     with _network(run, mtu) as hosts:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "lab.toml", to_toml(run))
+        write_text(out / "lab.toml", to_toml(run))
         with _switch(hosts, run, chosen, out / "capture.pcap", impairment) as switch:
             code = _launch(context, run, hosts, channel, out, switch, test_keystream)
     counts = switch.counts

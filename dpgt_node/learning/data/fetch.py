@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.learning.data.images import CIFAR_BATCHES, CIFAR_FOLDERS, IDX_FOLDERS
 
@@ -137,7 +138,7 @@ def _npm(name: str, root: Path, folder: Path) -> None:
             for file in SHA256[name]:
                 member = tar.extractfile(f"package/data/{file}")
                 assert member is not None
-                _place(folder / file, member.read())
+                write_whole(folder / file, (member.read(),), "process", mode=0o666)
 
 
 def _debian(name: str, root: Path, folder: Path) -> None:
@@ -147,7 +148,7 @@ def _debian(name: str, root: Path, folder: Path) -> None:
         _run(["dpkg-deb", "-x", str(package), scratch], scratch)
         for file in SHA256[name]:
             packed = Path(scratch) / "usr/share/datasets/fashion-mnist" / f"{file}.gz"
-            _place(folder / file, gzip.decompress(packed.read_bytes()))
+            write_whole(folder / file, (gzip.decompress(packed.read_bytes()),), "process", mode=0o666)
 
 
 def _run(command: list[str], folder: str) -> None:
@@ -159,13 +160,6 @@ def _run(command: list[str], folder: str) -> None:
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
         raise RuntimeError(f"{command[0]}: {said[0]}")
-
-
-def _place(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    half = path.with_name(path.name + ".part")
-    half.write_bytes(data)
-    half.replace(path)
 
 
 _SOURCES: dict[str, dict[str, Callable[[str, Path, Path], None]]] = {

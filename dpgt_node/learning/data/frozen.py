@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.durable import replacing
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.arrays import Reals
 from dpgt_node.learning.nets.torch_models import torch
@@ -148,13 +149,8 @@ def cached(function: Frozen, stored: Reals, divisor: float, folder: Path | None)
 
 def _keep(path: Path, features: F64) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.save(file, features, allow_pickle=False)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, "process", mode=0o600) as file:
+        np.save(file, features, allow_pickle=False)
     held = sorted((other.stat().st_mtime, other.stat().st_size, other) for other in path.parent.glob("*.npy"))
     total = sum(size for _, size, _ in held)
     for _, size, other in held[:-1]:

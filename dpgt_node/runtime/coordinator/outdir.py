@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, run_sha256, to_toml
+from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
-from dpgt_node.record.summary import SUMMARY_FILE, load_summary, write_atomically
+from dpgt_node.record.summary import SUMMARY_FILE, load_summary
 
 IDENTITY_FILE = "run_id.json"
 ADDRESS_FILE = "coordinator.json"
@@ -63,8 +64,8 @@ def prepare(
             path.mkdir(parents=True, exist_ok=True)
             # The id must be durable before anybody registers: a second id would be a second set of releases.
             document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream, "by": by}
-            write_atomically(identity, json.dumps(document) + "\n")
-            write_atomically(path / RUN_FILE, to_toml(run))
+            write_text(identity, json.dumps(document) + "\n")
+            write_text(path / RUN_FILE, to_toml(run))
             return OutDir(path, run_id, resumed=False)
         if IDENTITY_FILE not in entries:
             raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
@@ -88,7 +89,7 @@ def prepare(
         raise ConfigError.one(source, "--test-keystream", message)
     if RUN_FILE not in entries:  # the first start was killed between the two files
         with blamed(path / RUN_FILE):
-            write_atomically(path / RUN_FILE, to_toml(run))
+            write_text(path / RUN_FILE, to_toml(run))
     return OutDir(path, run_id, resumed=True, closing=finished)
 
 
@@ -190,7 +191,7 @@ def settle(path: Path, *, source: str) -> None:
 def write_address(path: Path, address: str, tls: Path | None) -> None:
     """coordinator.json: where the coordinator listens, for ``--run DIR`` and for launch."""
     document = {"address": address, "tls": str(tls.resolve()) if tls else None, "pid": os.getpid()}
-    write_atomically(path / ADDRESS_FILE, json.dumps(document) + "\n")
+    write_text(path / ADDRESS_FILE, json.dumps(document) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

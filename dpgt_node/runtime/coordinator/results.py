@@ -12,12 +12,12 @@ import numpy as np
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
+from dpgt_node.durable import save_npy
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
-from dpgt_node.record.files import save_npy
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.summary import Summary
 from dpgt_node.runtime.coordinator.outdir import OutDir

@@ -20,9 +20,9 @@ from typing import Literal
 import grpc.aio
 
 from dpgt_node.config import NodeConfig, NodeTls, RunConfig, load_node, node_to_toml
+from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
-from dpgt_node.record.summary import write_atomically
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
 from dpgt_node.runtime.launch.places import Place, Places
 from dpgt_node.runtime.launch.supervisor import Child, Ended, Supervisor
@@ -152,7 +152,7 @@ class Launcher:
             kept = load_node(config)
             node = replace(node, policy=kept.policy, data_id=kept.data_id)
         with blamed(config):
-            write_atomically(config, node_to_toml(node))
+            write_text(config, node_to_toml(node))
         place = self._place(name)
         arguments = ["node", "--config", str(config)]
         for peer, there in place.dial.items():

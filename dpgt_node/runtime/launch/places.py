@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
-from dpgt_node.record.summary import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ Places = Mapping[str, Place]
 
 def write_places(path: Path, places: Places) -> None:
     """As JSON, for :func:`read_places`."""
-    write_atomically(path, json.dumps({name: asdict(place) for name, place in places.items()}) + "\n")
+    write_text(path, json.dumps({name: asdict(place) for name, place in places.items()}) + "\n")
 
 
 def read_places(path: Path) -> dict[str, Place]:

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode
-from dpgt_node.record.summary import RESTARTS_FILE, read_restarts, write_atomically
+from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.coordinator.outdir import blamed
 
 RESTARTS = 5
@@ -123,7 +124,7 @@ class Supervisor:
         exited.add_done_callback(lambda _: self._ended())
         if pid_path is not None:
             with blamed(pid_path):
-                write_atomically(pid_path, f"{process.pid}\n")
+                write_text(pid_path, f"{process.pid}\n")
         return process, exited
 
     # --- after a crash ------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class Supervisor:
             f"{child.name} {cause(child)}; started again ({len(child.recent)} of at most {RESTARTS} in {WINDOW_S:g} s)"
         )
         with contextlib.suppress(OSError):  # a full disk is for the child to find and to name
-            write_atomically(self._out / RESTARTS_FILE, json.dumps(self._restarts) + "\n")
+            write_text(self._out / RESTARTS_FILE, json.dumps(self._restarts) + "\n")
             with child.log_path.open("a", encoding="utf-8") as log:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')},000 INFO {_MARK}: {line}\n")
         self._say(line)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from dpgt_node.durable import replaced
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, Terms, link, select_charges
 from dpgt_node.runtime.store.rows import checkpoint_seal, payloads_seal
@@ -75,17 +75,8 @@ def _all_or_nothing(db: sqlite3.Connection, job: Callable[[], None]) -> None:
 
 def _copy(db: sqlite3.Connection, target: Path) -> None:
     """A whole copy of the database at ``target`` (mode 0600), or none."""
-    temporary = target.with_name(target.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with contextlib.closing(sqlite3.connect(temporary)) as copy:
+    with replaced(target, "whole", mode=0o600) as temporary, contextlib.closing(sqlite3.connect(temporary)) as copy:
         db.backup(copy)
-    descriptor = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, target)
 
 
 # --- 1 to 2: rows say what their charges mean; g~_k of noise-once ---------------------------------------------------

@@ -28,11 +28,12 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.durable import Durability, make_folder, write_whole
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime.store import rows
-from dpgt_node.runtime.store.blobs import BlobFolder, Durability, make_folder, write_whole
+from dpgt_node.runtime.store.blobs import BlobFolder
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
 from dpgt_node.runtime.store.ledger import (
     DATABASE,

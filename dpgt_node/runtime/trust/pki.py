@@ -14,8 +14,8 @@ from pathlib import Path
 from cryptography import x509
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime.store.blobs import write_whole
 from dpgt_node.runtime.trust.certificates import (
     Revoked,
     fingerprint,

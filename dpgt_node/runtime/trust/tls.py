@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime.store.blobs import write_whole
 from dpgt_node.runtime.trust.certificates import serial_name, target_name_override
 
 CA_FILE, CERT_FILE, KEY_FILE, CRL_FILE = "ca.pem", "cert.pem", "key.pem", "crl.pem"
