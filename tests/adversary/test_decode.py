@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode, messages, tally, tcp, vectors
+from dpgt_node.adversary.decode import messages, tally, tcp, vectors
+from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, Capture, PcapError
 from dpgt_node.adversary.decode.tally import Rounds
 from dpgt_node.adversary.decode.tcp import Gap, Item, Segment

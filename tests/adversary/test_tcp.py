@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dpgt_node.adversary.decode.decoder import packets as p
+from dpgt_node.adversary.decode import packets as p
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Packet
 from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Reassembly, Segment
 from tests.adversary.wires import Talk, Wire, ip_packet

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpgt_node.adversary.decode.decoder import tlskeys
+from dpgt_node.adversary.decode import tlskeys
 from dpgt_node.adversary.decode.tcp import Connection, Endpoint, Gap, Item, Segment
 from dpgt_node.adversary.decode.tlskeys import Decryptor, TlsCounts
 from dpgt_node.adversary.decode.tlssecrets import KeyLog

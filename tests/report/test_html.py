@@ -337,7 +337,8 @@ def test_drawing_libraries_are_imported_only_to_draw(tmp_path: Path) -> None:
     out = folder(tmp_path, run, rows_of(run, until=20))
     code = (
         "import sys; from pathlib import Path\n"
-        "from dpgt_node.report import html, metrics, plots, summary, svg, tensorboard, text\n"
+        "from dpgt_node.record import metrics, summary, tensorboard\n"
+        "from dpgt_node.report import html, plots, svg, text\n"
         "heavy = {'matplotlib', 'networkx', 'tensorboard', 'torch', 'sklearn', 'grpc', 'rich', 'click'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         f"html.build_report(Path({str(out)!r}))\n"
