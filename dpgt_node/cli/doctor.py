@@ -23,7 +23,7 @@ def doctor(file: Path, listen: str | None, tls_folder: Path | None, out: Path | 
     Exits 1 when a check failed, 2 when a file cannot be read.
     """
     from dpgt_node.config import load_node, load_run
-    from dpgt_node.config.reader import parse_toml, read_text
+    from dpgt_node.config.declare.reader import parse_toml, read_text
     from dpgt_node.runtime.launch.doctor import examine_coordinator, examine_node
 
     if "coordinator" in parse_toml(read_text(file), str(file)):  # required there, and no key of a run file

@@ -1,14 +1,17 @@
 """RUN.toml and NODE.toml as frozen values; every problem of a file is reported at once."""
 
+from dpgt_node.config.addresses import format_address, is_wildcard, parse_address
 from dpgt_node.config.data import resolved_dataset, resolved_test
+from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.emit import canonical_json, diff_runs, document, node_to_toml, run_sha256, to_toml
+from dpgt_node.config.matrices import Matrix
+from dpgt_node.config.methods import method_options, register_options
 from dpgt_node.config.model import (
     Adversary,
     Algorithm,
     Data,
     Evaluation,
     Graph,
-    Matrix,
     Model,
     NodeConfig,
     NodeTls,
@@ -24,14 +27,8 @@ from dpgt_node.config.model import (
     SchemeS1,
     SchemeS2,
 )
-from dpgt_node.config.node import (
-    check_node_in_run,
-    format_address,
-    is_wildcard,
-    load_node,
-    parse_address,
-    parse_node,
-)
+from dpgt_node.config.node import check_node_in_run, load_node, parse_node
+from dpgt_node.config.published import node_schema, run_schema
 from dpgt_node.config.run import demo_toml, load_run, parse_document, parse_run, with_overrides
 
 __all__ = [
@@ -40,6 +37,7 @@ __all__ = [
     "Data",
     "Evaluation",
     "Graph",
+    "Key",
     "Matrix",
     "Model",
     "NodeConfig",
@@ -64,13 +62,17 @@ __all__ = [
     "is_wildcard",
     "load_node",
     "load_run",
+    "method_options",
+    "node_schema",
     "node_to_toml",
     "parse_address",
     "parse_document",
     "parse_node",
     "parse_run",
+    "register_options",
     "resolved_dataset",
     "resolved_test",
+    "run_schema",
     "run_sha256",
     "to_toml",
     "with_overrides",

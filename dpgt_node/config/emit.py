@@ -10,50 +10,29 @@ from typing import Any
 import tomli_w
 
 from dpgt_node.config.data import resolved_dataset, resolved_test
-from dpgt_node.config.model import DATA_ID, Adversary, Matrix, NodeConfig, NoiseStream, RunConfig
-from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.config.declare.keys import sections, table
+from dpgt_node.config.matrices import Matrix
+from dpgt_node.config.model import NodeConfig, NoiseStream, RunConfig
 
-_TORCH_KEYS = ("precision", "memory_mb")
 _MAX_DIFFERENCES = 20
 _MAX_SHOWN = 60
 
 
 def document(run: RunConfig) -> dict[str, Any]:
     """The resolved run under RUN.toml's own keys; absent values are left out."""
-    a, s, e, r, data = run.algorithm, run.scheme, run.evaluate, run.runtime, run.data
-    scheme = {key: getattr(s, key) for key in s.__slots__}
-    noise: dict[str, object] = {"law": run.noise.law, "multiplier": run.noise.multiplier}
-    for name, stream in (("zeta", run.noise.zeta), ("eta", run.noise.eta)):
+    tables: dict[str, Any] = table(run)
+    for name, value, key in sections(run):
+        has_meaning = key.only is None or key.only.met(run.data.dataset)
+        if has_meaning and not (key.later and value == type(value)()):
+            tables[name] = table(value)
+    for name in ("zeta", "eta"):
+        stream: NoiseStream | None = getattr(run.noise, name)
         if stream is not None:
-            noise[_stream_key(name, stream)] = list(stream.values)
-    tables: dict[str, Any] = {
-        "name": run.name,
-        "algorithm": {"method": a.method, "mechanism": a.mechanism, "iterations": a.iterations},
-        "scheme": {"kind": s.kind, **scheme},
-        "noise": noise,
-        "graph": {"agents": list(run.graph.agents), "R": run.graph.R, "C": run.graph.C},
-        "data": {"dataset": data.dataset, "seed": data.seed, **dict(sorted(data.params.items()))},
-        "privacy": {key: getattr(run.privacy, key) for key in run.privacy.__slots__},
-        "evaluate": {"every": e.every, "metrics": e.metrics, "samples": e.samples},
-        "runtime": {
-            "wire_dtype": r.wire_dtype,
-            "round_timeout": r.round_timeout_s,
-            "register_timeout": r.register_timeout_s,
-            "on_agent_loss": r.on_agent_loss,
-            "barrier_every": r.barrier_every,
-            "channel": r.channel,
-        },
-    }
-    if run.adversary != Adversary():  # a run without it keeps the hash that it always had
-        tables["adversary"] = {"semi_honest": list(run.adversary.semi_honest), "truth": run.adversary.truth}
-    if data.dataset not in TOYS:
-        tables["data"] |= {"features": data.features, "normalise": data.normalise, "partition": data.partition}
-        foreign = _TORCH_KEYS if run.model.name == "softmax" else ("bias",)
-        tables["model"] = {key: getattr(run.model, key) for key in run.model.__slots__ if key not in foreign}
-    return {
-        key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
-        for key, value in tables.items()
-    }
+            tables["noise"][_stream_key(name, stream)] = list(stream.values)
+    tables["data"] |= dict(sorted(run.data.params.items()))
+    if run.method_options:
+        tables["method"] = dict(sorted(run.method_options.items()))
+    return tables
 
 
 def _stream_key(name: str, stream: NoiseStream) -> str:
@@ -135,9 +114,9 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
             tables["noise"][key] = value[0]
     blocks = []
     head = tomli_w.dumps({"name": tables.pop("name")})
-    for name, table in tables.items():
+    for name, values in tables.items():
         lines = [f"[{name}]\n"]
-        for key, value in table.items():
+        for key, value in values.items():
             if name == "graph" and key in ("R", "C"):
                 lines.append(f"{key} = {_matrix(value)}\n")
             else:
@@ -157,31 +136,7 @@ def _number(value: float) -> str:
 
 def node_to_toml(node: NodeConfig) -> str:
     """A NODE.toml that parses back to an equal NodeConfig."""
-    tls: dict[str, object] = {"insecure": True}
-    if not node.tls.insecure:
-        files = {"ca": node.tls.ca, "cert": node.tls.cert, "key": node.tls.key}
-        tls = {**{k: str(v) for k, v in files.items()}, "coordinator_id": node.tls.coordinator_id}
-    policy: dict[str, object] = {}
-    for key in node.policy.__slots__:
-        value = getattr(node.policy, key)
-        if value is not None:
-            policy[key] = list(value) if isinstance(value, tuple) else value
-    data: dict[str, object] = {"id": node.data_id} if node.data_id != DATA_ID else {}
-    if node.shard is not None:
-        data["shard"] = node.shard
-    if node.data_path is not None:
-        data["path"] = str(node.data_path)
-    tables: dict[str, object] = {
-        "name": node.name,
-        "run": str(node.run),
-        "listen": node.listen,
-        "advertise": node.advertise,
-        "coordinator": node.coordinator,
-        "state_dir": str(node.state_dir),
-        "durability": node.durability,
-        "disk_check": None if node.disk_check else False,
-        "data": data,
-        "tls": tls,
-        "policy": policy,
-    }
-    return tomli_w.dumps({k: v for k, v in tables.items() if v not in (None, {})})
+    tables = table(node)
+    for name, value, _ in sections(node):
+        tables[name] = table(value)
+    return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})

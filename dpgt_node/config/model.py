@@ -1,16 +1,48 @@
-"""A run and a node as frozen values.  Parsing is in ``run`` and ``node``, writing in ``emit``."""
+"""A run and a node as frozen values, and every key of RUN.toml and NODE.toml with them: ``keys`` says how.
 
-from __future__ import annotations
+A new key of an ordinary table is one field here.  In a run file it needs ``later=True`` or the default None, so that
+runs without it keep their hash.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from dpgt_node.config.declare.keys import AtMostOne, Key, When
+from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
+from dpgt_node.config.matrices import Matrix as Matrix
+from dpgt_node.config.matrices import MatrixForm
+from dpgt_node.config.methods import METHOD_KEYS
+from dpgt_node.config.own_kinds import (
+    Address,
+    AgentName,
+    Agents,
+    Dataset,
+    FilePath,
+    Identity,
+    Names,
+    PerAgent,
+    SampleCount,
+    Several,
+)
+from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS
+from dpgt_node.config.vocabulary import (
+    ACCOUNTANTS,
+    FEATURES,
+    LAWS,
+    LAWS_PLANNED,
+    MAX_ITERATIONS,
+    MAX_TIMEOUT_S,
+    MECHANISMS,
+    METHODS,
+    MODELS,
+    PARTITIONS,
+    TOYS,
+)
 from dpgt_node.privacy.mechanisms import DEFAULT
 
 Samples = int | Literal["full"]
-Matrix = tuple[tuple[float, ...], ...]
 Scalar = str | int | float | bool
 
 
@@ -18,37 +50,48 @@ Scalar = str | int | float | bool
 class Algorithm:
     """``iterations`` is K: rounds k = 0..K."""
 
-    iterations: int
-    method: str = "dpgt"
-    mechanism: str = DEFAULT.name
+    iterations: Annotated[int, Key("K: rounds k = 0..K, result x_{K+1}", Integer(0, MAX_ITERATIONS))]
+    method: Annotated[str, Key("the recursion that agents carry out", Choice(METHODS.built, METHODS.planned))] = "dpgt"
+    mechanism: Annotated[
+        str,
+        Key(
+            'what is noised: "paper" x and y; "published-point" the same, with gradients at the released x; '
+            '"public-state" y alone, x follows from what was released; "noise-once" each gradient, x and y follow',
+            Choice(MECHANISMS.built, MECHANISMS.planned),
+        ),
+    ] = DEFAULT.name
+
+
+_SAMPLES = Key('overrides m_K; "full" is all of an agent\'s samples', SampleCount(), absent="m_K")
+_KIND = Key("which of the two sets of keys below", required=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemeS1:
     """alpha_K = a1/(K+1)^p_alpha, beta_K = a2/(K+1)^p_beta, gamma_K = a3/(K+1)^p_gamma, m_K = floor(a4 K^p_m) + 1."""
 
-    a1: float
-    a2: float
-    a3: float
-    a4: float
-    p_alpha: float
-    p_beta: float
-    p_gamma: float
-    p_m: float
-    samples: Samples | None = None
-    kind: Literal["S1"] = "S1"
+    a1: Annotated[float, Key("alpha_K = a1/(K+1)^p_alpha", Number(above=0.0))]
+    a2: Annotated[float, Key("beta_K = a2/(K+1)^p_beta", Number(above=0.0))]
+    a3: Annotated[float, Key("gamma_K = a3/(K+1)^p_gamma", Number(above=0.0))]
+    a4: Annotated[float, Key("m_K = floor(a4 K^p_m) + 1, at most 2^53", Number(above=0.0))]
+    p_alpha: Annotated[float, Key("see a1")]
+    p_beta: Annotated[float, Key("see a2")]
+    p_gamma: Annotated[float, Key("see a3")]
+    p_m: Annotated[float, Key("see a4", Number(at_least=0.0))]
+    samples: Annotated[Samples | None, _SAMPLES] = None
+    kind: Annotated[Literal["S1"], _KIND] = "S1"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemeS2:
     """Constant alpha, beta, gamma; m_K = floor(p_m^K) + 1."""
 
-    alpha: float
-    beta: float
-    gamma: float
-    p_m: float
-    samples: Samples | None = None
-    kind: Literal["S2"] = "S2"
+    alpha: Annotated[float, Key("the step size alpha of every round", Number(above=0.0))]
+    beta: Annotated[float, Key("the step size beta of every round", Number(above=0.0))]
+    gamma: Annotated[float, Key("the step size gamma of every round", Number(above=0.0))]
+    p_m: Annotated[float, Key("m_K = floor(p_m^K) + 1, at most 2^53", Number(above=0.0))]
+    samples: Annotated[Samples | None, _SAMPLES] = None
+    kind: Annotated[Literal["S2"], _KIND] = "S2"
 
 
 Scheme = SchemeS1 | SchemeS2
@@ -65,23 +108,55 @@ class NoiseStream:
     values: tuple[float, ...]
 
 
+_SCALE, _EXPONENT = PerAgent(Number(at_least=0.0)), PerAgent(Number())
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
     """``multiplier`` scales every sigma; 0 switches the noise off (then zeta and eta may be None)."""
 
-    zeta: NoiseStream | None
-    eta: NoiseStream | None
-    law: Literal["laplace", "gaussian"] = "laplace"
-    multiplier: float = 1.0
+    zeta: Annotated[
+        NoiseStream | None,
+        Key("constant scale of the noise in x; > 0 where it is drawn", _SCALE, "scale_zeta", default=None),
+        Key("instead of scale_zeta: sigma_k = (k+1)^p under S1, p^K under S2", _EXPONENT, "p_zeta", default=None),
+    ]
+    eta: Annotated[
+        NoiseStream | None,
+        Key('the same in y, or under "noise-once" on the gradient', _SCALE, "scale_eta", default=None),
+        Key("instead of scale_eta: sigma_k = (k+1)^p under S1, p^K under S2", _EXPONENT, "p_eta", default=None),
+    ]
+    law: Annotated[
+        Literal["laplace", "gaussian"],
+        Key(
+            "of all noise; a scale is b of Laplace (variance 2 b^2) or the standard deviation",
+            Choice(LAWS, LAWS_PLANNED),
+        ),
+    ] = "laplace"
+    multiplier: Annotated[
+        float,
+        Key(
+            "times every scale; 0.0 switches the noise off, needs no scales, and makes every epsilon infinite",
+            Number(at_least=0.0),
+        ),
+    ] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
     """R[i][j] > 0: agent i receives x̆ from j.  C[i][j] > 0: agent i receives y̆ from j.  Row i-1 is agents[i-1]."""
 
-    agents: tuple[str, ...]
-    R: Matrix
-    C: Matrix
+    agents: Annotated[
+        tuple[str, ...],
+        Key(
+            "5 means agent-1 .. agent-5; a name is 1 to 63 letters, digits, '.', '_', '-'; case does not count",
+            Agents(),
+        ),
+    ]
+    R: Annotated[Matrix, Key("R[i][j] > 0: agent i receives x from agent j; weights >= 0", MatrixForm())]
+    C: Annotated[Matrix, Key("C[i][j] > 0: agent i receives y from agent j; weights >= 0", MatrixForm())]
+
+
+_SAMPLED = When("dataset", TOYS, holds=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +167,26 @@ class Data:
     (``dimension``, ``rows``, ``start``, ...), validated by name for that data set.
     """
 
-    dataset: str
-    features: str = "raw"
-    normalise: Literal["none", "l1", "l2"] = "none"
-    partition: str = "iid"
-    seed: int = 0
-    params: Mapping[str, Scalar] = field(default_factory=dict)
+    dataset: Annotated[str, Key("where the samples come from; a path is relative to the run file", Dataset())]
+    features: Annotated[
+        str,
+        Key(
+            "of one sample at a time, learnt from nobody's data",
+            Choice(FEATURES.built, FEATURES.planned, plug_in=True),
+            only=_SAMPLED,
+        ),
+    ] = "raw"
+    normalise: Annotated[
+        Literal["none", "l1", "l2"], Key("each sample's features divided by their own norm", only=_SAMPLED)
+    ] = "none"
+    partition: Annotated[
+        str, Key("who gets which samples", Choice(PARTITIONS.built, PARTITIONS.planned), only=_SAMPLED)
+    ] = "iid"
+    seed: Annotated[int, Key("of the partition; of A and d of pl-linear")] = 0
+    params: Annotated[Mapping[str, Scalar], DATASET_KEYS, PARTITION_KEYS] = field(default_factory=dict)
+
+
+_TORCH = When("name", ("softmax",), holds=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +197,43 @@ class Model:
     last one bounds what clipping holds at a time, in MiB.
     """
 
-    name: str = "softmax"
-    init_seed: int | None = None
-    bias: float = 1.0
-    norm: Literal["batch", "group"] = "batch"
-    precision: Literal["float32", "float64", "bfloat16"] = "float32"
-    memory_mb: int = 512
+    name: Annotated[str, Key("what is trained", Choice(MODELS.built, MODELS.planned, plug_in=True))] = "softmax"
+    init_seed: Annotated[
+        int | None,
+        Key(
+            "random initial values, the same at every agent",
+            Integer(),
+            absent="softmax starts at zero, the others at those of seed 0",
+        ),
+    ] = None
+    bias: Annotated[
+        float, Key("0: no bias; s: the bias times s", Number(at_least=0.0), only=When("name", ("softmax",)))
+    ] = 1.0
+    norm: Annotated[Literal["batch", "group"], Key("of models that have such layers")] = "batch"
+    precision: Annotated[
+        Literal["float32", "float64", "bfloat16"],
+        Key(
+            "bfloat16: parameters stay float32, the passes are cast; sums over samples are float64 always", only=_TORCH
+        ),
+    ] = "float32"
+    memory_mb: Annotated[
+        int,
+        Key("what clipping holds at a time, in MiB, besides the gradient itself", Integer(1, 1 << 20), only=_TORCH),
+    ] = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
     """At most one of: clip_l1 (C = 2 clip_l1), clip_l2, C (declared, not enforced)."""
 
-    clip_l1: float | None = None
-    clip_l2: float | None = None
-    C: float | None = None
-    delta: float = 1e-5
+    clip_l1: Annotated[
+        float | None,
+        Key("each sample's gradient is clipped to this L1 norm; C = 2 clip_l1", Number(above=0.0)),
+        AtMostOne(("clip_l1", "clip_l2", "C")),
+    ] = None
+    clip_l2: Annotated[float | None, Key("each sample's gradient is clipped to this L2 norm", Number(above=0.0))] = None
+    C: Annotated[float | None, Key("the paper's constant, declared and not enforced", Number(above=0.0))] = None
+    delta: Annotated[float, Key("of every (epsilon, delta)", Number(above=0.0, below=1.0))] = 1e-5
 
     @property
     def adjacency(self) -> float | None:
@@ -142,21 +252,42 @@ class Privacy:
 class Evaluation:
     """Metrics rows 0, every, 2 every, ..., K+1.  ``samples``: of so many samples of each set; None: all."""
 
-    every: int = 10
-    metrics: Literal["study", "local"] = "local"
-    samples: int | None = None
+    every: Annotated[int, Key("metrics at k = 0, every, 2 every, ..., K+1", Integer(1, MAX_ITERATIONS))] = 10
+    metrics: Annotated[
+        Literal["study", "local"],
+        Key("study: the coordinator receives every x, outside the privacy guarantee"),
+    ] = "local"
+    samples: Annotated[
+        int | None,
+        Key(
+            "so many of the agent's samples and of the test set, evenly spaced, always the same ones",
+            Integer(1),
+            absent="all",
+        ),
+    ] = None
+
+
+_TIMEOUT = Number(above=0.0, at_most=MAX_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """How the run is carried; nothing here changes the mathematics except the wire dtype."""
 
-    wire_dtype: Literal["auto", "float64", "float32"] = "auto"
-    round_timeout_s: float = 60.0
-    register_timeout_s: float = 300.0
-    on_agent_loss: Literal["wait", "stop"] = "wait"
-    barrier_every: int = 1
-    channel: Literal["mtls", "plain"] = "mtls"
+    wire_dtype: Annotated[
+        Literal["auto", "float64", "float32"], Key("auto: float64 below d = 100,000, float32 above")
+    ] = "auto"
+    round_timeout_s: Annotated[
+        float, Key("seconds without progress before a round counts as stuck", _TIMEOUT, "round_timeout")
+    ] = 60.0
+    register_timeout_s: Annotated[float, Key("seconds for all agents to register", _TIMEOUT, "register_timeout")] = (
+        300.0
+    )
+    on_agent_loss: Annotated[Literal["wait", "stop"], Key("wait for an agent that is gone, or stop the run")] = "wait"
+    barrier_every: Annotated[int, Key("rounds an agent may run ahead", Integer(1, 1_000_000))] = 1
+    channel: Annotated[
+        Literal["mtls", "plain"], Key("between hosts: TLS with certificates of both sides, or nothing")
+    ] = "mtls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +298,52 @@ class Adversary:
     sees.  ``truth``: every agent writes its private values as study files.
     """
 
-    semi_honest: tuple[str, ...] = ()
-    truth: bool = False
+    semi_honest: Annotated[
+        tuple[str, ...],
+        Key(
+            "each of them writes state_dir/transcript: every released vector that it received, and its own",
+            Names(),
+            absent="nobody",
+        ),
+    ] = ()
+    truth: Annotated[
+        bool,
+        Key('every agent writes its private values to state_dir/truth; refused unless evaluate.metrics = "study"'),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """A whole RUN.toml, resolved: names, per-agent tuples and matrices instead of shorthands.
 
+    ``method_options`` is the table [method] as the file gives it; the method itself says what it means.
     ``base`` is the folder of the run file, for relative data paths; it is no part of the run's identity.
     """
 
-    name: str
-    algorithm: Algorithm
-    scheme: Scheme
-    noise: Noise
-    graph: Graph
-    data: Data
-    model: Model = Model()
-    privacy: Privacy = Privacy()
-    evaluate: Evaluation = Evaluation()
-    runtime: Runtime = Runtime()
-    adversary: Adversary = Adversary()
+    name: Annotated[str, Key("appears in results", Text(100), default="run")]
+    algorithm: Annotated[Algorithm, Key("what is computed")]
+    scheme: Annotated[Scheme, Key("step sizes and batch sizes, constant through a run")]
+    noise: Annotated[
+        Noise,
+        Key(
+            "scales times multiplier must lie within 1e-290 .. 1e290 in every round; "
+            '"public-state" and "noise-once" need no zeta key and ignore it'
+        ),
+    ]
+    graph: Annotated[Graph, Key("who sends to whom")]
+    data: Annotated[Data, Key("samples and who holds them; toys (quadratic, zeros, pl-sine, pl-linear) have none")]
+    model: Annotated[Model, Key("not for toys", only=When("data.dataset", TOYS, holds=False))] = Model()
+    privacy: Annotated[
+        Privacy,
+        Key("what bounds a gradient; without a clip and C every epsilon is null"),
+    ] = Privacy()
+    evaluate: Annotated[Evaluation, Key("which metrics are taken, and when")] = Evaluation()
+    runtime: Annotated[Runtime, Key("how the run is carried out")] = Runtime()
+    adversary: Annotated[
+        Adversary,
+        Key("for studies of what others can learn; without it nothing is recorded and nothing is slower", later=True),
+    ] = Adversary()
+    method_options: Annotated[Mapping[str, Scalar], METHOD_KEYS] = field(default_factory=dict)
     base: Path | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -202,15 +357,32 @@ class RunConfig:
         return self.algorithm.iterations
 
 
+_SECURE = When("insecure", ("false",))
+
+
+def _pem(sentence: str) -> Key:
+    return Key(sentence, FilePath(), only=_SECURE, required=True)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTls:
     """``insecure`` True: no TLS at all; else the three PEM files and the pinned coordinator identity."""
 
-    insecure: bool
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    coordinator_id: str = "dpgt:coordinator"
+    insecure: Annotated[bool, Key("true: no TLS at all, and none of the other keys", default=False, later=True)]
+    ca: Annotated[
+        Path | None,
+        Key(
+            "PEM file; crl.pem beside it, if there is one, is the revocation list",
+            FilePath(),
+            only=_SECURE,
+            required=True,
+        ),
+    ] = None
+    cert: Annotated[Path | None, _pem("PEM file")] = None
+    key: Annotated[Path | None, _pem("PEM file, for its owner alone (0600)")] = None
+    coordinator_id: Annotated[
+        str, Key("the identity that the coordinator's certificate must show", Identity(), only=_SECURE)
+    ] = "dpgt:coordinator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +393,32 @@ class Policy:
     of any charged release.
     """
 
-    epsilon_max: float | None = None
-    delta_max: float | None = None
-    accountant: str | None = None
-    mechanisms: tuple[str, ...] | None = None
-    noise_min: float | None = None
+    epsilon_max: Annotated[
+        float | None,
+        Key("cap on the epsilon of all runs on this data set together, this one included", Number(above=0.0)),
+    ] = None
+    delta_max: Annotated[
+        float | None,
+        Key(
+            "cap on the sum of their deltas",
+            Number(above=0.0, below=1.0),
+            absent="a delta need only be below 1/D",
+        ),
+    ] = None
+    accountant: Annotated[
+        str | None,
+        Key(
+            "whose epsilon is capped",
+            Choice(ACCOUNTANTS.built, ACCOUNTANTS.planned),
+            absent="the smallest of the sound ones, which lemma5 is not",
+        ),
+    ] = None
+    # An owner may already name mechanisms that this version does not build: the list only restricts.
+    mechanisms: Annotated[
+        tuple[str, ...] | None,
+        Key("allowed ones", Several(MECHANISMS.built + MECHANISMS.planned, "mechanisms"), absent="all"),
+    ] = None
+    noise_min: Annotated[float | None, Key("smallest scale allowed of any charged release", Number(above=0.0))] = None
 
 
 DATA_ID = "default"
@@ -242,16 +435,55 @@ class NodeConfig:
     less than the run is predicted to need.
     """
 
-    name: str
-    run: Path
-    listen: str
-    advertise: str | None
-    coordinator: str
-    state_dir: Path
-    tls: NodeTls
-    shard: int | None = None
-    data_path: Path | None = None
-    durability: Literal["process", "power"] = "process"
-    policy: Policy = Policy()
-    data_id: str = DATA_ID
-    disk_check: bool = True
+    name: Annotated[str, Key("must be an agent of the run", AgentName())]
+    run: Annotated[Path, Key("this host's own copy of the run file", FilePath())]
+    listen: Annotated[str, Key("where others connect to; port 0: any free port", Address(listening=True))]
+    advertise: Annotated[
+        str | None,
+        Key(
+            "what others dial; needed when listen is a wildcard (0.0.0.0, ::), and never a wildcard itself",
+            Address(),
+            default=None,
+            absent="the bound address",
+        ),
+    ]
+    coordinator: Annotated[str, Key("where the coordinator listens", Address())]
+    state_dir: Annotated[Path, Key("database, large payloads, x_final.npy", FilePath())]
+    tls: Annotated[NodeTls, Key("files are read again when they change")]
+    shard: Annotated[
+        int | None,
+        Key(
+            "which part of the partition, from 1 to n as in agent-1",
+            Integer(1),
+            "data.shard",
+            absent="the agent's own row",
+        ),
+        AtMostOne(("data.shard", "data.path")),
+    ] = None
+    data_path: Annotated[
+        Path | None,
+        Key(
+            "the agent's own data: .npz, .csv, .parquet, or a folder of pictures; not for toys", FilePath(), "data.path"
+        ),
+    ] = None
+    durability: Annotated[
+        Literal["process", "power"],
+        Key("what a release survives before it leaves: a killed process, or a power cut"),
+    ] = "process"
+    policy: Annotated[Policy, Key("the data owner's limits; without one there is no cap")] = Policy()
+    data_id: Annotated[
+        str,
+        Key(
+            "the data set that budgets belong to: costs add up over all runs of one id in this state directory",
+            Text(128),
+            "data.id",
+            later=True,
+        ),
+    ] = DATA_ID
+    disk_check: Annotated[
+        bool,
+        Key(
+            "refuse to start where less space is free than the run is predicted to need (`dpgt check` prints it)",
+            later=True,
+        ),
+    ] = True

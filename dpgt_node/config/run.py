@@ -1,4 +1,4 @@
-"""RUN.toml to :class:`RunConfig`.  Keys, units, defaults and ranges: ``docs/configuration.md``."""
+"""RUN.toml to :class:`RunConfig`.  Its keys are declared in ``model``; here are the checks across keys."""
 
 from __future__ import annotations
 
@@ -9,41 +9,33 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from dpgt_node.config.data import read_data, word_or_plug_in
-from dpgt_node.config.graphs import read_graph
+from dpgt_node.config.data import read_data
+from dpgt_node.config.declare.keys import Declared, declared, read_fields, read_table
+from dpgt_node.config.declare.kinds import Choice, Integer, Number
+from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
+from dpgt_node.config.matrices import MatrixForm
+from dpgt_node.config.methods import read_options
 from dpgt_node.config.model import (
     Adversary,
     Algorithm,
     Data,
     Evaluation,
+    Graph,
     Model,
     Noise,
     NoiseStream,
     Privacy,
     RunConfig,
     Runtime,
-    Samples,
     Scheme,
     SchemeS1,
     SchemeS2,
 )
-from dpgt_node.config.reader import Section, bad_number, parse_toml, read_text, show, suggestion
-from dpgt_node.config.vocabulary import (
-    LAWS,
-    LAWS_PLANNED,
-    MAX_ITERATIONS,
-    MECHANISMS,
-    METHODS,
-    MODELS,
-    TOYS,
-)
+from dpgt_node.config.own_kinds import PerAgent
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy.mechanisms import DEFAULT
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 
-_S1_KEYS = ("a1", "a2", "a3", "a4", "p_alpha", "p_beta", "p_gamma")
-_S2_KEYS = ("alpha", "beta", "gamma")
-_MAX_TIMEOUT_S = 1e7
 _LOG_RANGE = 700.0  # exp(+-700) is the range of normal float64
 # What privacy.grid draws; a hair inside, as logarithms are rounded.
 _LOG_MIN_SCALE, _LOG_MAX_SCALE = math.log(1e-290) * (1 - 1e-12), math.log(1e290) * (1 - 1e-12)
@@ -69,29 +61,34 @@ def demo_toml(*, private: bool = False) -> str:
 def parse_document(document: Mapping[str, object], source: str, base: Path) -> RunConfig:
     """The run in a parsed TOML document."""
     problems: list[Problem] = []
-    top = Section(document, source, "", problems)
-    name = top.text("name", "run")
-    if len(name) > 100:
-        top.problem("name", "must be at most 100 characters")
-    algorithm, algorithm_ok = _algorithm(top.section("algorithm", required=True))
-    graph = read_graph(top.section("graph", required=True), base)
+    top = Section(document, source, "", problems, base)
+    values = read_fields(top, RunConfig)
+    algorithm_section = top.section("algorithm", required=True)
+    algorithm = read_table(algorithm_section, Algorithm)
+    graph = _graph(top.section("graph", required=True))
     scheme_section = top.section("scheme", required=True)
     scheme = _scheme(scheme_section)
     noise_section = top.section("noise", required=True)
     noise = _noise(noise_section, len(graph.agents), algorithm.mechanism)
     data_section = top.section("data", required=True)
     data = read_data(data_section)
-    model_section = top.section("model")
-    model = _model(model_section, data)
-    privacy = _privacy(top.section("privacy"))
-    evaluate = _evaluate(top.section("evaluate"))
-    runtime = _runtime(top.section("runtime"))
-    adversary = _adversary(top.section("adversary"), graph.agents, evaluate)
-    top.done()
     run = RunConfig(
-        name, algorithm, scheme, noise, graph, data, model, privacy, evaluate, runtime, adversary, base=base.absolute()
+        **values,
+        algorithm=algorithm,
+        scheme=scheme,
+        noise=noise,
+        graph=graph,
+        data=data,
+        model=_model(top.section("model"), data),
+        privacy=read_table(top.section("privacy"), Privacy),
+        evaluate=(evaluate := read_table(top.section("evaluate"), Evaluation)),
+        runtime=read_table(top.section("runtime"), Runtime),
+        adversary=_adversary(top.section("adversary"), graph.agents, evaluate),
+        method_options=read_options(top.section("method"), algorithm.method),
+        base=base.absolute(),
     )
-    if algorithm_ok:
+    top.done()
+    if algorithm_section.ok("iterations"):
         _check_scheme_magnitudes(scheme_section, scheme, algorithm.iterations)
         if scheme_section.ok("kind"):
             _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
@@ -115,15 +112,15 @@ def with_overrides(
     ``seed`` seeds the partition and the initial values, never noise.  Raises ConfigError naming the command line.
     """
     problems: list[Problem] = []
-    section = Section({"iterations": iterations, "seed": seed}, "command line", "", problems)
+    section = Section({"iterations": iterations, "seed": seed}, "command line", "", problems, Path())
     if iterations is not None:
-        iterations = section.integer("iterations", at_most=MAX_ITERATIONS)
+        iterations = read_fields(section, Algorithm)["iterations"]
         if section.ok("iterations"):
             _check_scheme_magnitudes(section, run.scheme, iterations)
             _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations)
         run = replace(run, algorithm=replace(run.algorithm, iterations=iterations))
     if seed is not None:
-        seed = section.integer("seed")
+        seed = section.read("seed", Integer())
         model = run.model if run.data.dataset in TOYS else replace(run.model, init_seed=seed)
         run = replace(run, data=replace(run.data, seed=seed), model=model)
     if metrics is not None:
@@ -136,171 +133,79 @@ def with_overrides(
     return run
 
 
-def _algorithm(section: Section) -> tuple[Algorithm, bool]:
-    algorithm = Algorithm(
-        iterations=section.integer("iterations", at_most=MAX_ITERATIONS),
-        method=section.choice("method", METHODS.built, "dpgt", planned=METHODS.planned),
-        mechanism=section.choice("mechanism", MECHANISMS.built, DEFAULT.name, planned=MECHANISMS.planned),
-    )
+def _graph(section: Section) -> Graph:
+    agents, r, c = declared(Graph)
+    names = agents.read(section)
+    matrices = (replace(matrix, kind=MatrixForm(names)).read(section) for matrix in (r, c))
+    graph = Graph(names, *matrices)
     section.done()
-    return algorithm, section.ok("iterations")
+    return graph
 
 
 def _scheme(section: Section) -> Scheme:
-    kind: Literal["S1", "S2"] = section.choice("kind", ("S1", "S2"))
-    samples = _samples(section)
+    kind: Literal["S1", "S2"] = section.read("kind", Choice(("S1", "S2")))
     if not section.ok("kind"):
+        (samples,) = (entry.read(section) for entry in declared(SchemeS2) if entry.name == "samples")
         return SchemeS2(1.0, 1.0, 1.0, 1.0, samples)
-    if kind == "S1":
-        first = SchemeS1(
-            a1=section.number("a1", above=0.0),
-            a2=section.number("a2", above=0.0),
-            a3=section.number("a3", above=0.0),
-            a4=section.number("a4", above=0.0),
-            p_alpha=section.number("p_alpha"),
-            p_beta=section.number("p_beta"),
-            p_gamma=section.number("p_gamma"),
-            p_m=section.number("p_m", at_least=0.0),
-            samples=samples,
-        )
-        section.done(dict.fromkeys(_S2_KEYS, "is a key of scheme S2, not of S1"))
-        return first
-    scheme = SchemeS2(
-        alpha=section.number("alpha", above=0.0),
-        beta=section.number("beta", above=0.0),
-        gamma=section.number("gamma", above=0.0),
-        p_m=section.number("p_m", above=0.0),
-        samples=samples,
-    )
-    section.done(dict.fromkeys(_S1_KEYS, "is a key of scheme S1, not of S2"))
+    cls: type = SchemeS1 if kind == "S1" else SchemeS2
+    scheme: Scheme = cls(**read_fields(section, cls, {"kind": kind}))
+    name, other = ("S2", SchemeS2) if kind == "S1" else ("S1", SchemeS1)
+    section.done({entry.name: f"is a key of scheme {name}, not of {kind}" for entry in declared(other)})
     return scheme
 
 
-def _samples(section: Section) -> Samples | None:
-    value = section.get("samples")
-    if value is None:
-        return None
-    if value == "full":
-        return "full"
-    if isinstance(value, str):
-        section.problem("samples", f'must be an integer >= 1 or "full", not {show(value)}')
-        return None
-    return section.integer("samples", at_least=1)
-
-
 def _noise(section: Section, n: int, mechanism: str) -> Noise:
-    multiplier = section.number("multiplier", 1.0, at_least=0.0)
-    needed = not (section.ok("multiplier") and multiplier == 0.0)
-    noise = Noise(
-        # Where x is sent as it is, zeta keys may be there and are ignored.
-        zeta=_stream(section, "zeta", n, needed and not FACTS[mechanism].x_public),
-        eta=_stream(section, "eta", n, needed),
-        law=section.choice("law", LAWS, "laplace", planned=LAWS_PLANNED),
-        multiplier=multiplier,
-    )
+    (multiplier,) = (entry for entry in declared(Noise) if entry.field == "multiplier")
+    values = {"multiplier": multiplier.read(section)}
+    needed = not (section.ok("multiplier") and values["multiplier"] == 0.0)
+    # Where x is sent as it is, zeta keys may be there and are ignored.
+    values["zeta"] = _stream(section, "zeta", n, needed and not FACTS[mechanism].x_public)
+    values["eta"] = _stream(section, "eta", n, needed)
+    noise = Noise(**read_fields(section, Noise, values))
     section.done()
     return noise
 
 
 def _stream(section: Section, name: str, n: int, needed: bool) -> NoiseStream | None:
-    scale, exponent = f"scale_{name}", f"p_{name}"
-    if section.has(scale) and section.has(exponent):
-        section.problem(exponent, f"give {scale} or {exponent}, not both")
+    """One of its two keys; both may be absent, and a constant scale 0, where the stream draws nothing."""
+    scale, exponent = (entry for entry in declared(Noise) if entry.field == name)
+    if section.has(scale.name) and section.has(exponent.name):  # which read_fields reports
         return None
-    if section.has(exponent):
-        return NoiseStream("exponent", _per_agent(section, exponent, n, above=None))
-    if section.has(scale):
-        if needed:
-            return NoiseStream("constant", _per_agent(section, scale, n, above=0.0))
-        return NoiseStream("constant", _per_agent(section, scale, n, at_least=0.0))
+    if section.has(exponent.name):
+        return NoiseStream("exponent", _per_agent(section, exponent, n))
+    if section.has(scale.name):
+        drawn = replace(scale, kind=PerAgent(Number(above=0.0)))
+        return NoiseStream("constant", _per_agent(section, drawn if needed else scale, n))
     if needed:
-        section.problem(scale, f"give {scale} or {exponent} (or multiplier = 0.0 for no noise)")
+        section.problem(scale.name, f"give {scale.name} or {exponent.name} (or multiplier = 0.0 for no noise)")
     return None
 
 
-def _per_agent(
-    section: Section, key: str, n: int, *, above: float | None = None, at_least: float | None = None
-) -> tuple[float, ...]:
-    """A number for all agents, or a list with one per agent.  ``n`` 0: the number of agents is not known."""
-    value = section.get(key)
-    if not isinstance(value, list):
-        return (section.number(key, above=above, at_least=at_least),) * n
-    if n and len(value) != n:
-        section.problem(key, f"has {len(value)} values for {n} agents")
-    values: list[float] = []
-    for index, entry in enumerate(value):
-        why = bad_number(entry, above=above, at_least=at_least)
-        if why is None and isinstance(entry, (int, float)):
-            values.append(float(entry))
-        else:
-            section.problem(f"{key}[{index}]", why or "must be a number")
-    return tuple(values)
+def _per_agent(section: Section, entry: Declared, n: int) -> tuple[float, ...]:
+    """One number each.  ``n`` 0: the number of agents is not known."""
+    given = section.get(entry.name)
+    if isinstance(given, list) and n and len(given) != n:
+        section.problem(entry.name, f"has {len(given)} values for {n} agents")
+    values: tuple[float, ...] = entry.read(section)
+    return values if isinstance(given, list) else values * n
 
 
 def _model(section: Section, data: Data) -> Model:
     if data.dataset in TOYS:
-        section.done(dict.fromkeys(Model.__slots__, f'"{data.dataset}" has no model'))
+        section.done({entry.name: f'"{data.dataset}" has no model' for entry in declared(Model)})
         return Model()
-    name = word_or_plug_in(section, "name", MODELS, "softmax")
-    seed = section.integer("init_seed") if section.has("init_seed") else None
-    model = Model(name, seed, norm=section.choice("norm", ("batch", "group"), "batch"))
-    if name == "softmax":
-        model = replace(model, bias=section.number("bias", 1.0, at_least=0.0))
-    else:
-        model = replace(
-            model,
-            precision=section.choice("precision", ("float32", "float64", "bfloat16"), "float32"),
-            memory_mb=section.integer("memory_mb", 512, at_least=1, at_most=1 << 20),
-        )
-    section.done(dict.fromkeys(Model.__slots__, f'is no parameter of "{name}"'))
-    return model
-
-
-def _privacy(section: Section) -> Privacy:
-    ways = ("clip_l1", "clip_l2", "C")
-    given = {key: section.number(key, above=0.0) for key in ways if section.has(key)}
-    if len(given) > 1:
-        section.problem("", f"give at most one of {', '.join(ways)}, not {' and '.join(given)}")
-    privacy = Privacy(**given, delta=section.number("delta", 1e-5, above=0.0, below=1.0))
-    section.done()
-    return privacy
-
-
-def _evaluate(section: Section) -> Evaluation:
-    evaluate = Evaluation(
-        every=section.integer("every", 10, at_least=1, at_most=MAX_ITERATIONS),
-        metrics=section.choice("metrics", ("study", "local"), "local"),
-        samples=section.integer("samples", at_least=1) if section.has("samples") else None,
-    )
-    section.done()
-    return evaluate
-
-
-def _runtime(section: Section) -> Runtime:
-    runtime = Runtime(
-        wire_dtype=section.choice("wire_dtype", ("auto", "float64", "float32"), "auto"),
-        round_timeout_s=section.number("round_timeout", 60.0, above=0.0, at_most=_MAX_TIMEOUT_S),
-        register_timeout_s=section.number("register_timeout", 300.0, above=0.0, at_most=_MAX_TIMEOUT_S),
-        on_agent_loss=section.choice("on_agent_loss", ("wait", "stop"), "wait"),
-        barrier_every=section.integer("barrier_every", 1, at_least=1, at_most=1_000_000),
-        channel=section.choice("channel", ("mtls", "plain"), "mtls"),
-    )
-    section.done()
-    return runtime
+    return read_table(section, Model)
 
 
 def _adversary(section: Section, agents: tuple[str, ...], evaluate: Evaluation) -> Adversary:
-    value = section.get("semi_honest")
-    given: list[object] = [] if value is None else list(value) if isinstance(value, list) else [value]
-    for i, name in enumerate(given):
-        key = f"semi_honest[{i}]" if isinstance(value, list) else "semi_honest"
-        if not isinstance(name, str):
-            section.problem(key, f"must be the name of an agent, not {show(name)}")
-        elif agents and name not in agents:  # none: their section is wrong, which was said
+    values = read_fields(section, Adversary)
+    given = section.get("semi_honest")
+    for i, name in enumerate(given if isinstance(given, list) else [given]):
+        if agents and isinstance(name, str) and name not in agents:  # no agents: their key is wrong, which was said
+            key = f"semi_honest[{i}]" if isinstance(given, list) else "semi_honest"
             section.problem(key, f"{show(name)} is no agent of this run{suggestion(name, agents)}")
-        elif name in given[:i]:
-            section.problem(key, f"{show(name)} is there twice")
-    adversary = Adversary(tuple(name for name in agents if name in given), section.flag("truth", False))
+    values["semi_honest"] = tuple(name for name in agents if name in values["semi_honest"])
+    adversary = Adversary(**values)
     _check_truth(section, adversary, evaluate)
     section.done()
     return adversary

@@ -12,6 +12,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000
 MAX_ITERATIONS = 10**9
 MAX_DIMENSION = 10**9
+MAX_ENTRIES = 10**8
+MAX_CLASSES = 1 << 16
+MAX_TIMEOUT_S = 1e7
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import tomli_w
 
 from dpgt_node import cli
 from dpgt_node.config import demo_toml
-from dpgt_node.config.reader import parse_toml
+from dpgt_node.config.declare.reader import parse_toml
 from dpgt_node.runtime.trust import tls
 from tests.cli import documents
 

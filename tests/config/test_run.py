@@ -16,7 +16,7 @@ from dpgt_node.config import (
     to_toml,
     with_overrides,
 )
-from dpgt_node.config.reader import MAX_FILE_BYTES
+from dpgt_node.config.declare.reader import MAX_FILE_BYTES
 from dpgt_node.errors import ConfigError
 from tests.config.cases import DELETE, S1, parse, problems
 

@@ -1,7 +1,7 @@
-"""Reads TOML tables with types, ranges and suggestions, and collects every problem instead of stopping at the first.
+"""Reads TOML tables and collects every problem instead of stopping at the first.
 
-After a problem a getter returns a placeholder of the right type: the caller goes on reading, and raises once at the
-end.  ``Section.ok`` tells which keys may take part in a check across keys.
+After a problem ``Section.read`` returns a placeholder of the right type: the caller goes on reading, and raises once at
+the end.  ``Section.ok`` tells which keys may take part in a check across keys.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dpgt_node.errors import ConfigError, Problem
 
 MAX_FILE_BYTES = 64_000_000
 
-Word = TypeVar("Word", bound=str)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 def read_bytes(path: Path, source: str, key: str = "") -> bytes:
@@ -107,17 +108,46 @@ def bad_number(
     return None
 
 
+class Kind(Protocol[T_co]):
+    """What the values of a key are: how one is read, how the reference page and the JSON Schema describe them."""
+
+    @property
+    def placeholder(self) -> T_co:
+        """Stands for a value that is missing or was refused, so that reading can go on."""
+
+    def read(self, section: Section, key: str, value: object) -> T_co:
+        """``value`` checked and converted; problems go to ``section`` under ``key``."""
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a value as the file gives it."""
+
+    def words(self) -> str:
+        """The same for people, e.g. "integer 1 to 10^9"."""
+
+
 class Section:
-    """One table of a file.  ``prefix`` is its dotted name; problems go to the list shared by the whole file."""
+    """One table of a file.  ``prefix`` is its dotted name; problems go to the list shared by the whole file.
+
+    ``base`` is the folder that relative paths start from.
+    """
 
     def __init__(
-        self, values: Mapping[str, object], source: str, prefix: str, problems: list[Problem], *, silent: bool = False
+        self,
+        values: Mapping[str, object],
+        source: str,
+        prefix: str,
+        problems: list[Problem],
+        base: Path,
+        *,
+        silent: bool = False,
     ) -> None:
         self.source = source
         self.prefix = prefix
+        self.base = base
         self._values = values
         self._problems = problems
         self._known: dict[str, None] = {}
+        self._sections: dict[str, Section] = {}
         self._failed: set[str] = set()
         # A section that is missing or of the wrong type was reported once; its keys are not reported again.
         self._silent = silent
@@ -140,91 +170,31 @@ class Section:
         self._known[key] = None
         return key in self._values
 
+    def names(self) -> tuple[str, ...]:
+        """The keys that the file gives, in its order."""
+        return tuple(self._values)
+
     def get(self, key: str) -> object:
         """The raw value, None when absent."""
         self._known[key] = None
         return self._values.get(key)
 
-    def _missing(self, key: str, default: object) -> bool:
+    def read(self, key: str, kind: Kind[T], default: T | None = None) -> T:
+        """The value of ``key`` as ``kind`` reads it; required when ``default`` is None."""
         if self.has(key):
-            return False
+            return kind.read(self, key, self._values[key])
         if default is None:
             self.problem(key, "is missing")
-        return True
-
-    def integer(self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int = 2**53) -> int:
-        """An integer in [at_least, at_most]; required when ``default`` is None."""
-        if self._missing(key, default):
-            return at_least if default is None else default
-        value = self._values[key]
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.problem(key, f"must be an integer, not {show(value)}")
-        elif value < at_least:
-            self.problem(key, f"must be >= {at_least}, not {show(value)}")
-        elif value > at_most:
-            self.problem(key, f"must be <= {at_most}, not {show(value)}")
-        else:
-            return value
-        return at_least
-
-    def number(
-        self,
-        key: str,
-        default: float | None = None,
-        *,
-        above: float | None = None,
-        at_least: float | None = None,
-        below: float | None = None,
-        at_most: float | None = None,
-    ) -> float:
-        """A finite float in the range (an integer is taken as float); required when ``default`` is None."""
-        if self._missing(key, default):
-            return 1.0 if default is None else default
-        value = self._values[key]
-        why = bad_number(value, above=above, at_least=at_least, below=below, at_most=at_most)
-        if why is not None or not isinstance(value, (int, float)):
-            self.problem(key, why or "must be a number")
-            return 1.0
-        return float(value)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """A non-empty string without control characters, at most 4,096 characters."""
-        if self._missing(key, default):
-            return default or ""
-        value = self._values[key]
-        if not isinstance(value, str):
-            self.problem(key, f"must be a string, not {show(value)}")
-        elif not value.strip() or not value.isprintable() or len(value) > 4096:
-            self.problem(key, "must be 1 to 4096 printable characters")
-        else:
-            return value
-        return default or ""
-
-    def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
-        value = self.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool):
-            return value
-        self.problem(key, f"must be true or false, not {show(value)}")
+            return kind.placeholder
         return default
 
-    def choice(
-        self, key: str, choices: tuple[Word, ...], default: Word | None = None, *, planned: Sequence[str] = ()
-    ) -> Word:
-        """One of ``choices``.  A word of ``planned`` is known but refused: it is not in this version."""
-        if self._missing(key, default):
-            return choices[0] if default is None else default
-        value = self._values[key]
-        for word in choices:
-            if value == word:
-                return word
-        self.problem(key, bad_word(value, choices, planned))
-        return choices[0]
-
     def section(self, key: str, *, required: bool = False) -> Section:
-        """The sub-table ``key``; an empty one when it is absent."""
+        """The sub-table ``key``, the same one however often it is asked for; an empty one when it is absent."""
+        if key not in self._sections:
+            self._sections[key] = self._section(key, required)
+        return self._sections[key]
+
+    def _section(self, key: str, required: bool) -> Section:
         dotted = self._dotted(key)
         value = self._values.get(key)
         silent = self._silent
@@ -233,11 +203,11 @@ class Section:
             if required:
                 self.problem(key, f"section [{dotted}] is missing")
                 silent = True
-            return Section({}, self.source, dotted, self._problems, silent=silent)
+            return Section({}, self.source, dotted, self._problems, self.base, silent=silent)
         if not isinstance(value, Mapping):
             self.problem(key, f"must be a section [{dotted}], not {show(value)}")
-            return Section({}, self.source, dotted, self._problems, silent=True)
-        return Section(value, self.source, dotted, self._problems, silent=silent)
+            return Section({}, self.source, dotted, self._problems, self.base, silent=True)
+        return Section(value, self.source, dotted, self._problems, self.base, silent=silent)
 
     def done(self, explain: Mapping[str, str] | None = None) -> None:
         """Report every key nobody asked for; ``explain`` has better messages for some of them."""

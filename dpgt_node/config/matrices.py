@@ -1,7 +1,7 @@
-"""Reads ``[graph]``: agent names, and R and C as nested lists, a generator or a file.
+"""R and C as nested lists, a generator or a file.
 
-Every form ends as two dense n x n matrices of finite, non-negative floats; entry [i][j] > 0 means that agent i
-receives from agent j, i.e. a directed edge j -> i.
+Every form ends as a dense n x n matrix of finite, non-negative floats; entry [i][j] > 0 means that agent i receives
+from agent j, i.e. a directed edge j -> i.
 """
 
 from __future__ import annotations
@@ -9,78 +9,58 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from dpgt_node.config.model import Graph, Matrix
-from dpgt_node.config.reader import Section, bad_number, read_bytes, show
-from dpgt_node.config.vocabulary import MAX_AGENTS, NAME
+from dpgt_node.config.declare import schema
+from dpgt_node.config.declare.keys import declared, read_fields
+from dpgt_node.config.declare.kinds import Integer
+from dpgt_node.config.declare.reader import Section, bad_number, read_bytes, show
+from dpgt_node.config.own_kinds import AgentPair
+from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Generator, Random, Star
+from dpgt_node.config.vocabulary import MAX_AGENTS
 from dpgt_node.errors import ConfigError
 
-GENERATORS = ("ring", "ring-chord", "path", "star", "complete", "random")
+Matrix = tuple[tuple[float, ...], ...]
 _MAX_REPORTED = 5
-Edges = dict[tuple[int, int], float]
 
 
-def read_graph(section: Section, base: Path) -> Graph:
-    """``[graph]``; relative file names are resolved against ``base``."""
-    agents = _agents(section)
-    r = _matrix(section, "R", agents, base)
-    c = _matrix(section, "C", agents, base)
-    section.done()
-    return Graph(agents=agents or (), R=r, C=c)
+@dataclass(frozen=True, slots=True)
+class MatrixForm:
+    """One weight for every pair of ``agents``; without their names (they are wrong, or not read yet) of any number."""
 
+    agents: tuple[str, ...] = ()
 
-def _agents(section: Section) -> tuple[str, ...] | None:
-    value = section.get("agents")
-    if not section.has("agents"):
-        section.problem("agents", "is missing")
-    elif isinstance(value, int) and not isinstance(value, bool):
-        if 1 <= value <= MAX_AGENTS:
-            return tuple(f"agent-{i}" for i in range(1, value + 1))
-        section.problem("agents", f"must be 1 to {MAX_AGENTS} agents, not {show(value)}")
-    elif not isinstance(value, list):
-        section.problem("agents", f"must be a number of agents or a list of names, not {show(value)}")
-    elif not 1 <= len(value) <= MAX_AGENTS:
-        section.problem("agents", f"must have 1 to {MAX_AGENTS} names, not {len(value)}")
-    else:
-        return _names(section, value)
-    return None
-
-
-def _names(section: Section, names: list[object]) -> tuple[str, ...]:
-    """Bad names are reported and kept, so that the shapes of R and C can still be checked against their number."""
-    seen: dict[str, str] = {}
-    checked: list[str] = []
-    for index, name in enumerate(names):
-        text = name if isinstance(name, str) else f"#{index}"
-        if not isinstance(name, str):
-            section.problem(f"agents[{index}]", f"must be a name, not {show(name)}")
-        elif not NAME.fullmatch(name):
-            rule = "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit"
-            section.problem(f"agents[{index}]", f"{show(name)} is not a name: {rule}")
-        elif name.lower() in seen:
-            section.problem(f"agents[{index}]", f'"{name}" is an agent name twice (case does not count)')
-        seen.setdefault(text.lower(), text)
-        checked.append(text)
-    return tuple(checked)
-
-
-def _matrix(section: Section, key: str, agents: tuple[str, ...] | None, base: Path) -> Matrix:
-    if not section.has(key):
-        section.problem(key, "is missing")
+    @property
+    def placeholder(self) -> Matrix:  # noqa: D102  # said once, by Kind
         return ()
-    value = section.get(key)
-    n = len(agents) if agents is not None else None
-    if isinstance(value, Mapping):
-        return _generated(section.section(key), n)
-    if isinstance(value, str):
-        rows = _from_file(section, key, value, agents, base)
-    elif isinstance(value, list):
-        rows = value
-    else:
-        section.problem(key, f"must be a list of rows, a generator or a file name, not {show(value)}")
-        return ()
-    return () if rows is None else _checked(section, key, rows, n)
+
+    def read(self, section: Section, key: str, value: object) -> Matrix:  # noqa: D102
+        n = len(self.agents) or None
+        if isinstance(value, Mapping):
+            return _generated(section.section(key), n)
+        if isinstance(value, str):
+            rows = _from_file(section, key, value, self.agents)
+        elif isinstance(value, list):
+            rows = value
+        else:
+            section.problem(key, f"must be a list of rows, a generator or a file name, not {show(value)}")
+            return ()
+        return () if rows is None else _checked(section, key, rows, n)
+
+    def schema(self) -> dict[str, Any]:  # noqa: D102
+        rows = {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
+        return {
+            "anyOf": [
+                rows,
+                schema.of_class(Generator, GENERATOR_KEYS),
+                {"type": "string", "pattern": r"\.(csv|npy|graphml)$"},
+            ]
+        }
+
+    def words(self) -> str:  # noqa: D102
+        return "rows, generator or file, see below"
 
 
 def _checked(section: Section, key: str, rows: list[object], n: int | None) -> Matrix:
@@ -119,21 +99,17 @@ def _checked(section: Section, key: str, rows: list[object], n: int | None) -> M
 
 
 def _generated(section: Section, n: int | None) -> Matrix:
-    kind = section.choice("generator", GENERATORS)
-    weight = section.number("weight", 1.0, above=0.0)
-    loops = _self_loops(section, weight)
-    reverse = section.flag("reverse", False)
-    undirected = section.flag("undirected", False)
+    values = read_fields(section, Generator)
+    kind, weight, loops = values["generator"], values["weight"], values["self_loops"]
     known = section.ok("generator")
     edges: Iterator[tuple[int, int]] = iter(())
     if known and kind == "ring-chord":
-        sender, receiver = _chord(section, n)
-        edges = _ring_chord(n or 0, sender, receiver)
+        edges = _ring_chord(n or 0, *_chord(section, n))
     elif known and kind == "star":
-        edges = _star(n or 0, section.integer("center", 1, at_least=1, at_most=n or MAX_AGENTS) - 1)
+        (center,) = declared(Star)
+        edges = _star(n or 0, replace(center, kind=Integer(1, n or MAX_AGENTS)).read(section) - 1)
     elif known and kind == "random":
-        p = section.number("p", at_least=0.0, at_most=1.0)
-        edges = _random(n or 0, p, section.integer("seed", 0))
+        edges = _random(n or 0, **read_fields(section, Random))
     elif known:
         edges = {"ring": _ring, "path": _path, "complete": _complete}[kind](n or 0)
     if known:
@@ -142,35 +118,21 @@ def _generated(section: Section, n: int | None) -> Matrix:
         return ()
     rows = [[0.0] * n for _ in range(n)]
     for j, i in edges:
-        if reverse or undirected:
+        if values["reverse"] or values["undirected"]:
             rows[j][i] = weight
-        if not reverse or undirected:
+        if not values["reverse"] or values["undirected"]:
             rows[i][j] = weight
     for i in range(n):
-        rows[i][i] = loops
+        rows[i][i] = weight if loops is True else float(loops)
     return tuple(tuple(row) for row in rows)
 
 
-def _self_loops(section: Section, weight: float) -> float:
-    value = section.get("self_loops")
-    if value is None or value is False:
-        return 0.0
-    return weight if value is True else section.number("self_loops", at_least=0.0)
-
-
 def _chord(section: Section, n: int | None) -> tuple[int, int]:
-    value = section.get("chord")
-    top = MAX_AGENTS if n is None else n
-    if value is None:
-        if top < 3:
-            section.problem("chord", "a ring with a chord needs at least 3 agents")
-        return 0, 2
-    pair = value if isinstance(value, list) and len(value) == 2 else []
-    numbers = [v - 1 for v in pair if isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= top]
-    if len(numbers) != 2 or numbers[0] == numbers[1]:
-        section.problem("chord", f"must be [sender, receiver], two different agent numbers from 1 to {top}")
-        return 0, 2
-    return numbers[0], numbers[1]
+    (chord,) = declared(Chord)
+    if not section.has(chord.name) and n is not None and n < 3:
+        section.problem(chord.name, "a ring with a chord needs at least 3 agents")
+    sender, receiver = replace(chord, kind=AgentPair(n or MAX_AGENTS)).read(section)
+    return sender - 1, receiver - 1
 
 
 def _ring(n: int) -> Iterator[tuple[int, int]]:
@@ -206,18 +168,16 @@ def _random(n: int, p: float, seed: int) -> Iterator[tuple[int, int]]:
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _from_file(
-    section: Section, key: str, text: str, agents: tuple[str, ...] | None, base: Path
-) -> list[object] | None:
+def _from_file(section: Section, key: str, text: str, agents: tuple[str, ...]) -> list[object] | None:
     """Rows as read, still to be checked; None after a problem."""
     suffix = Path(text).suffix.lower()
     try:
         if suffix == ".csv":
-            return _csv(read_bytes(base / text, section.source, key))
+            return _csv(read_bytes(section.base / text, section.source, key))
         if suffix == ".npy":
-            return _npy(read_bytes(base / text, section.source, key))
+            return _npy(read_bytes(section.base / text, section.source, key))
         if suffix == ".graphml":
-            return _graphml(read_bytes(base / text, section.source, key), agents)
+            return _graphml(read_bytes(section.base / text, section.source, key), agents)
     except ConfigError as error:
         for problem in error.problems:
             section.problem(key, problem.message)
@@ -259,13 +219,13 @@ def _npy(raw: bytes) -> list[object]:
     return list(array.astype(np.float64).tolist())
 
 
-def _graphml(raw: bytes, agents: tuple[str, ...] | None) -> list[object]:
+def _graphml(raw: bytes, agents: tuple[str, ...]) -> list[object]:
     """An edge source -> target with attribute ``weight`` (default 1): the target receives from the source."""
     from xml.etree.ElementTree import ParseError
 
     import networkx as nx
 
-    if agents is None:
+    if not agents:
         raise ValueError("cannot be read without the agents' names")
     if b"<!ENTITY" in raw:
         raise ValueError("XML entities are not allowed")

@@ -1,0 +1,49 @@
+"""Addresses, ``HOST:PORT``."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from dpgt_node.config.declare.reader import show
+
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` or ``[IPV6]:PORT`` as (host without brackets, port 0..65535); ValueError says what is wrong."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"{show(text)} must be HOST:PORT")
+    if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and int(port_text) <= 65535):
+        raise ValueError(f"{show(text)}: the port must be 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise ValueError(f"{show(text)}: not an IPv6 address in the brackets") from None
+        return host[1:-1], int(port_text)
+    if ":" in host:
+        raise ValueError(f"{show(text)}: write an IPv6 address in brackets, [ADDRESS]:PORT")
+    labels = host.removesuffix(".").split(".")
+    if len(host) > 253 or not all(_HOST_LABEL.fullmatch(label) for label in labels):
+        raise ValueError(f"{show(text)}: not a host name or address")
+    if labels[-1].isdigit():  # no host name ends in a number, so it must be a full IPv4 address
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise ValueError(f"{show(text)}: not an IPv4 address") from None
+    return host, int(port_text)
+
+
+def format_address(host: str, port: int) -> str:
+    """``HOST:PORT``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether ``host`` is an address to listen on that nobody can dial (0.0.0.0, ::)."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,185 @@
+"""Kinds of values that any key may have; each says once what is valid, for reading, reference page and JSON Schema.
+
+:class:`~dpgt_node.config.declare.reader.Kind` says what the methods do.
+"""
+
+# ruff: noqa: D102  # said once, by Kind
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from dpgt_node.config.declare.reader import Section, bad_number, bad_word, show
+from dpgt_node.config.vocabulary import PLUG_IN
+
+Word = TypeVar("Word", bound=str)
+Schema = dict[str, Any]
+MAX_INTEGER = 2**53
+MAX_TEXT = 4096
+PRINTABLE = r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer in [at_least, at_most].  3.0 and true are none."""
+
+    at_least: int = 0
+    at_most: int = MAX_INTEGER
+
+    @property
+    def placeholder(self) -> int:
+        return self.at_least
+
+    def read(self, section: Section, key: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            section.problem(key, f"must be an integer, not {show(value)}")
+        elif value < self.at_least:
+            section.problem(key, f"must be >= {self.at_least}, not {show(value)}")
+        elif value > self.at_most:
+            section.problem(key, f"must be <= {self.at_most}, not {show(value)}")
+        else:
+            return value
+        return self.at_least
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": self.at_least, "maximum": self.at_most}
+
+    def words(self) -> str:
+        if self.at_most == MAX_INTEGER and self.at_least:
+            return f"integer >= {self.at_least}"
+        return f"integer {self.at_least} to {quantity(self.at_most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number in the range; an integer is taken as a float."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+    @property
+    def placeholder(self) -> float:
+        return 1.0
+
+    def why(self, value: object) -> str | None:
+        """Why ``value`` is no such number, or None."""
+        return bad_number(value, above=self.above, at_least=self.at_least, below=self.below, at_most=self.at_most)
+
+    def read(self, section: Section, key: str, value: object) -> float:
+        why = self.why(value)
+        if why is None and isinstance(value, (int, float)):
+            return float(value)
+        section.problem(key, why or "must be a number")
+        return 1.0
+
+    def schema(self) -> Schema:
+        schema: Schema = {"type": "number"}
+        if (low := self.at_least if self.above is None else self.above) is not None:
+            schema |= {"minimum": low} | ({"exclusiveMinimum": True} if self.above is not None else {})
+        if (high := self.at_most if self.below is None else self.below) is not None:
+            schema |= {"maximum": high} | ({"exclusiveMaximum": True} if self.below is not None else {})
+        return schema
+
+    def words(self) -> str:
+        low = self.at_least if self.above is None else self.above
+        high = self.at_most if self.below is None else self.below
+        if low is not None and high is not None:
+            return f"{'(' if self.above is not None else '['}{low:g}, {quantity(high)}{')' if self.below else ']'}"
+        if low is not None:
+            return f"{'>' if self.above is not None else '>='} {low:g}"
+        return "any number"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string of printable characters, not only spaces."""
+
+    at_most: int = MAX_TEXT
+
+    @property
+    def placeholder(self) -> str:
+        return ""
+
+    def read(self, section: Section, key: str, value: object) -> str:
+        if not isinstance(value, str):
+            section.problem(key, f"must be a string, not {show(value)}")
+        elif not value.strip() or not value.isprintable() or len(value) > MAX_TEXT:
+            section.problem(key, f"must be 1 to {MAX_TEXT} printable characters")
+        elif len(value) > self.at_most:
+            section.problem(key, f"must have at most {self.at_most} characters, not {len(value)}")
+        else:
+            return value
+        return ""
+
+    def schema(self) -> Schema:
+        return {"type": "string", "minLength": 1, "maxLength": self.at_most, "pattern": PRINTABLE}
+
+    def words(self) -> str:
+        return "text" if self.at_most == MAX_TEXT else f"1 to {self.at_most} printable characters"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """true or false; 0 and 1 are neither."""
+
+    @property
+    def placeholder(self) -> bool:
+        return False
+
+    def read(self, section: Section, key: str, value: object) -> bool:
+        if not isinstance(value, bool):
+            section.problem(key, f"must be true or false, not {show(value)}")
+        return value is True
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+    def words(self) -> str:
+        return "true, false"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[Word]):
+    """One of ``built``.  A word of ``planned`` is known but refused: it is not in this version.
+
+    ``plug_in``: ``module:function`` will do as well.
+    """
+
+    built: tuple[Word, ...]
+    planned: tuple[str, ...] = ()
+    plug_in: bool = False
+
+    @property
+    def placeholder(self) -> Word:
+        return self.built[0]
+
+    def read(self, section: Section, key: str, value: object) -> Word:
+        for word in self.built:
+            if value == word:
+                return word
+        if self.plug_in and isinstance(value, str) and PLUG_IN.fullmatch(value):
+            return cast(Word, value)
+        section.problem(key, bad_word(value, self.built, self.planned))
+        return self.built[0]
+
+    def schema(self) -> Schema:
+        words: Schema = {"enum": list(self.built)}
+        return {"anyOf": [words, {"type": "string", "pattern": f"^{PLUG_IN.pattern}$"}]} if self.plug_in else words
+
+    def words(self) -> str:
+        return ", ".join([*(f'"{word}"' for word in self.built), *(["module:function"] if self.plug_in else [])])
+
+
+def quantity(value: float) -> str:
+    """A large round number as people write it: 10^9, 2^53, 10,000."""
+    if value < 10**6 or value != int(value):
+        return f"{value:,g}" if value != int(value) else f"{int(value):,}"
+    text = f"{int(value)}"
+    if re.fullmatch("10+", text):
+        return f"10^{len(text) - 1}"
+    power = int(value).bit_length() - 1
+    return f"2^{power}" if 2**power == value else text

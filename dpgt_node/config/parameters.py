@@ -1,0 +1,168 @@
+"""Keys that only some data sets, partitions and graph generators have, declared as ``keys`` says.
+
+A class holds the keys of one data set, partition or generator.  They end up in ``Data.params`` or in a matrix: nothing
+else in the package makes one of these.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
+from dpgt_node.config.declare.kinds import Integer, Number
+from dpgt_node.config.own_kinds import AgentPair, SelfLoops
+from dpgt_node.config.vocabulary import MAX_AGENTS, MAX_CLASSES, MAX_DIMENSION, MAX_ENTRIES
+
+# --- data sets ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Separable:
+    """Of "quadratic" and "zeros"."""
+
+    dimension: Annotated[int, Key("d, the number of unknowns", Integer(1, MAX_DIMENSION))]
+
+
+@dataclass(frozen=True, slots=True)
+class Sine:
+    """Of "pl-sine", which has one unknown."""
+
+    start: Annotated[float, Key("every coordinate of every x_0")] = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Of "pl-linear"; rows x dimension <= 10^8."""
+
+    dimension: Annotated[int, Key("d, the number of unknowns", Integer(1, 10_000))] = 5
+    rows: Annotated[
+        int | None,
+        Key(
+            "rows of A, at least dimension; rows x dimension at most 10^8",
+            Integer(1, MAX_ENTRIES),
+            absent="2 dimension",
+        ),
+    ] = None
+    start: Annotated[float, Key("every coordinate of every x_0")] = 0.0
+
+
+_CLASSES = Integer(1, MAX_CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Of "csv:PATH" and "parquet:PATH"."""
+
+    label: Annotated[str, Key("the column that holds the labels 0, 1, 2, ...")]
+    test: Annotated[
+        str | None,
+        Key("path of a second file, the test set; relative to the run file"),
+        AtMostOne(("test", "test_fraction"), "test_fraction"),
+    ] = None
+    test_fraction: Annotated[float, Key("part of the rows that is the test set", Number(at_least=0.0, below=1.0))] = 0.2
+    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="largest label + 1")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Of "npz:PATH"."""
+
+    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="largest label + 1")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Of "folder:PATH"."""
+
+    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="number of folders")] = None
+
+
+DATASET_KEYS = Variants(
+    "dataset",
+    "data set",
+    {
+        "quadratic": Separable,
+        "zeros": Separable,
+        "pl-sine": Sine,
+        "pl-linear": Linear,
+        "csv:": Table,
+        "parquet:": Table,
+        "npz:": Arrays,
+        "folder:": Folder,
+    },
+)
+
+
+# --- partitions, by flwr-datasets' names ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Of "shards"."""
+
+    num_shards_per_partition: Annotated[int, Key("shards that each agent is dealt", Integer(1))] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dirichlet:
+    """Of "dirichlet"."""
+
+    alpha: Annotated[
+        float, Key("of Dirichlet(alpha, ..., alpha): the smaller, the less alike agents are", Number(above=0.0))
+    ]
+    min_partition_size: Annotated[
+        int, Key("samples that every agent must get; drawn at most ten times until it has them", Integer(1))
+    ] = 10
+    self_balancing: Annotated[bool, Key("an agent that has its fair share gets nothing of further classes")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ByLabel:
+    """Of "by-label"."""
+
+    num_classes_per_partition: Annotated[int, Key("classes that each agent holds", Integer(1))] = 2
+    class_assignment_mode: Annotated[
+        Literal["deterministic", "random"], Key("agent i holds the next classes in turn, or random ones")
+    ] = "deterministic"
+
+
+PARTITION_KEYS = Variants("partition", "partition", {"shards": Shards, "dirichlet": Dirichlet, "by-label": ByLabel})
+
+# --- graph generators ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A matrix by rule, e.g. ``{ generator = "ring", weight = 0.5 }``; further keys in GENERATOR_KEYS."""
+
+    generator: Annotated[
+        Literal["ring", "ring-chord", "path", "star", "complete", "random"], Key("which edges there are, see below")
+    ]
+    weight: Annotated[float, Key("of every edge", Number(above=0.0))] = 1.0
+    self_loops: Annotated[bool | float, Key("true: of the same weight; or their weight", SelfLoops())] = False
+    reverse: Annotated[bool, Key("turns every edge round")] = False
+    undirected: Annotated[bool, Key("adds the reversed edges")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chord:
+    """Of "ring-chord"."""
+
+    chord: Annotated[tuple[int, int], Key("[sender, receiver], agent numbers from 1", AgentPair())] = (1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """Of "star"."""
+
+    center: Annotated[int, Key("agent number from 1", Integer(1, MAX_AGENTS))] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Of "random"."""
+
+    p: Annotated[float, Key("probability of each edge", Number(at_least=0.0, at_most=1.0))]
+    seed: Annotated[int, Key("of the draw")] = 0
+
+
+GENERATOR_KEYS = Variants("generator", "generator", {"ring-chord": Chord, "star": Star, "random": Random})
