@@ -22,11 +22,9 @@ from dpgt_node.config.declare.reader import Section, show
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from dpgt_node.config.model import RunConfig, Scalar
 
-    D = TypeVar("D", bound=DataclassInstance)
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)

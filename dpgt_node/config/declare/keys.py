@@ -13,15 +13,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dpgt_node.config.declare.kinds import Choice, Flag, Integer, Number, Text
 from dpgt_node.config.declare.reader import Kind, Section, show
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    D = TypeVar("D", bound=DataclassInstance)
+D = TypeVar("D")
 
 
 class _Unset:
