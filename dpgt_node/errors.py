@@ -98,6 +98,28 @@ class Stopped(DpgtError):
     exit_code = ExitCode.STOPPED
 
 
+class Broken(AssertionError):
+    """An invariant that guards a release does not hold: a bug, and going on could lose or double a round.
+
+    It fails as an ``assert`` does, and ``python -O`` cannot take it away.
+    """
+
+
+def invariant(holds: bool, what: str) -> None:
+    """Raise Broken, saying ``what`` should hold, unless it does."""
+    if not holds:
+        raise Broken(what)
+
+
+OPTIMISED = "python -O and PYTHONOPTIMIZE take away checks that guard a release: run Python without them"
+
+
+def keep_checks() -> None:
+    """Raise ImportError under ``python -O``.  Called where the packages load that draw, store or send releases."""
+    if not __debug__:
+        raise ImportError(OPTIMISED)
+
+
 class StoreError(DpgtError):
     """The state directory cannot be read or written (disk full, torn file, foreign version)."""
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y, step_x, step_y
+from dpgt_node.errors import invariant
 from dpgt_node.protocol.types import Payload, RoundRecord, State
 from dpgt_node.types import F64, I64, Stream
 
@@ -157,7 +158,7 @@ class PublishedPoint(_Base):
 
     def release(self, state: State) -> Release:
         """Draw x̆_k, take g_k at it exactly as it is released (wire rounding included), then draw y̆_k."""
-        assert state.pending
+        invariant(state.pending, "a state is released once")
         x = self._noised("X", state.k, state.px, state.tx)
         whole = self._at(state, x, None)
         return Release(whole, x, self._noised("Y", state.k, whole.p, whole.t))
@@ -237,7 +238,7 @@ class NoiseOnce(_Base):
 
     def release(self, state: State) -> Release:
         """g~_k = g_k + noise; x and y follow."""
-        assert state.pending
+        invariant(state.pending, "a state is released once")
         noisy = self.perturb("Y", state.k, state.p)
         whole = self._completed(state, noisy)
         return Release(

@@ -22,7 +22,7 @@ import click  # noqa: E402  # after the environment is set
 
 from dpgt_node import __version__  # noqa: E402
 from dpgt_node.cli.lazy import Lazy  # noqa: E402
-from dpgt_node.errors import DpgtError, ExitCode  # noqa: E402
+from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
 VERBS = {
     "demo": "dpgt_node.cli.demo:demo",
@@ -92,6 +92,9 @@ def run(arguments: Sequence[str]) -> int:
     )
     verb = next((a for a in arguments if a in VERBS), "")
     prefix = f"dpgt {verb}".strip()
+    if not __debug__:
+        print(f"{prefix}: {OPTIMISED}", file=sys.stderr)
+        return int(ExitCode.CONFIG)
     try:
         result: Any = dpgt.main(args=list(arguments), prog_name="dpgt", standalone_mode=False)
         return int(result) if isinstance(result, int) else int(ExitCode.DONE)

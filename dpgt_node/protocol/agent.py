@@ -32,7 +32,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from dpgt_node.algo.tracking import AgentParams
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import Broken, StoreError, invariant
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
     Advance,
@@ -218,16 +218,16 @@ class AgentMachine:
                 self._go_through = max(self._go_through, event.through)
                 self._try_release(out, now_ns)
             case Advanced():
-                assert self._phase is Phase.COMPUTING
+                invariant(self._phase is Phase.COMPUTING, "a state comes when it was asked for")
                 self._enter_round(event.state, out, now_ns)
             case ReleaseReady():
-                assert self._phase is Phase.DRAWING and event.k == self.k
+                invariant(self._phase is Phase.DRAWING and event.k == self.k, "a release comes when it was asked for")
                 self._phase = Phase.PERSISTING
                 self._own = (event.x, event.y)
                 self._state = event.state
                 out.append(Persist(self._record(event)))
             case Persisted():
-                assert self._phase is Phase.PERSISTING and event.k == self.k
+                invariant(self._phase is Phase.PERSISTING and event.k == self.k, "what is durable was to be stored")
                 self._after_persist(out, now_ns)
             case PeerNeeds():
                 self._check_not_stale(event)
@@ -244,14 +244,14 @@ class AgentMachine:
             case Started():
                 self._start(event, out, now_ns)
             case FinalReady():
-                assert self._phase is Phase.FINAL
+                invariant(self._phase is Phase.FINAL, "the result comes when it was asked for")
                 out += [SaveFinal(event.x), Evaluate(self._K + 1, event.x)]
             case FinalSaved():
                 self._phase = Phase.SERVING
                 self._durable_through = self._K
                 out.append(ReportDone(self._K, self._K))
             case Dismissed():
-                assert self._durable_through == self._K, "dismissed before the result was saved"
+                invariant(self._durable_through == self._K, "dismissed before the result was saved")
                 self._end(Finish("finished", "every agent finished"), out)
             case StopRequested():
                 self._end(Finish("stopped", event.reason), out)
@@ -285,7 +285,8 @@ class AgentMachine:
             return
         record = self._records.pop(self.k, None)
         if record is None:
-            assert self._state is not None and self.k > self._released, "a round is drawn once"
+            if self._state is None or self.k <= self._released:
+                raise Broken("a round is drawn once")
             if not self._heard.issuperset(self._peers):
                 return  # one of them may hold a round that this state directory has forgotten
             if self._budget_through is not None and self.k > self._budget_through:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.protocol.coordinator_types import (
     AgentDone,
     AgentEdges,
@@ -229,7 +229,7 @@ class CoordinatorMachine:
         match event:
             case AgentDone():
                 agent = self._agents[event.name]
-                assert event.k <= self.done_limit(event.name), "an agent ran past the barrier"
+                invariant(event.k <= self.done_limit(event.name), "an agent ran past the barrier")
                 agent.done = max(agent.done, event.k)
                 agent.durable = max(agent.durable, event.durable_through)
                 self._heard(event.name, out, now_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dpgt_node.errors import invariant
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, STREAMS, Stream
 
@@ -13,7 +14,7 @@ class Inbox:
 
     ``senders``: in-neighbours by stream, the agent itself included where it has a self-loop.  ``own``: the agent's
     index. An exact copy of what was received is dropped; another vector for the same (sender, round, stream) breaks
-    an invariant that the gate in ``wire`` guards (it compares hashes), so here it is an assertion.
+    an invariant that the gate in ``wire`` guards (it compares hashes), so here it is Broken.
     """
 
     def __init__(self, senders: Mapping[Stream, Sequence[int]], own: int, low: int, width: int) -> None:
@@ -39,10 +40,10 @@ class Inbox:
         held = self._held[sender, payload.stream]
         if payload.k < self.low:
             return False
-        assert payload.k <= self.high, "the gate let a round through that lies beyond the window"
+        invariant(payload.k <= self.high, "the gate let a round through that lies beyond the window")
         present = held.get(payload.k)
         if present is not None:
-            assert present.sha256 == payload.sha256, "two different vectors for one (sender, round, stream)"
+            invariant(present.sha256 == payload.sha256, "two different vectors for one (sender, round, stream)")
             return False
         held[payload.k] = payload
         if payload.k == self.low:
@@ -65,7 +66,7 @@ class Inbox:
 
     def complete(self, k: int) -> bool:
         """Whether every vector of round ``k`` = ``low`` is here."""
-        assert k == self.low
+        invariant(k == self.low, "only the oldest round in the window is mixed")
         return self._absent == 0
 
     def missing(self, k: int) -> tuple[tuple[int, Stream], ...]:

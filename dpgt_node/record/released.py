@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import StoreError, invariant
 from dpgt_node.types import F64
 
 SUM_FILE = "x_released.sum"
@@ -51,7 +51,7 @@ class ReleasedSum:
         """Count x̆_k in; rounds before the window or counted already are left out, and the next one comes next."""
         if k <= self.through:
             return
-        assert k == self.through + 1, "released rounds are added in order"
+        invariant(k == self.through + 1, "released rounds are added in order")
         self.total += x
         self.through = k
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.agent import AgentMachine
@@ -167,7 +167,7 @@ class World:
             case DrawRelease():
                 return (agent.work.release(effect),)
             case Persist(record):
-                assert record.k not in agent.records, "a round is released once"
+                invariant(record.k not in agent.records, "a round is released once")
                 agent.records[record.k] = record
                 agent.releases += 2
                 if self._observer.persisted:

@@ -1,0 +1,3 @@
+from dpgt_node.errors import keep_checks
+
+keep_checks()

@@ -11,7 +11,7 @@ import struct
 
 import numpy as np
 
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import State
 from dpgt_node.types import F64, I64
 
@@ -49,7 +49,7 @@ def checkpoint_seal(run_id: bytes, k: int, dimension: int, sha256: bytes, batch:
 def state_parts(state: State) -> list[memoryview]:
     """The five vectors of a checkpoint."""
     vectors = (state.px, state.tx, state.p, state.t, state.g)
-    assert all(v.shape == vectors[0].shape for v in vectors), "a state is five vectors of one size"
+    invariant(all(v.shape == vectors[0].shape for v in vectors), "a state is five vectors of one size")
     return [f64_bytes(v) for v in vectors]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dpgt_node.errors import invariant
+
 VERSION = 3
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
@@ -83,5 +85,5 @@ SELECT_X = (
 
 def round_key(run: int, k: int) -> int:
     """``rounds.id`` and ``payloads.id`` of round ``k`` of run number ``run``."""
-    assert 0 <= k < ROUNDS_MAX, "a round has 32 bits"
+    invariant(0 <= k < ROUNDS_MAX, "a round has 32 bits")
     return run * ROUNDS_MAX + k

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from dpgt_node.durable import Durability, make_folder, write_whole
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime.store import rows
@@ -282,10 +282,11 @@ class Store:
         round is durable already; whatever was drawn a second time must never leave.
         """
         run, k, x, y = self._ids[run_id], record.k, record.x, record.y
-        assert x.k == y.k == k and (x.stream, y.stream) == ("X", "Y"), "a record holds one round"
-        assert (x.dtype, x.dimension) == (y.dtype, y.dimension), "both payloads have one shape"
+        invariant(x.k == y.k == k and (x.stream, y.stream) == ("X", "Y"), "a record holds one round")
+        invariant((x.dtype, x.dimension) == (y.dtype, y.dimension), "both payloads have one shape")
         streams = [row.stream for row in record.rows]
-        assert all(row.k == k for row in record.rows) and streams == sorted(set(streams)), "a stream is charged once"
+        charged_once = all(row.k == k for row in record.rows) and streams == sorted(set(streams))
+        invariant(charged_once, "a stream is charged once")
         key, head, text = round_key(run, k), self._head, self._texts[run_id]
         charged = []
         for row in record.rows:
