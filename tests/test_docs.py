@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -231,6 +232,22 @@ def test_pages_have_names_of_their_own_and_are_in_the_index() -> None:
     index = DOCS / "README.md"
     linked = {(index.parent / a.partition("#")[0]).resolve() for a, _ in LINK.findall(index.read_text())}
     assert [str(page) for page in pages if page not in linked] == []
+
+
+def import_order(page: str) -> list[set[str]]:
+    """The layers that the architecture page shows, top first."""
+    (block,) = [body for _, _, body in BLOCK.findall(page) if body.startswith("cli -> ")]
+    return [{name.strip() for name in layer.split("|")} for layer in block.split("->")]
+
+
+def test_the_architecture_page_shows_the_packages_and_their_order() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    bare = [re.sub(r"[()]", "", layer) for layer in layers]
+    assert import_order(page) == [{name.strip() for name in layer.split("|")} for layer in bare if layer != "__main__"]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set().union(*import_order(page))
+    assert import_order(page.replace("protocol | learning", "learning")) != import_order(page)
 
 
 def test_what_the_code_cites_is_there() -> None:
