@@ -33,10 +33,10 @@ class MatrixForm:
     agents: tuple[str, ...] = ()
 
     @property
-    def placeholder(self) -> Matrix:  # noqa: D102  # said once, by Kind
+    def placeholder(self) -> Matrix:
         return ()
 
-    def read(self, section: Section, key: str, value: object) -> Matrix:  # noqa: D102
+    def read(self, section: Section, key: str, value: object) -> Matrix:
         n = len(self.agents) or None
         if isinstance(value, Mapping):
             return _generated(section.section(key), n)
@@ -49,7 +49,7 @@ class MatrixForm:
             return ()
         return () if rows is None else _checked(section, key, rows, n)
 
-    def schema(self) -> dict[str, Any]:  # noqa: D102
+    def schema(self) -> dict[str, Any]:
         rows = {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
         return {
             "anyOf": [
@@ -59,7 +59,7 @@ class MatrixForm:
             ]
         }
 
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         return "rows, generator or file, see below"
 
 

@@ -1,7 +1,5 @@
 """Kinds of values that are ours alone: agents, addresses, data sets, numbers of samples."""
 
-# ruff: noqa: D102  # said once, by Kind
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 :class:`~dpgt_node.config.declare.reader.Kind` says what the methods do.
 """
 
-# ruff: noqa: D102  # said once, by Kind
-
 from __future__ import annotations
 
 import re
