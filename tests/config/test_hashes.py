@@ -1,7 +1,7 @@
 """The hashes of the run files that ship, pinned: unfinished runs of users go on under a new version of the package.
 
-A key that came later is left out of canonical JSON while it has its default: declare it with ``later=True``, or with the
-default None.
+A key that came later is left out of canonical JSON while it has its default: declare it with ``later=True``, or with
+the default None.
 """
 
 from __future__ import annotations
