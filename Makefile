@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz audit bench lint format proto clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -110,6 +110,7 @@ lint: $(VENV)/.dev ## style, types, import contracts, generated code
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m dpgt_node.wire.generate --check
+	$(BIN)/python -m dpgt_node.cli.schema --check
 
 format: $(VENV)/.dev ## put the sources into their standard form
 	$(BIN)/ruff check --fix .
@@ -117,6 +118,9 @@ format: $(VENV)/.dev ## put the sources into their standard form
 
 proto: $(VENV)/.dev ## regenerate dpgt_node/wire/gen from proto/
 	$(BIN)/python -m dpgt_node.wire.generate
+
+keys: $(VENV)/.dev ## regenerate docs/configuration.md and the JSON Schemas from the declarations of keys
+	$(BIN)/python -m dpgt_node.cli.schema
 
 clean: ## remove what make made
 	@test ! -e $(VENV)/.created || rm -rf $(VENV)

@@ -37,6 +37,7 @@ VERBS = {
     "check": "dpgt_node.cli.check:check",
     "plan": "dpgt_node.cli.plan:plan",
     "eavesdrop": "dpgt_node.cli.eavesdrop.group:eavesdrop",
+    "schema": "dpgt_node.cli.schema:schema",
     "report": "dpgt_node.cli.report:report",
     "export": "dpgt_node.cli.export:export",
     "evaluate": "dpgt_node.cli.evaluate:evaluate",

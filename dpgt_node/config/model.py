@@ -51,13 +51,12 @@ class Algorithm:
     """``iterations`` is K: rounds k = 0..K."""
 
     iterations: Annotated[int, Key("K: rounds k = 0..K, result x_{K+1}", Integer(0, MAX_ITERATIONS))]
-    method: Annotated[str, Key("the recursion that agents carry out", Choice(METHODS.built, METHODS.planned))] = "dpgt"
+    method: Annotated[str, Key("the recursion that agents carry out", METHODS)] = "dpgt"
     mechanism: Annotated[
         str,
         Key(
-            'what is noised: "paper" x and y; "published-point" the same, with gradients at the released x; '
-            '"public-state" y alone, x follows from what was released; "noise-once" each gradient, x and y follow',
-            Choice(MECHANISMS.built, MECHANISMS.planned),
+            "what is noised, and what is released of it",
+            MECHANISMS,
         ),
     ] = DEFAULT.name
 
@@ -156,7 +155,7 @@ class Graph:
     C: Annotated[Matrix, Key("C[i][j] > 0: agent i receives y from agent j; weights >= 0", MatrixForm())]
 
 
-_SAMPLED = When("dataset", TOYS, holds=False)
+_SAMPLED = When("dataset", TOYS, holds=False, text="not for toys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +171,19 @@ class Data:
         str,
         Key(
             "of one sample at a time, learnt from nobody's data",
-            Choice(FEATURES.built, FEATURES.planned, plug_in=True),
+            FEATURES,
             only=_SAMPLED,
         ),
     ] = "raw"
     normalise: Annotated[
         Literal["none", "l1", "l2"], Key("each sample's features divided by their own norm", only=_SAMPLED)
     ] = "none"
-    partition: Annotated[
-        str, Key("who gets which samples", Choice(PARTITIONS.built, PARTITIONS.planned), only=_SAMPLED)
-    ] = "iid"
+    partition: Annotated[str, Key("who gets which samples", PARTITIONS, only=_SAMPLED)] = "iid"
     seed: Annotated[int, Key("of the partition; of A and d of pl-linear")] = 0
     params: Annotated[Mapping[str, Scalar], DATASET_KEYS, PARTITION_KEYS] = field(default_factory=dict)
 
 
-_TORCH = When("name", ("softmax",), holds=False)
+_TORCH = When("name", ("softmax",), holds=False, text="torch models only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,7 @@ class Model:
     last one bounds what clipping holds at a time, in MiB.
     """
 
-    name: Annotated[str, Key("what is trained", Choice(MODELS.built, MODELS.planned, plug_in=True))] = "softmax"
+    name: Annotated[str, Key("what is trained", MODELS)] = "softmax"
     init_seed: Annotated[
         int | None,
         Key(
@@ -207,7 +204,12 @@ class Model:
         ),
     ] = None
     bias: Annotated[
-        float, Key("0: no bias; s: the bias times s", Number(at_least=0.0), only=When("name", ("softmax",)))
+        float,
+        Key(
+            "0: no bias; s: the bias times s",
+            Number(at_least=0.0),
+            only=When("name", ("softmax",), text="softmax only"),
+        ),
     ] = 1.0
     norm: Annotated[Literal["batch", "group"], Key("of models that have such layers")] = "batch"
     precision: Annotated[
@@ -218,7 +220,7 @@ class Model:
     ] = "float32"
     memory_mb: Annotated[
         int,
-        Key("what clipping holds at a time, in MiB, besides the gradient itself", Integer(1, 1 << 20), only=_TORCH),
+        Key("what clipping holds at a time, besides the gradient itself", Integer(1, 1 << 20), only=_TORCH, unit="MiB"),
     ] = 512
 
 
@@ -277,12 +279,10 @@ class Runtime:
     wire_dtype: Annotated[
         Literal["auto", "float64", "float32"], Key("auto: float64 below d = 100,000, float32 above")
     ] = "auto"
-    round_timeout_s: Annotated[
-        float, Key("seconds without progress before a round counts as stuck", _TIMEOUT, "round_timeout")
-    ] = 60.0
-    register_timeout_s: Annotated[float, Key("seconds for all agents to register", _TIMEOUT, "register_timeout")] = (
-        300.0
-    )
+    round_timeout_s: Annotated[float, Key("without progress", _TIMEOUT, "round_timeout", unit="seconds")] = 60.0
+    register_timeout_s: Annotated[
+        float, Key("for all agents to register", _TIMEOUT, "register_timeout", unit="seconds")
+    ] = 300.0
     on_agent_loss: Annotated[Literal["wait", "stop"], Key("wait for an agent that is gone, or stop the run")] = "wait"
     barrier_every: Annotated[int, Key("rounds an agent may run ahead", Integer(1, 1_000_000))] = 1
     channel: Annotated[
@@ -326,22 +326,24 @@ class RunConfig:
     noise: Annotated[
         Noise,
         Key(
-            "scales times multiplier must lie within 1e-290 .. 1e290 in every round; "
-            '"public-state" and "noise-once" need no zeta key and ignore it'
+            "scales times multiplier must lie within 1e-290 .. 1e290 in every round. "
+            "A mechanism that sends x as it is needs no zeta key and ignores it"
         ),
     ]
     graph: Annotated[Graph, Key("who sends to whom")]
-    data: Annotated[Data, Key("samples and who holds them; toys (quadratic, zeros, pl-sine, pl-linear) have none")]
-    model: Annotated[Model, Key("not for toys", only=When("data.dataset", TOYS, holds=False))] = Model()
+    data: Annotated[Data, Key("samples and who holds them. Toys (quadratic, zeros, pl-sine, pl-linear) have none")]
+    model: Annotated[
+        Model, Key("what is trained", only=When("data.dataset", TOYS, holds=False, text="not for toys"))
+    ] = Model()
     privacy: Annotated[
         Privacy,
-        Key("what bounds a gradient; without a clip and C every epsilon is null"),
+        Key("what bounds a gradient. Without a clip and C every epsilon is null"),
     ] = Privacy()
     evaluate: Annotated[Evaluation, Key("which metrics are taken, and when")] = Evaluation()
     runtime: Annotated[Runtime, Key("how the run is carried out")] = Runtime()
     adversary: Annotated[
         Adversary,
-        Key("for studies of what others can learn; without it nothing is recorded and nothing is slower", later=True),
+        Key("for studies of what others can learn. Without it nothing is recorded and nothing is slower", later=True),
     ] = Adversary()
     method_options: Annotated[Mapping[str, Scalar], METHOD_KEYS] = field(default_factory=dict)
     base: Path | None = field(default=None, compare=False, repr=False)
@@ -357,7 +359,7 @@ class RunConfig:
         return self.algorithm.iterations
 
 
-_SECURE = When("insecure", ("false",))
+_SECURE = When("insecure", ("false",), text="unless insecure")
 
 
 def _pem(sentence: str) -> Key:
@@ -409,7 +411,7 @@ class Policy:
         str | None,
         Key(
             "whose epsilon is capped",
-            Choice(ACCOUNTANTS.built, ACCOUNTANTS.planned),
+            ACCOUNTANTS,
             absent="the smallest of the sound ones, which lemma5 is not",
         ),
     ] = None
@@ -457,6 +459,7 @@ class NodeConfig:
             Integer(1),
             "data.shard",
             absent="the agent's own row",
+            about="which samples are the agent's",
         ),
         AtMostOne(("data.shard", "data.path")),
     ] = None
@@ -470,7 +473,7 @@ class NodeConfig:
         Literal["process", "power"],
         Key("what a release survives before it leaves: a killed process, or a power cut"),
     ] = "process"
-    policy: Annotated[Policy, Key("the data owner's limits; without one there is no cap")] = Policy()
+    policy: Annotated[Policy, Key("the data owner's limits. Without one there is no cap")] = Policy()
     data_id: Annotated[
         str,
         Key(

@@ -93,6 +93,8 @@ class Names:
 class Dataset:
     """A data set that ships, one in files of the user's (``npz:PATH``), or a plug-in."""
 
+    title = "Data sets"
+
     @property
     def placeholder(self) -> str:
         return ""
@@ -124,8 +126,12 @@ class Dataset:
         }
 
     def words(self) -> str:
-        words = (*DATASETS.built, *(f"{p}:PATH" for p in DATASET_PREFIXES.built), "module:function")
-        return ", ".join(f'"{word}"' for word in words)
+        return ", ".join(f'"{word}"' for word, _ in self.meanings())
+
+    def meanings(self) -> tuple[tuple[str, str], ...]:
+        files = ((f"{prefix}:PATH", text) for prefix, text in DATASET_PREFIXES.meanings())
+        own = "a Python function of your own, found by PYTHONPATH: returns a mapping with the four arrays of npz"
+        return (*DATASETS.meanings(), *files, ("module:function", own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
 from dpgt_node.config.declare.kinds import Integer, Number
 from dpgt_node.config.own_kinds import AgentPair, SelfLoops
-from dpgt_node.config.vocabulary import MAX_AGENTS, MAX_CLASSES, MAX_DIMENSION, MAX_ENTRIES
+from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_CLASSES, MAX_DIMENSION, MAX_ENTRIES
 
 # --- data sets ----------------------------------------------------------------------------------------------------
 
@@ -134,9 +134,7 @@ PARTITION_KEYS = Variants("partition", "partition", {"shards": Shards, "dirichle
 class Generator:
     """A matrix by rule, e.g. ``{ generator = "ring", weight = 0.5 }``; further keys in GENERATOR_KEYS."""
 
-    generator: Annotated[
-        Literal["ring", "ring-chord", "path", "star", "complete", "random"], Key("which edges there are, see below")
-    ]
+    generator: Annotated[str, Key("which edges there are", GENERATORS)]
     weight: Annotated[float, Key("of every edge", Number(above=0.0))] = 1.0
     self_loops: Annotated[bool | float, Key("true: of the same weight; or their weight", SelfLoops())] = False
     reverse: Annotated[bool, Key("turns every edge round")] = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
+from dpgt_node.config.declare.kinds import Choice, described
 from dpgt_node.privacy import mechanisms
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -17,15 +18,7 @@ MAX_CLASSES = 1 << 16
 MAX_TIMEOUT_S = 1e7
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """``planned`` words parse, but are refused as "not in this version"."""
-
-    built: tuple[str, ...]
-    planned: tuple[str, ...] = ()
-
-
-METHODS = Words(
+METHODS = Choice(
     ("dpgt",),
     (
         "weighted-sgd",
@@ -42,19 +35,91 @@ METHODS = Words(
         "atc-dsgd",
     ),
 )
-MECHANISMS = Words(tuple(mechanisms.MECHANISMS))
+MECHANISMS = Choice(
+    tuple(mechanisms.MECHANISMS), title="Mechanisms", texts=tuple(one.text for one in mechanisms.MECHANISMS.values())
+)
 LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
 LAWS_PLANNED: tuple[str, ...] = ()
-FEATURES = Words(("raw", "pool14", "hog", "hog-shapes", "edges"))
 NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none", "l1", "l2")
-PARTITIONS = Words(("iid", "contiguous", "shards", "dirichlet", "by-label"))
-MODELS = Words(("softmax", "mlp", "lenet", "cnn", "resnet18"))
-ACCOUNTANTS = Words(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
+FEATURES = described(
+    "Features",
+    {
+        "raw": "as in the data set",
+        "pool14": "196 numbers a sample: means of 2 x 2 pixels",
+        "hog": (
+            "392 numbers: oriented gradients, 8 signed orientations in 7 x 7 windows of 8 x 8 pixels with stride 4, "
+            "square root, L2 norm 1, minus 0.04, L2 norm 1"
+        ),
+        "hog-shapes": (
+            "392 numbers: oriented gradients in smooth windows of 12 x 12 pixels around the places of hog, square "
+            "root, L2 norm 1, whitened by shaded shapes that the program draws itself, L2 norm 1; learns more than hog"
+        ),
+        "edges": (
+            "128 numbers: oriented gradients, 8 signed orientations in 4 x 4 cells of 6 x 6 pixels, power 1.5, "
+            "L1 norm 1; few and sparse, for clip_l1 and pure epsilon"
+        ),
+    },
+    plug_in="a frozen module of your own",
+)
+PARTITIONS = described(
+    "Partitions",
+    {
+        "iid": "equal parts of a random permutation",
+        "contiguous": "equal parts in the order of the file",
+        "shards": "sorted by label, cut into shards, dealt at random",
+        "dirichlet": "each class is divided by proportions from Dirichlet(alpha, ..., alpha)",
+        "by-label": "each agent holds some classes; a class is shared equally by its holders, one without is not used",
+    },
+)
+MODELS = described(
+    "Models",
+    {
+        "softmax": "W phi + bias b, closed-form clipped gradients, float64; needs no torch",
+        "mlp": "one hidden layer of 128 ReLUs; any samples",
+        "lenet": "LeNet-5 with ReLUs and max-pooling; pictures with 1 or 3 channels",
+        "cnn": "two convolutions of 32 and 64 5x5 kernels, 512 hidden units",
+        "resnet18": "torchvision's, d = 11,175,370 for one channel and ten classes, 11,181,642 for three",
+    },
+    plug_in="your function of (shape, classes), which returns a torch.nn.Module",
+)
+ACCOUNTANTS = Choice(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
 
-DATASETS = Words(("digits", "mnist", "fashion-mnist", "cifar10", "quadratic", "zeros", "pl-sine", "pl-linear"))
-DATASET_PREFIXES = Words(("npz", "folder", "csv", "parquet"))
+_DATASETS = {
+    "digits": "1,797 handwritten digits of 8 x 8, pixels/16, in the package; 359 of them are the test set",
+    "mnist": "28 x 28, pixels/255; 60,000 and 10,000; `dpgt data fetch mnist` brings them into the data folder",
+    "fashion-mnist": "as mnist",
+    "cifar10": "3 x 32 x 32, pixels/255; the python version or the binary one in the data folder",
+    "quadratic": "f_i(x) = \\|\\|x - i\\|\\|^2/2 in every coordinate, i from 1; a toy",
+    "zeros": "gradient 0; a toy",
+    "pl-sine": "x^2 + (3 + xi) sin^2 x + 2 xi cos x, xi ~ Lap(1/2); one unknown; a toy",
+    "pl-linear": "\\|\\|A x - d\\|\\|^2/(2n) + \\|\\|x\\|\\| xi/(1 + \\|\\|x\\|\\|), xi ~ N(0, 4); a toy",
+}
+_FILES = {
+    "npz": (
+        "arrays x_train (N, p) or pictures (N, channels, height, width), y_train (N), x_test, y_test, used as they are"
+    ),
+    "folder": (
+        "pictures PATH/train/CLASS/FILE and PATH/test/CLASS/FILE (or val), or PATH/CLASS/FILE; one size, pixels/255, "
+        "classes by sorted name, agents compare the names; grey (16 bits a pixel: the upper 8), else RGB"
+    ),
+    "csv": (
+        "a header of names, numbers only, labels 0, 1, 2, ...; test_fraction is the end of "
+        "`default_rng(0).permutation(rows)`"
+    ),
+    "parquet": "as csv; needs `dpgt-node[parquet]`",
+}
+GENERATORS = described(
+    "Edges, from sender to receiver",
+    {
+        "ring": "1 -> 2 -> ... -> n -> 1",
+        "ring-chord": "the ring and one more edge",
+        "path": "1 -> 2 -> ... -> n",
+        "star": "the centre -> everybody else",
+        "complete": "everybody -> everybody else",
+        "random": "each edge with probability p",
+    },
+)
+DATASETS = described("Data sets", _DATASETS)
+DATASET_PREFIXES = described("Files", _FILES)
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 """Objectives in closed form: no samples, no features, no model."""
-
-PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""``module:function``: a plug-in of the operator's own, for data sets, models and features."""

@@ -34,12 +34,13 @@ UNSET: Final = _Unset()
 class When:
     """A condition: ``key``, of the same table, has (or has not) one of ``words``.
 
-    A word that ends in a colon is any value that begins with it.
+    A word that ends in a colon is any value that begins with it.  ``text`` says it to people.
     """
 
     key: str
     words: tuple[str, ...]
     holds: bool = True
+    text: str = ""
 
     def met(self, word: object) -> bool:
         """Whether a key under this condition has a meaning when ``key`` is ``word``."""
@@ -57,6 +58,8 @@ class Key:
     what holds without a key whose default is None.  ``default`` is the file's where the field has none.  ``required``
     is a key that must be given where ``only`` holds, though the field has a default.
 
+    ``about`` is the sentence of a table that only keys with dotted names make; its first key has it.
+
     ``later``: left out of canonical JSON and of emitted files while it has its default.  Every key of a run file that
     came after version 1 of the format needs it (or the default None): a run without the key keeps its hash.
     """
@@ -69,6 +72,8 @@ class Key:
     default: object = UNSET
     required: bool = False
     later: bool = False
+    unit: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from dpgt_node.config.declare.reader import Section, bad_number, bad_word, show
-from dpgt_node.config.vocabulary import PLUG_IN
 
 Word = TypeVar("Word", bound=str)
+PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""``module:function``: a plug-in of the operator's own, for data sets, models and features."""
 Schema = dict[str, Any]
 MAX_INTEGER = 2**53
 MAX_TEXT = 4096
@@ -140,16 +142,30 @@ class Flag:
         return "true, false"
 
 
+@runtime_checkable
+class Worded(Protocol):
+    """A kind whose words the reference page explains, under ``title``."""
+
+    @property
+    def title(self) -> str: ...
+
+    def meanings(self) -> tuple[tuple[str, str], ...]:
+        """Each word and what it means."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[Word]):
     """One of ``built``.  A word of ``planned`` is known but refused: it is not in this version.
 
-    ``plug_in``: ``module:function`` will do as well.
+    ``plug_in``: what ``module:function`` is, where that will do as well.  ``texts``: what each word means, for the
+    reference page, under ``title``.
     """
 
     built: tuple[Word, ...]
     planned: tuple[str, ...] = ()
-    plug_in: bool = False
+    plug_in: str = ""
+    title: str = ""
+    texts: tuple[str, ...] = ()
 
     @property
     def placeholder(self) -> Word:
@@ -170,6 +186,15 @@ class Choice(Generic[Word]):
 
     def words(self) -> str:
         return ", ".join([*(f'"{word}"' for word in self.built), *(["module:function"] if self.plug_in else [])])
+
+    def meanings(self) -> tuple[tuple[str, str], ...]:
+        told = tuple(zip(self.built, self.texts, strict=True)) if self.texts else ()
+        return (*told, *((("module:function", self.plug_in),) if told and self.plug_in else ()))
+
+
+def described(title: str, words: Mapping[str, str], plug_in: str = "") -> Choice[str]:
+    """A choice among the keys of ``words``, whose values say what they mean."""
+    return Choice(tuple(words), plug_in=plug_in, title=title, texts=tuple(words.values()))
 
 
 def quantity(value: float) -> str:

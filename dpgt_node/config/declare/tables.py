@@ -60,7 +60,8 @@ def tables_of(cls: type) -> tuple[Table, ...]:
     for prefix in dict.fromkeys(_prefix(row.entry.name) for row in own.rows):
         rows = tuple(row for row in own.rows if _prefix(row.entry.name) == prefix)
         groups = tuple(group for group in own.exclusive if _prefix(group.names[0]) == prefix)
-        found.append(Table(prefix, "", rows, groups))
+        about = next((row.entry.key.about for row in rows if row.entry.key.about), "")
+        found.append(Table(prefix, about, rows, groups))
     for item, key in section_fields(cls):
         table = table_of(item.name, key.sentence, parts(annotation_of(cls, item)[0]))
         required = item.default is MISSING and item.default_factory is MISSING
