@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import text
-from dpgt_node.report.pictures import img_grid
+from dpgt_node.report.pictures import data_uri
 from dpgt_node.report.plots import Curves
+from dpgt_node.report.rendering import Mark
 
 FOLDER = "adversary"
 ROWS_MAX = 12
@@ -32,10 +33,6 @@ VERDICTS = {
     "no power": "",
     "not measured": "",
 }
-INTRO = (
-    "What somebody who saw released vectors can infer from them. An attack that fails here proves nothing about the "
-    "next one: what is guaranteed is the epsilon above, of one sample of one agent, and nothing else."
-)
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 
@@ -45,6 +42,63 @@ class Found:
 
     document: Mapping[str, Any]
     arrays: Arrays = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    words: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    uri: str
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    drawing: str
+    legend: Sequence[Mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``lines``: quantity, measured, predicted; at least one."""
+
+    who: str
+    note: str
+    lines: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack's card.  ``more_pictures``, ``more_charts``: how many are left out."""
+
+    name: str
+    summary: str
+    seen: str
+    verdicts: Sequence[Verdict]
+    findings: Sequence[Finding]
+    picture: Picture | None
+    more_pictures: int
+    charts: Sequence[Chart]
+    more_charts: int
+
+    @property
+    def lines(self) -> int:
+        """Rows of its table."""
+        return sum(len(finding.lines) for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``skipped``: attacks that were not run, each with why.  A table of more than ``lines_max`` rows starts closed."""
+
+    attacks: Sequence[Attack]
+    skipped: Sequence[tuple[str, str]]
+    lines_max: int = ROWS_MAX
 
 
 def load(out_dir: Path) -> Found | None:
@@ -60,64 +114,40 @@ def load(out_dir: Path) -> Found | None:
         raise ConfigError.one(str(path), "", f"no results of attacks: {error}") from error
 
 
-def section(found: Found) -> str:
-    """The section as HTML; everything that comes from the files is escaped.  ConfigError: they are damaged."""
+def section(found: Found) -> Section:
+    """What adversary.html shows.  ConfigError: the files are damaged."""
     try:
-        cards = [_attack(number, entry, found.arrays) for number, entry in enumerate(found.document["attacks"])]
-        skipped = {str(name): str(why) for name, why in found.document["skipped"].items()}
+        return Section(
+            [_attack(number, entry, found.arrays) for number, entry in enumerate(found.document["attacks"])],
+            [(str(name), str(why)) for name, why in found.document["skipped"].items()],
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError.one(f"{FOLDER}/attacks.json", "", f"no results of attacks: {error!r}") from error
-    left = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in skipped.items())
-    rest = f'<details class="card"><summary>Not run: {len(skipped)}</summary><ul>{left}</ul></details>' if left else ""
-    return f'<h2>Adversary</h2>\n<p class="note">{escape(INTRO)}</p>\n{"".join(cards)}{rest}'
 
 
-def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> str:
-    name, findings = str(entry["attack"]), list(entry["findings"])
-    seen = f"Seen by {entry['vantage'] or 'nobody'}; missing: {entry['missing'] or 'nothing'}."
-    drawings = "".join((*_pictures(number, entry, arrays), *_curves(number, entry, arrays)))
-    return (
-        f'<div class="card attack"><h3>{escape(name)} {_verdicts(findings)}</h3>'
-        f'<p>{escape(str(entry["summary"]))}</p><p class="note">{escape(seen)}</p>{drawings}{_table(findings)}</div>\n'
+def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Attack:
+    counts = Counter(str(one["verdict"]) for one in entry["findings"])
+    charts, more_charts = _charts(number, entry, arrays)
+    return Attack(
+        str(entry["attack"]),
+        str(entry["summary"]),
+        f"Seen by {entry['vantage'] or 'nobody'}; missing: {entry['missing'] or 'nothing'}.",
+        [Verdict(f"{name} {n} times" if n > 1 else name, VERDICTS.get(name, "")) for name, n in counts.items()],
+        [_finding(one) for one in entry["findings"]],
+        _picture(number, entry, arrays),
+        max(0, len(entry["pictures"]) - ROWS_MAX),
+        charts,
+        more_charts,
     )
 
 
-def _verdicts(findings: Sequence[Mapping[str, Any]]) -> str:
-    counts: dict[str, int] = {}
-    for one in findings:
-        counts[str(one["verdict"])] = counts.get(str(one["verdict"]), 0) + 1
-    return " ".join(
-        f'<span class="badge {VERDICTS.get(verdict, "")}">{escape(verdict)}{f" {n} times" if n > 1 else ""}</span>'
-        for verdict, n in counts.items()
-    )
-
-
-def _table(findings: Sequence[Mapping[str, Any]]) -> str:
-    if not findings:
-        return ""
-    rows = []
-    for one in findings:
-        measured, predicted = one["measured"], one["predicted"]
-        keys = [
-            key
-            for key in dict.fromkeys([*measured, *predicted])
-            if (measured.get(key), predicted.get(key)) != (None, None)
-        ]
-        who = f"{one['agent'] or 'the run'}: {one['verdict']}"
-        note = f'<div class="note">{escape(str(one["note"]))}</div>' if one["note"] else ""
-        head = f'<td rowspan="{max(1, len(keys))}">{escape(who)}{note}</td>'
-        cells = [
-            f"<td>{escape(_words(key))}</td><td>{_number(measured.get(key))}</td><td>{_number(predicted.get(key))}</td>"
-            for key in keys
-        ] or ["<td>–</td><td>–</td><td>–</td>"]
-        rows += [f"<tr>{head if i == 0 else ''}{cell}</tr>" for i, cell in enumerate(cells)]
-    titles = "".join(f"<th>{title}</th>" for title in ("agent", "quantity", "measured", "predicted"))
-    opened = " open" if len(rows) <= ROWS_MAX else ""
-    return (
-        f"<details{opened}><summary>Measured beside predicted: {len(findings)} findings</summary>"
-        f'<div class="scroll"><table><thead><tr>{titles}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div></details>"
-    )
+def _finding(one: Mapping[str, Any]) -> Finding:
+    measured, predicted = one["measured"], one["predicted"]
+    keys = [
+        key for key in dict.fromkeys([*measured, *predicted]) if (measured.get(key), predicted.get(key)) != (None, None)
+    ]
+    lines = [(_words(key), _number(measured.get(key)), _number(predicted.get(key))) for key in keys]
+    return Finding(f"{one['agent'] or 'the run'}: {one['verdict']}", str(one["note"] or ""), lines or [("–", "–", "–")])
 
 
 def _words(key: object) -> str:
@@ -125,46 +155,31 @@ def _words(key: object) -> str:
 
 
 def _number(value: object) -> str:
-    return escape("–" if value is None else value if isinstance(value, str) else text.number(float(str(value)), 4))
+    return "–" if value is None else value if isinstance(value, str) else text.number(float(str(value)), 4)
 
 
-def _pictures(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Iterator[str]:
-    captions = [str(caption) for caption in entry["pictures"]]
+def _picture(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Picture | None:
+    captions = [str(caption) for caption in entry["pictures"]][:ROWS_MAX]
     if not captions:
-        return
-    rows = {caption: arrays[f"{number}_picture_{at}"] for at, caption in enumerate(captions[:ROWS_MAX])}
-    what = "; ".join((str(entry["attack"]), *rows))
-    yield f'<div class="pictures">{img_grid(rows, what)}</div>'
-    yield _more(len(captions), "rows of pictures")
+        return None
+    rows = {caption: arrays[f"{number}_picture_{at}"] for at, caption in enumerate(captions)}
+    return Picture(data_uri(rows), "; ".join((str(entry["attack"]), *rows)))
 
 
-def _curves(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Iterator[str]:
-    """One chart for the curves of one agent: a caption is ``AGENT: WHAT``."""
-    charts: dict[str, dict[str, dict[int, float]]] = {}
+def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list[Chart], int]:
+    """One chart for the curves of one agent (a caption is ``AGENT: WHAT``), and how many are left out."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for at, caption in enumerate(map(str, entry["curves"])):
         who, _, what = caption.rpartition(": ")
         x, y = (arrays[f"{number}_curve_{at}_{axis}"] for axis in "xy")
         points = {int(k): float(v) for k, v in zip(x, y, strict=True) if np.isfinite(k)}
-        charts.setdefault(who, {})[what] = points
-    figures = []
-    for at, (who, series) in enumerate(list(charts.items())[:ROWS_MAX]):
+        found.setdefault(who, {})[what] = points
+    charts = []
+    for at, (who, series) in enumerate(list(found.items())[:ROWS_MAX]):
         shown = dict(list(series.items())[:SERIES_MAX])
         curves = Curves(f"adversary{number}c{at}", who or str(entry["attack"]), "linear", shown)
         if not curves.drawable() or max(map(len, shown.values())) < 2:
             continue
-        keys = "".join(
-            f'<li><span class="swatch" style="background:var({"--ink" if len(shown) == 1 else f"--s{i}"})"></span>'
-            f"{escape(name)}</li>"
-            for i, name in enumerate(shown, start=1)
-        )
-        figures.append(
-            f"<figure><figcaption><h3>{escape(curves.title)}</h3></figcaption>{curves.draw()}"
-            f'<ul class="legend">{keys}</ul></figure>'
-        )
-    if figures:
-        yield f'<div class="grid">{"".join(figures)}</div>'
-        yield _more(len(charts), "charts")
-
-
-def _more(count: int, what: str) -> str:
-    return f'<p class="note">{count - ROWS_MAX} more {what} are in attacks.npz.</p>' if count > ROWS_MAX else ""
+        legend = [Mark("", "--ink" if len(shown) == 1 else f"--s{i}", name) for i, name in enumerate(shown, start=1)]
+        charts.append(Chart(curves.title, curves.draw(), legend))
+    return charts, max(0, len(found) - ROWS_MAX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
 
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -12,15 +12,45 @@ from dpgt_node.record.summary import PrivacySummary, Summary
 from dpgt_node.report import svg, text
 
 
-def section(run: RunConfig, summary: Summary) -> str:
-    """The section as HTML; everything that comes from files or names is escaped."""
-    listed = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in _facts(run, summary)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one accountant says: ``cells``, or ``why`` it has none.  ``kind``: a class of the style sheet."""
+
+    label: str
+    cells: Sequence[str]
+    why: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``facts``: name and value.  ``heads``: of the table of accountants, whose ``note`` stands above it."""
+
+    facts: Sequence[tuple[str, str]]
+    paragraphs: Sequence[str]
+    note: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+
+
+def section(run: RunConfig, summary: Summary) -> Section:
+    """What privacy.html shows; every accountant has a row.
+
+    A row has every agent's epsilon (of many agents: the largest, whose it is, the median), or why there is none.
+    """
+    few = len(summary.agents) <= svg.SERIES_MAX
+    names = [agent.name for agent in summary.agents]
+    which = (
+        "No sound accountant has a value."
+        if summary.headline is None
+        else "The row in bold is the tightest sound accountant."
     )
-    prose = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in text.privacy_statement(run, summary))
-    return (
-        f'<h2>Privacy</h2>\n<div class="card privacy"><dl class="facts">{listed}</dl><div>{prose}</div></div>\n'
-        f"{_accountants(summary)}"
+    return Section(
+        _facts(run, summary),
+        text.privacy_statement(run, summary),
+        f"Epsilon of all that an agent released. {which} {epsilons.adjacency_line(summary.privacy)}",
+        ["accountant", *(names if few else ("largest", "of", "median"))],
+        _rows(summary, names, few),
     )
 
 
@@ -46,40 +76,25 @@ def _bound(privacy: PrivacySummary) -> str:
     return f"{bound} ({', '.join(clips)})" if clips else bound
 
 
-def _accountants(summary: Summary) -> str:
-    """All six accountants, a row each: every agent's epsilon (of many: the largest, whose, the median), or why none."""
-    few = len(summary.agents) <= svg.SERIES_MAX
-    names = [agent.name for agent in summary.agents]
-    heads = ["accountant", *(names if few else ("largest", "of", "median"))]
+def _rows(summary: Summary, names: Sequence[str], few: bool) -> list[Row]:
     rows = []
     for line in epsilons.lines(summary):
-        kind = ' class="shown"' if line.accountant == summary.headline else ""
         if line.speaks:
-            rows.append(f"<tr{kind}><td>{escape(line.label)}</td>{_cells(names, line.values, few)}</tr>")
-            continue
-        why = f'<td class="why" colspan="{len(heads) - 1}">null: {escape(line.reason or "")}</td>'
-        rows.append(f"<tr><td>{escape(line.label)}</td>{why}</tr>")
+            kind = "shown" if line.accountant == summary.headline else ""
+            rows.append(Row(line.label, _cells(names, line.values, few), kind=kind))
+        else:
+            rows.append(Row(line.label, (), line.reason or ""))
     paper = epsilons.comparison(summary)
     if paper is not None:
         title = f"{epsilons.comparison_label(summary)}: {epsilons.LEMMA5}"
-        rows.append(f'<tr class="other"><td>{escape(title)}</td>{_cells(names, paper, few)}</tr>')
-    head = "".join(f"<th>{escape(title)}</th>" for title in heads)
-    which = (
-        "No sound accountant has a value."
-        if summary.headline is None
-        else "The row in bold is the tightest sound accountant."
-    )
-    note = f"Epsilon of all that an agent released. {which} {epsilons.adjacency_line(summary.privacy)}"
-    return (
-        f'<h3 class="gap">What every accountant says</h3>\n<p class="note">{escape(note)}</p>\n'
-        f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
+        rows.append(Row(title, _cells(names, paper, few), kind="other"))
+    return rows
 
 
-def _cells(names: Sequence[str], values: Sequence[float | None], few: bool) -> str:
+def _cells(names: Sequence[str], values: Sequence[float | None], few: bool) -> list[str]:
     shown = [text.epsilon(value) for value in values]
     if not few:
         known = [(value, name) for value, name in zip(values, names, strict=True) if value is not None]
         largest, whose = max(known, key=lambda item: item[0])
         shown = [text.epsilon(largest), whose, text.epsilon(text.middle(values))]
-    return "".join(f"<td>{escape(value)}</td>" for value in shown)
+    return shown
