@@ -38,6 +38,10 @@ class Awake:
         self._last_ns = now_ns
         return now_ns - self._slept_ns
 
+    def reached_ns(self, awake_ns: int) -> int:
+        """The first moment of the machine's clock at which it may be ``awake_ns``."""
+        return awake_ns + self._slept_ns
+
 
 @dataclass(slots=True)
 class Backoff:

@@ -23,6 +23,14 @@ class Machine(Protocol):
         ...
 
 
+class Undone(Exception):
+    """An effect could not be carried out: those after it in its step are dropped, and ``event`` is the next."""
+
+    def __init__(self, event: Any) -> None:
+        super().__init__(event)
+        self.event = event
+
+
 class Interpreter:
     """Feeds ``machine``.  ``carry_out`` does one effect; what happens of it comes back through ``feed``, at once or
     later.  ``broken`` hears what a step or an effect raised; nothing is stepped after that.
@@ -48,8 +56,12 @@ class Interpreter:
         self._stepping = True
         try:
             while self._events:
-                for effect in self._machine.step(self._events.popleft(), time.monotonic_ns()):
-                    self._carry_out(effect)
+                effects = self._machine.step(self._events.popleft(), time.monotonic_ns())
+                try:
+                    for effect in effects:
+                        self._carry_out(effect)
+                except Undone as undone:
+                    self._events.appendleft(undone.event)
         except BaseException as error:
             self.stop()
             self._broken(error)

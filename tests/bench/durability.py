@@ -27,9 +27,9 @@ from typing import Any
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import parse_run
+from dpgt_node.protocol.coordination import Coordination
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord
 from dpgt_node.runtime.agent import node
-from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.runtime.store.ledger import NO_HEAD, Charge, Terms
 from dpgt_node.runtime.store.store import RunInfo, Store
@@ -143,7 +143,7 @@ def patched(clock: Clock, store: type) -> Iterator[None]:
         (store, "commit_round", "commit"),
         (store, "prune", "commit"),
         (Reassembler, "feed", "receive"),
-        (Coordinator, "_hear", "barrier"),
+        (Coordination, "step", "barrier"),
     ]
     with contextlib.ExitStack() as undo:
         for owner, name, part in places:

@@ -10,12 +10,12 @@ import pytest
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerLost, RefusedError
-from dpgt_node.protocol import messages as m
+from dpgt_node.protocol import coordination
+from dpgt_node.protocol.coordination_types import KeepResult
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.recorder import RunRecorder
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.coordinator import outdir
-from dpgt_node.runtime.coordinator import serve as serve_coordinator
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
 from dpgt_node.wire import services
@@ -26,7 +26,7 @@ from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short for what never comes here, long for what does, on a loaded machine."""
     monkeypatch.setattr(node_module, "FAREWELL_S", 0.2)
-    monkeypatch.setattr(serve_coordinator, "LATE_S", 30.0)
+    monkeypatch.setattr(coordination, "LATE_NS", 30_000_000_000)
 
 
 def impatient(K: int, round_timeout_s: float = 1.0) -> RunConfig:
@@ -34,13 +34,8 @@ def impatient(K: int, round_timeout_s: float = 1.0) -> RunConfig:
     return replace(run, runtime=replace(run.runtime, round_timeout_s=round_timeout_s))
 
 
-_hear = Coordinator._hear
-
-
-def deaf_to_results(coordinator: Coordinator, name: str, message: m.AgentMessage) -> None:
+def deaf_to_results(coordinator: Coordinator, effect: KeepResult) -> None:
     """It counts no result."""
-    if not isinstance(message, m.FinishedReport):
-        _hear(coordinator, name, message)
 
 
 async def cut_off(c: Cluster) -> None:
@@ -55,7 +50,7 @@ async def test_a_goodbye_that_never_comes_leaves_agents_with_results_done(
 ) -> None:
     async with cluster(tmp_path, impatient(10)) as c:
         with monkeypatch.context() as patched:
-            patched.setattr(Coordinator, "_hear", deaf_to_results)
+            patched.setattr(Coordinator, "_keep_result", deaf_to_results)
             c.start_all()
             await eventually("every result was reported", c.all_reported)
             await cut_off(c)

@@ -283,7 +283,7 @@ async def test_results_that_a_dying_coordinator_never_took_are_given_to_the_next
 
     async with cluster(tmp_path, make_run(10)) as c:
         with monkeypatch.context() as patched:
-            patched.setattr(Coordinator, "_finished", deaf)
+            patched.setattr(Coordinator, "_keep_result", deaf)
             c.start_all()
             await eventually("every result was reported", c.all_reported)
             assert c.serving is not None

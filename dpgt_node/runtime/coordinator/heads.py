@@ -35,9 +35,9 @@ class Heads:
                 if checksum == zlib.crc32(slot[:-4]) and head != bytes(32):
                     self._known[name] = (k, head)
 
-    def get(self, name: str) -> tuple[int, bytes] | None:
-        """The last round of agent ``name`` that it reported, and its ledger's head after it."""
-        return self._known.get(name)
+    def known(self) -> dict[str, tuple[int, bytes]]:
+        """Of each agent that reported one: its last reported round, and its ledger's head after it."""
+        return dict(self._known)
 
     def note(self, name: str, k: int, head: bytes) -> None:
         """Remember; an earlier round than the one remembered changes nothing."""

@@ -107,9 +107,9 @@ class Results:
         if k % self._run.evaluate.every == 0 or k == self._run.K + 1:
             self.recorder.evaluated(name, k, None, self._wall_s())
 
-    def finished(self, name: str, report: m.FinishedReport, done: int) -> None:
-        """An agent's last report, after its round ``done``.  PeerError when it cannot be."""
-        if self.recorder is None or report.status != "finished" or done < self._run.K:
+    def finished(self, name: str, report: m.FinishedReport) -> None:
+        """The last report of an agent that is done with every round.  PeerError when it cannot be."""
+        if self.recorder is None:
             raise PeerError(f"{name} reports a result of an unfinished run", grpc_status="INVALID_ARGUMENT")
         if self.study:
             if not self._final_path(name).exists():  # perhaps uploaded to an earlier start of this process

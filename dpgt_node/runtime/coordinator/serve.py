@@ -18,11 +18,6 @@ from dpgt_node.wire.server import Server
 
 log = logging.getLogger(__name__)
 
-FAREWELL_S = 1.0
-"""After the end agents have this long to read Goodbye or Stop before the server closes."""
-LATE_S = 3.0
-"""After a finished or refused run, agents that were not connected have this long to come and hear so."""
-
 
 async def serve(
     run: RunConfig,
@@ -76,10 +71,9 @@ async def _serve(
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not coordinator.done.done():
             coordinator.feed(StopRun("the coordinator was told to stop"))
-        outcome = await coordinator.done
-        await coordinator.drain(FAREWELL_S, LATE_S)
-        return outcome
+        return await coordinator.done
     finally:
+        coordinator.close()
         asked.cancel()
         await warm
         await server.stop(grace=0.2)

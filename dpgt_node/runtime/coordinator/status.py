@@ -7,32 +7,24 @@ from collections.abc import Sequence
 from dpgt_node.config import RunConfig
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.coordination import Coordination
 from dpgt_node.protocol.liveness import Trouble
 from dpgt_node.record.epsilons import WITH_DELTA
 from dpgt_node.record.summary import adjacency
-from dpgt_node.runtime.coordinator.members import Members
 from dpgt_node.runtime.coordinator.results import Results
-
-
-def state_word(phase: co.CoordinatorPhase, conclude: co.Conclude | None) -> str:
-    """The state of a run in one lower-case word."""
-    if conclude is not None:
-        return conclude.status
-    return "waiting" if phase is co.CoordinatorPhase.GATHERING else phase.name.lower()
 
 
 def reply(
     run: RunConfig,
     run_id: bytes,
-    machine: co.CoordinatorMachine,
-    members: Members,
+    coordination: Coordination,
     results: Results,
-    conclude: co.Conclude | None,
     rounds_per_second: float,
     now_ns: int,
 ) -> m.StatusReply:
-    """Where the run stands; ``now_ns`` in the clock of the machine's steps."""
-    recorder = results.recorder
+    """Where the run stands at ``now_ns`` of the machine's clock."""
+    recorder, machine, conclude = results.recorder, coordination.barrier, coordination.conclusion
+    now_ns = coordination.awake_ns(now_ns)
     troubles = machine.troubles(now_ns)
     agents = []
     for name in run.graph.agents:
@@ -44,7 +36,7 @@ def reply(
                 name,
                 connected=machine.connected(name),
                 k=done,
-                last_seen_s=members.last_seen_s(name),
+                last_seen_s=coordination.last_seen_s(name, now_ns),
                 accuracy_test=recorder.accuracy[name] if recorder and results.study else None,
                 epsilon=recorder.spent(name, done) if recorder else None,
                 state=trouble.kind if trouble else "here" if machine.connected(name) else "absent",
@@ -54,7 +46,7 @@ def reply(
         )
     accountant = recorder.accountant if recorder else None
     return m.StatusReply(
-        state=state_word(machine.phase, conclude),
+        state=coordination.state,
         k=machine.k - 1,
         K=run.K,
         run_id=run_id,

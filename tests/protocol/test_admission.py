@@ -9,7 +9,7 @@ import pytest
 
 from dpgt_node.config import canonical_json
 from dpgt_node.protocol import messages as m
-from dpgt_node.runtime.coordinator.admission import Refusal, refuse
+from dpgt_node.protocol.admission import Refusal, disagrees, stranger, twin
 from tests.runtime.cluster import make_run
 
 RUN = make_run()
@@ -36,16 +36,9 @@ def register(**changes: Any) -> m.Register:
     return replace(made, **changes)
 
 
-def verdict(made: m.Register, *, caller: str = "agent-2", twin: bool = False, others: Any = ()) -> Refusal | None:
-    return refuse(
-        made,
-        caller=caller,
-        names=NAMES,
-        run_json=canonical_json(RUN),
-        package_version="1.0",
-        others=others,
-        twin=twin,
-    )
+def verdict(made: m.Register, *, caller: str = "agent-2", others: Any = ()) -> Refusal | None:
+    text = canonical_json(RUN)
+    return stranger(made, caller, NAMES) or disagrees(made, run_json=text, package_version="1.0", others=others)
 
 
 def test_who_agrees_in_everything_is_admitted() -> None:
@@ -74,7 +67,6 @@ MANY = canonical_json(
             "certificate is agent-1's, the registration says agent-2",
         ),
         (register(name="eve"), {"caller": "eve"}, "identity", False, "eve is not in the run, whose agents are agent-1"),
-        (register(), {"twin": True}, "identity", False, "another process runs as agent-2 right now"),
         (register(protocol_version=9), {}, "version", True, "9"),
         (register(package_version="2.0"), {}, "version", True, "dpgt-node 2.0 at agent-2, 1.0 at the coordinator"),
         (register(run_json=OTHER), {}, "run-hash", True, "scheme.alpha: 0.2 here, 0.5 there"),
@@ -103,5 +95,4 @@ def test_a_stranger_is_a_stranger_before_anything_else_is_looked_at() -> None:
     bad = register(name="eve", protocol_version=9, package_version="0", run_json="{}")
     refusal = verdict(bad, caller="eve")
     assert refusal is not None and not refusal.ends_run
-    refusal = verdict(replace(bad, name="agent-2"), twin=True)
-    assert refusal is not None and not refusal.ends_run
+    assert not twin("agent-2").ends_run

@@ -1,8 +1,8 @@
-"""Who may take part in a run: the coordinator's checks of a registration, as a function of values."""
+"""Who may take part in a run: the coordinator's checks of a registration, as functions of values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpgt_node.config import diff_runs
@@ -18,20 +18,10 @@ class Refusal:
     ends_run: bool
 
 
-def refuse(
-    register: m.Register,
-    *,
-    caller: str,
-    names: Sequence[str],
-    run_json: str,
-    package_version: str,
-    others: Sequence[m.Register],
-    twin: bool,
-) -> Refusal | None:
-    """None admits.  ``caller``: the name proven by the certificate.  ``others``: registrations of other agents.
+def stranger(register: m.Register, caller: str, names: Sequence[str]) -> Refusal | None:
+    """Who is not the agent it says, or no agent of the run, whose agents are ``names``; None: it is one.
 
-    A caller that is not enrolled, or a twin of one that is, is turned away and the run goes on: a stranger must not be
-    able to end it.
+    ``caller``: the name proven by the certificate.  The run goes on: a stranger must not be able to end it.
     """
     name = register.name
     if name != caller:
@@ -39,8 +29,21 @@ def refuse(
     if name not in names:
         enrolled = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         return Refusal("identity", f"{name} is not in the run, whose agents are {enrolled}", ends_run=False)
-    if twin:
-        return Refusal("identity", f"another process runs as {name} right now", ends_run=False)
+    return None
+
+
+def twin(name: str) -> Refusal:
+    """For a process whose agent is here already.  The run goes on, whatever else is wrong with the newcomer."""
+    return Refusal("identity", f"another process runs as {name} right now", ends_run=False)
+
+
+def disagrees(
+    register: m.Register, *, run_json: str, package_version: str, others: Iterable[m.Register]
+) -> Refusal | None:
+    """What an agent of the run sees otherwise than the coordinator or ``others``, registrations of other agents; None:
+    nothing, it is admitted.
+    """
+    name = register.name
     if register.protocol_version != m.PROTOCOL_VERSION:
         return Refusal(
             "version",

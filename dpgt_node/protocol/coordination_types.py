@@ -1,0 +1,164 @@
+"""Vocabulary of the coordinator's whole machine, beside that of calls (``calls``) and of the barrier
+(``coordinator_types``).
+
+    effect         the interpreter                                            event that follows
+    ---------------------------------------------------------------------------------------------------------------
+    NoteHead       makes an agent's ledger head durable                       -
+    BeginResults   opens the outputs of the run                               -
+    KeepMetrics    takes an agent's metrics                                   -
+    KeepRow        takes note that an agent is done with a round              -
+    KeepResult     takes an agent's last report                               ResultKept or ResultRejected
+    KeepPause      makes durable whether the run is paused                    -
+    Moved          tells how fast the run goes                                -
+    Answer         answers the operator's request that was asked last         -
+    Conclude       writes summary and report                                  Closed
+    Exit           takes the server down                                      none: the machine is over
+
+Effects of a step are carried out in order.  One that the file system refuses is the last: those after it are dropped,
+and a ``StopRun`` is the next event, so that nobody acts on what was not kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpgt_node.errors import PeerError
+from dpgt_node.protocol import calls as c
+from dpgt_node.protocol import coordinator_types as co
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.types import Tick
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator asks for something, and may."""
+
+    request: m.ControlRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ResultKept:
+    """The result of agent ``name`` is durable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRejected:
+    """The report that came over ``call`` cannot be: ``error`` says why."""
+
+    call: c.Call
+    error: PeerError
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The end of the run is durable.  ``conclude``: how it ended, after all that writing it may have changed."""
+
+    conclude: co.Conclude
+
+
+CoordinationEvent = (
+    c.Accepted
+    | c.Heard
+    | c.Taken
+    | c.Ended
+    | co.AgentHeard
+    | co.StopRun
+    | Asked
+    | ResultKept
+    | ResultRejected
+    | Closed
+    | Tick
+)
+
+# --- effects ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NoteHead:
+    """``head``: of the ledger of agent ``name`` after its round ``k``, 32 bytes."""
+
+    name: str
+    k: int
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BeginResults:
+    """Every agent is here, ``registers`` in row order, and the run is in round ``k``."""
+
+    registers: tuple[m.Register, ...]
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepMetrics:
+    """``report`` came from agent ``name``."""
+
+    name: str
+    report: m.MetricsReport
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRow:
+    """Agent ``name`` has reached round ``k``, in a run whose metrics stay with the agents."""
+
+    name: str
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepResult:
+    """Agent ``name``, done with every round, reports its result over ``call``."""
+
+    call: c.Call
+    name: str
+    report: m.FinishedReport
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPause:
+    """A coordinator that is started again has the barrier shut, or not."""
+
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The run is in round ``k``."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To the operator."""
+
+    reply: m.ControlReply
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Everybody heard how the run ended, or had the time to."""
+
+
+CoordinationEffect = (
+    c.Write
+    | c.Hold
+    | c.ReadOn
+    | c.End
+    | c.Note
+    | NoteHead
+    | BeginResults
+    | KeepMetrics
+    | KeepRow
+    | KeepResult
+    | KeepPause
+    | Moved
+    | Answer
+    | co.Conclude
+    | Exit
+)
