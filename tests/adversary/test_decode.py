@@ -17,8 +17,8 @@ import pytest
 from dpgt_node.adversary.decode import messages, tally, tcp, vectors
 from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, Capture, PcapError
+from dpgt_node.adversary.decode.stages import Gap, Item, Segment
 from dpgt_node.adversary.decode.tally import Rounds
-from dpgt_node.adversary.decode.tcp import Gap, Item, Segment
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.wire import convert

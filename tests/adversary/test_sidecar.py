@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.adversary.decode.packets import Capture, open_capture
-from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Piped, Reassembly
-from dpgt_node.adversary.decode.tlskeys import Decryptor
+from dpgt_node.adversary.decode.stages import Connection, Gap, Item, Piped
+from dpgt_node.adversary.decode.tcp import Reassembly
+from dpgt_node.adversary.decode.tls.keys import Decryptor
 from dpgt_node.adversary.taps.proxy import ProxyTap
 from dpgt_node.adversary.taps.relay import Relay, Relays
 from dpgt_node.adversary.taps.sidecar import contexts, inbound, outbound

@@ -9,7 +9,8 @@ import pytest
 
 from dpgt_node.adversary.decode import packets as p
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Packet
-from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Reassembly, Segment
+from dpgt_node.adversary.decode.stages import Connection, Gap, Item, Segment
+from dpgt_node.adversary.decode.tcp import Reassembly
 from tests.adversary.wires import Talk, Wire, ip_packet
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpgt_node.adversary.decode import tlskeys
-from dpgt_node.adversary.decode.tcp import Connection, Endpoint, Gap, Item, Segment
-from dpgt_node.adversary.decode.tlskeys import Decryptor, TlsCounts
-from dpgt_node.adversary.decode.tlssecrets import KeyLog
+from dpgt_node.adversary.decode.stages import Connection, Endpoint, Gap, Item, Segment
+from dpgt_node.adversary.decode.tls import keys as tlskeys
+from dpgt_node.adversary.decode.tls.keys import Decryptor, TlsCounts
+from dpgt_node.adversary.decode.tls.secrets import KeyLog
 from dpgt_node.errors import ConfigError
 from tests.adversary.tlstalk import Talk, talk
 

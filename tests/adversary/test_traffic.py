@@ -11,8 +11,8 @@ import pytest
 from dpgt_node.adversary.decode.conversation import Conversation, Endpoint
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, PcapError, PcapWriter
 from dpgt_node.adversary.decode.periods import Messages, equal_messages
-from dpgt_node.adversary.decode.tcp import Gap, Segment
-from dpgt_node.adversary.decode.tlsrecords import RecordSizes, server_name
+from dpgt_node.adversary.decode.stages import Gap, Segment
+from dpgt_node.adversary.decode.tls.records import RecordSizes, server_name
 from dpgt_node.adversary.decode.traffic import TrafficAttack, analyse, observe
 from dpgt_node.adversary.taps.proxy import AGENT_PORT, host_ip
 from dpgt_node.config import parse_run

@@ -26,7 +26,8 @@ import numpy as np
 
 from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.decode.packets import Capture
-from dpgt_node.adversary.decode.tcp import Connection, Gap, Item, Reassembly
+from dpgt_node.adversary.decode.stages import Connection, Gap, Item
+from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.wires import Talk, Wire, write_pcap

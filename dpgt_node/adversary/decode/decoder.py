@@ -14,8 +14,9 @@ import numpy as np
 
 from dpgt_node.adversary.decode.http2 import Calls, Frames
 from dpgt_node.adversary.decode.packets import Capture, Packet
+from dpgt_node.adversary.decode.stages import Connection, Endpoint, Piped, Sink, Stages
 from dpgt_node.adversary.decode.tally import Edge, Statistics, Tally
-from dpgt_node.adversary.decode.tcp import Connection, Endpoint, Piped, Reassembly, Sink, Stages, TcpCounts
+from dpgt_node.adversary.decode.tcp import Reassembly, TcpCounts
 from dpgt_node.adversary.decode.vectors import Sighting, Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from dpgt_node.adversary.decode.messages import Messages, Reader, likely_prefix
-from dpgt_node.adversary.decode.tcp import Gap, Item
+from dpgt_node.adversary.decode.stages import Gap, Item
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADER_BYTES = 9

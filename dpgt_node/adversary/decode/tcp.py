@@ -1,128 +1,15 @@
-"""TCP reassembly at a tap, and the types that pass between the stages above it.
-
-What a tap saw of one direction of a connection becomes segments in order, without repetitions, and gaps where bytes
-are known to have crossed the link but were not seen.  A stage (decryption, for example) turns segments and gaps into
-segments and gaps.
-"""
+"""TCP reassembly at a tap: packets become segments in order and gaps (:mod:`dpgt_node.adversary.decode.stages`)."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from ipaddress import ip_address
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from dpgt_node.adversary.decode.packets import (
-    LINKTYPE_ETHERNET,
-    LINKTYPE_LOOP,
-    LINKTYPE_NULL,
-    LINKTYPE_RAW,
-    LINKTYPE_SLL,
-    LINKTYPE_SLL2,
-    Packet,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An address: ``host`` as text (IPv4 or IPv6), ``port``."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """One TCP connection.  ``number``: from 0, in the order of appearance.  ``ends``: who opened it, who was dialled;
-    where the tap started in mid-connection (``opened`` False), whoever was seen sending first comes first.
-
-    Direction 0 is what ``ends[0]`` sends, direction 1 what ``ends[1]`` sends.
-    """
-
-    number: int
-    ends: tuple[Endpoint, Endpoint]
-    opened: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Bytes [offset, offset + len(data)) of one direction.  ``offset``: 0 is the first byte after SYN, or the first one
-    that the tap saw.  ``data`` is only valid until the next call: who keeps it copies it.  ``time_ns``: when the last
-    of it was seen.
-    """
-
-    offset: int
-    data: bytes | memoryview = field(repr=False)
-    time_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Bytes [start, end) of one direction that were sent and not seen."""
-
-    start: int
-    end: int
-
-
-Item = Segment | Gap
-
-
-class Stage(Protocol):
-    """One direction of one connection; items arrive in order, each begins where the one before it ended."""
-
-    def feed(self, item: Item) -> Iterable[Item]:
-        """What follows from ``item``: offsets are those of the stage's own output."""
-        ...
-
-    def close(self) -> Iterable[Item]:
-        """What is left when the direction has ended."""
-        ...
-
-
-class Stages(Protocol):
-    """Makes the stages of each connection, such as a decryptor that holds a key log."""
-
-    def open(self, connection: Connection) -> tuple[Stage, Stage]:
-        """The stages of direction 0 and of direction 1."""
-        ...
-
-
-class Sink(Protocol):
-    """Takes one direction of one connection: items in order, each begins where the one before it ended."""
-
-    def feed(self, item: Item) -> None:
-        """The next item."""
-        ...
-
-    def close(self) -> None:
-        """The direction has ended: nothing follows."""
-        ...
-
-
-class Piped:
-    """A sink behind a stage."""
-
-    def __init__(self, stage: Stage, sink: Sink) -> None:
-        self._stage = stage
-        self._sink = sink
-
-    def feed(self, item: Item) -> None:
-        """What the stage makes of it goes on."""
-        for made in self._stage.feed(item):
-            self._sink.feed(made)
-
-    def close(self) -> None:
-        """What the stage still has goes on, then the end."""
-        for made in self._stage.close():
-            self._sink.feed(made)
-        self._sink.close()
-
-
-# --- reassembly ---------------------------------------------------------------------------------------------------
+from dpgt_node.adversary.decode.network import FRAGMENT, ends_of, ip_header, ipv6_payload, reversed_key
+from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, Packet
+from dpgt_node.adversary.decode.stages import Connection, Gap, Segment, Sink
 
 _M32 = 0xFFFF_FFFF
 _HALF = 1 << 31
@@ -213,7 +100,7 @@ class Reassembly:
         counts = self.counts
         _, link, data, _ = packet
         size = len(data)
-        ip, version = _network(link, data)
+        ip, version = ip_header(link, data)
         if version == 4 and size >= ip + 40:
             head, total, fragment, protocol = _IPV4(data, ip)
             at = ip + (head & 15) * 4
@@ -223,9 +110,9 @@ class Reassembly:
                 counts.fragments += 1
                 protocol = 0
         elif version == 6 and size >= ip + 60:
-            at, end, protocol = _ipv6(data, ip, packet.length)
+            at, end, protocol = ipv6_payload(data, ip, packet.length)
             addresses = data[ip + 8 : ip + 40].tobytes()
-            counts.fragments += protocol == _FRAGMENT
+            counts.fragments += protocol == FRAGMENT
         else:
             protocol = 0
         if protocol != 6 or at + 20 > size:
@@ -276,7 +163,7 @@ class Reassembly:
             self._end(direction)  # the same addresses and ports again
             direction = None
         if direction is None:
-            direction = self._connect(_reversed(key) if flags & _ACK else key, opened=True)
+            direction = self._connect(reversed_key(key) if flags & _ACK else key, opened=True)
             if flags & _ACK:
                 direction = direction.other
         if not direction.known:
@@ -287,10 +174,10 @@ class Reassembly:
         """A new connection; the direction of ``key``."""
         if len(self._directions) >= 2 * _MAX_CONNECTIONS:
             self._end(next(iter(self._directions.values())))
-        connection = Connection(self.counts.connections, _ends(key), opened)
+        connection = Connection(self.counts.connections, ends_of(key), opened)
         self.counts.connections += 1
         sinks = self._open(connection)
-        there, back = _Direction(key, sinks[0]), _Direction(_reversed(key), sinks[1])
+        there, back = _Direction(key, sinks[0]), _Direction(reversed_key(key), sinks[1])
         there.other, back.other = back, there
         self._directions[there.key], self._directions[back.key] = there, back
         return there
@@ -484,52 +371,3 @@ class _Direction:
         if not self.closed:
             self.closed = True
             self.sink.close()
-
-
-# --- below TCP ----------------------------------------------------------------------------------------------------
-
-_FRAGMENT = 44
-_EXTENSIONS = (0, 43, 60)
-
-
-def _network(link: int, data: memoryview) -> tuple[int, int]:
-    """Where the IP header is, and its version; version 0: no IP."""
-    size = len(data)
-    if link == LINKTYPE_RAW:
-        at = 0
-    elif link in (LINKTYPE_NULL, LINKTYPE_LOOP):
-        at = 4
-    elif link == LINKTYPE_SLL:
-        at = 16
-    elif link == LINKTYPE_SLL2:
-        at = 20
-    else:
-        at = 14
-        while size >= at and data[at - 2 : at].tobytes() in (b"\x81\x00", b"\x88\xa8"):
-            at += 4
-        if size >= at and data[at - 2 : at].tobytes() not in (b"\x08\x00", b"\x86\xdd"):
-            return 0, 0
-    version = data[at] >> 4 if size > at else 0
-    return at, version if version in (4, 6) else 0
-
-
-def _ipv6(data: memoryview, ip: int, length: int) -> tuple[int, int, int]:
-    """Where the payload of an IPv6 packet begins and ends, and its protocol."""
-    size = int.from_bytes(data[ip + 4 : ip + 6], "big")
-    end = ip + 40 + size if size else length
-    protocol, at = data[ip + 6], ip + 40
-    while protocol in _EXTENSIONS and at + 8 <= len(data):
-        protocol, at = data[at], at + 8 + data[at + 1] * 8
-    return at, end, protocol
-
-
-def _reversed(key: bytes) -> bytes:
-    half = (len(key) - 4) // 2
-    return key[half : 2 * half] + key[:half] + key[-2:] + key[-4:-2]
-
-
-def _ends(key: bytes) -> tuple[Endpoint, Endpoint]:
-    half = (len(key) - 4) // 2
-    ports = struct.unpack("!HH", key[-4:])
-    hosts = (str(ip_address(key[:half])), str(ip_address(key[half : 2 * half])))
-    return Endpoint(hosts[0], ports[0]), Endpoint(hosts[1], ports[1])

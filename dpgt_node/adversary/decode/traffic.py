@@ -17,8 +17,9 @@ import numpy as np
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.decode.packets import Capture, PcapError, open_capture
 from dpgt_node.adversary.decode.periods import Messages, equal_messages
-from dpgt_node.adversary.decode.tcp import Connection, Reassembly
-from dpgt_node.adversary.decode.tlsrecords import RecordSizes
+from dpgt_node.adversary.decode.stages import Connection
+from dpgt_node.adversary.decode.tcp import Reassembly
+from dpgt_node.adversary.decode.tls.records import RecordSizes
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.protocol.types import Payload

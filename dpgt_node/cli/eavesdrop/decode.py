@@ -208,7 +208,7 @@ def _links(texts: tuple[str, ...], config: RunConfig | None) -> tuple[Link, ...]
 def _decryptor(keys: Path | None) -> Any:
     if keys is None:
         return None
-    from dpgt_node.adversary.decode.tlskeys import Decryptor
+    from dpgt_node.adversary.decode.tls.keys import Decryptor
 
     return Decryptor(keys)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dpgt_node.adversary.decode.tcp import Connection, Endpoint, Gap, Item, Segment
-from dpgt_node.adversary.decode.tlssecrets import RECORD_HEADER, SUITES, Chain, KeyLog
+from dpgt_node.adversary.decode.stages import Connection, Endpoint, Gap, Item, Segment
+from dpgt_node.adversary.decode.tls.secrets import RECORD_HEADER, SUITES, Chain, KeyLog
 
 Side = Literal["CLIENT", "SERVER"]
 _SIDES: tuple[Side, Side] = ("CLIENT", "SERVER")
@@ -108,7 +108,7 @@ class _Session:
 
 
 class _Direction:
-    """A stage (:class:`dpgt_node.adversary.decode.tcp.Stage`): what one side sent, opened."""
+    """A stage (:class:`dpgt_node.adversary.decode.stages.Stage`): what one side sent, opened."""
 
     def __init__(self, session: _Session, side: Side, *, hasty: bool) -> None:
         self._session = session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from dpgt_node.adversary.decode.tcp import Gap, Item, Segment
+from dpgt_node.adversary.decode.stages import Gap, Item, Segment
 
 _HEADER = 5
 _OVERHEAD = 22
@@ -17,7 +17,7 @@ _SERVER_NAME = 0
 
 
 class RecordSizes:
-    """A sink (:class:`dpgt_node.adversary.decode.tcp.Sink`) of one direction of a connection.
+    """A sink (:class:`dpgt_node.adversary.decode.stages.Sink`) of one direction of a connection.
 
     ``tls``: whether it is TLS, None while nothing was seen.  ``server_name``: what a client asks for, empty if not
     seen.  ``times_ns``, ``carried``: of each record of application data, when it began and the bytes inside.
