@@ -119,7 +119,7 @@ format: $(VENV)/.dev ## put the sources into their standard form
 proto: $(VENV)/.dev ## regenerate dpgt_node/wire/gen from proto/
 	$(BIN)/python -m dpgt_node.wire.generate
 
-keys: $(VENV)/.dev ## regenerate docs/configuration.md and the JSON Schemas from the declarations of keys
+keys: $(VENV)/.dev ## regenerate docs/reference/configuration.md and the JSON Schemas from the declarations of keys
 	$(BIN)/python -m dpgt_node.cli.schema
 
 clean: ## remove what make made

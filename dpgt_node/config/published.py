@@ -16,16 +16,15 @@ from dpgt_node.config.model import NodeConfig, RunConfig
 from dpgt_node.config.parameters import GENERATOR_KEYS, Generator
 
 SCHEMAS = {"run": "run.schema.json", "node": "node.schema.json"}
-PAGE = Path("docs") / "configuration.md"
+PAGE = Path("docs") / "reference" / "configuration.md"
 
-_REFERENCE = "reference"
-_HEAD = f"""\
+_HEAD = """\
 <!-- Written by python -m dpgt_node.cli.schema from the declarations in dpgt_node/config: do not edit. -->
 # Run files and node files
 
 TOML, UTF-8, at most 64 MB. Unknown keys are errors. Every problem of a file is listed at once, each as
 `FILE: key: what is wrong`, and the command exits 2. Numbers must be finite. Where a number is asked for, an integer
-will do; the reverse is an error. Complete run files: [`examples/`](../examples).
+will do; the reverse is an error. Complete run files: [`examples/`](../../examples).
 
 Editors complete keys and check values as you type. For Even Better TOML, Taplo and others that know JSON Schema, save
 the schema beside the file and name it in the first line:
@@ -42,8 +41,8 @@ name = "first"
 
 ## RUN.toml
 
-The rules behind the words are in [data]({_REFERENCE}/data.md) (folder, partitions, features),
-[models]({_REFERENCE}/models.md) (torch, clips, evaluations, exports) and [recordings]({_REFERENCE}/recordings.md)."""
+The rules behind the words are in [data](data.md) (folder, partitions, features),
+[models](models.md) (torch, clips, evaluations, exports) and [recordings](recordings.md)."""
 _BETWEEN = """\
 ### What agents compare
 
@@ -73,7 +72,7 @@ def node_schema() -> dict[str, Any]:
 
 
 def reference_page() -> str:
-    """``docs/configuration.md``."""
+    """``docs/reference/configuration.md``."""
     return "\n\n".join([_HEAD, *page.sections(_run_tables()), _BETWEEN, *page.sections(tables_of(NodeConfig))]) + "\n"
 
 

@@ -155,7 +155,7 @@ def test_a_stale_file_is_noticed(tmp_path):
 
 
 def test_every_key_is_in_the_page():
-    text = (generate.ROOT / "docs" / "configuration.md").read_text()
+    text = (generate.ROOT / "docs" / "reference" / "configuration.md").read_text()
     for file in (RunConfig, NodeConfig):
         for table in tables_of(file):
             assert table.rows == () or not table.name or f"### `[{table.name}]`" in text

@@ -125,7 +125,7 @@ def test_rates_promised_in_the_comments():
 
 
 def test_every_key_is_documented():
-    text = (ROOT / "docs" / "configuration.md").read_text()
+    text = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     keys = {"init_seed", "clip_l2", "C", *test_node.GOOD, "advertise", "durability", "insecure"}
     keys |= {"ca", "cert", "key", "coordinator_id", "shard", "path"}
     keys |= {"epsilon_max", "delta_max", "accountant", "mechanisms", "noise_min"}
