@@ -47,7 +47,7 @@ READS_OPERATOR_INPUT = ("cli", "__main__")
 
 # A file takes its name in one way, which says what survives; a model's folder is published as one.
 RENAMES = ("os.rename", "os.renames", "os.replace", "shutil.move", "tempfile.NamedTemporaryFile", "tempfile.mkstemp")
-MAY_RENAME = ("durable", "cli.export")
+MAY_RENAME = ("durable", "cli.results.export")
 
 # Bytes that become code: nothing that a peer sent or left in a file may reach these.
 RUNS_BYTES = (

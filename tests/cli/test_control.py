@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.cli.control import _show
+from dpgt_node.cli.running.control import _show
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.runtime.coordinator.outdir import prepare, write_address
 from dpgt_node.sim.simulate import simulate

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
+from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
 from dpgt_node.record.metrics import ACCOUNTANTS
 from dpgt_node.record.summary import Epsilon, PrivacySummary, Summary

@@ -19,7 +19,7 @@ from dpgt_node.runtime.launch.supervisor import RESTARTS, WINDOW_S, Child, Super
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually, make_run
 
-INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.node: peak resident memory 74 MiB"
+INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.running.node: peak resident memory 74 MiB"
 WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.agent.node: stopped: enough"
 AGAIN = "2026-01-01 00:00:00,000 INFO dpgt launch: agent-1 killed by SIGKILL; started again"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.cli.node import _dialled
+from dpgt_node.cli.running.node import _dialled
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.launch.places import Place, read_places, write_places
 

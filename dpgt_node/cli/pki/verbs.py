@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpgt_node.cli import common
-from dpgt_node.errors import ConfigError, ExitCode, Problem
+from dpgt_node.cli.pki.shared import (
+    AGENT_PORT,
+    COORDINATOR,
+    COORDINATOR_PORT,
+    Host,
+    check_name,
+    known_run,
+    parse_hosts,
+    registry_of,
+    revoke_hint,
+    said,
+    serial_of,
+    signed,
+    still_valid,
+    with_port,
+    write_start_up,
+)
+from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-    from dpgt_node.config import RunConfig
-    from dpgt_node.runtime.trust.pki import Registry, Shown
+    from dpgt_node.runtime.trust.pki import Shown
 
-COORDINATOR = "coordinator"
-COORDINATOR_PORT = 7700
-AGENT_PORT = 7701
 NOTICED_S = 2
-"""How soon running processes notice new files (runtime/credentials.py)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Where one process of the run listens, as the others reach it."""
-
-    address: str
-    port: int
-
-    @property
-    def is_ip(self) -> bool:
-        """Whether ``address`` is an IP address and not a name."""
-        try:
-            ipaddress.ip_address(self.address)
-        except ValueError:
-            return False
-        return True
+"""How soon running processes notice new files (runtime/trust/credentials.py)."""
 
 
 @click.group()
@@ -103,8 +97,8 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
     with blamed(out):
         registry = Registry.create(out / AUTHORITY, days=max(3650, days + 1))
         for name, place in places.items():
-            _issue(registry, identity_of(name), [place.address], out / name, days)
-            _write_start_up(out / name, name, run, place, places[COORDINATOR])
+            signed(registry, identity_of(name), [place.address], out / name, days)
+            write_start_up(out / name, name, run, place, places[COORDINATOR])
     at = places[COORDINATOR]
     click.echo(
         f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:"
@@ -121,36 +115,6 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
         "issue, renew and revoke take it back with --authority DIR."
     )
     return ExitCode.DONE
-
-
-def _issue(registry: Registry, identity: str, hosts: list[str], into: Path, days: float) -> Certificate:
-    try:
-        return registry.issue(identity, hosts, into, days=days)
-    except ValueError as error:
-        raise ConfigError.one("command line", "--host", str(error)) from error
-
-
-def _write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordinator: Host) -> None:
-    from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
-    from dpgt_node.durable import write_text
-    from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
-    from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, KEY_FILE
-
-    write_text(folder / "run.toml", to_toml(run))
-    if name == COORDINATOR:
-        return
-    node = NodeConfig(
-        name=name,
-        run=Path("run.toml"),
-        # A name may stand for any interface (compose, Kubernetes); an IP address is this host's own.
-        listen=format_address(place.address if place.is_ip else "0.0.0.0", place.port),
-        advertise=format_address(place.address, place.port),
-        coordinator=format_address(coordinator.address, coordinator.port),
-        state_dir=Path("state"),
-        tls=NodeTls(False, Path(CA_FILE), Path(CERT_FILE), Path(KEY_FILE), COORDINATOR_IDENTITY),
-        shard=run.graph.agents.index(name) + 1,
-    )
-    write_text(folder / "NODE.toml", node_to_toml(node))
 
 
 @pki.command()
@@ -178,13 +142,13 @@ def issue(
     from dpgt_node.runtime.trust.pki import OPERATOR, identity_of
     from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE
 
-    registry, target = _registry(folder, authority), into or folder / name
-    _check_name(name)
+    registry, target = registry_of(folder, authority), into or folder / name
+    check_name(name)
     default = COORDINATOR_PORT if name == COORDINATOR else AGENT_PORT
     places = []
     for text in hosts:
         try:
-            places.append(Host(*parse_address(_with_port(text, default))))
+            places.append(Host(*parse_address(with_port(text, default))))
         except ValueError as error:
             raise ConfigError.one("command line", "--host", str(error)) from error
     if not places and name != OPERATOR:
@@ -193,19 +157,19 @@ def issue(
         message = f"{target} holds a certificate already: dpgt pki renew {name}, or --into another folder"
         raise ConfigError.one("command line", "--into", message)
     with blamed(target):
-        certificate = _issue(registry, identity_of(name), [place.address for place in places], target, days)
-        run, coordinator = _known_run(folder)
+        certificate = signed(registry, identity_of(name), [place.address for place in places], target, days)
+        run, coordinator = known_run(folder)
         whole = run is not None and coordinator is not None and name in run.graph.agents
         if run is not None and coordinator is not None and whole:
-            _write_start_up(target, name, run, places[0], coordinator)
+            write_start_up(target, name, run, places[0], coordinator)
         elif run is not None and name == COORDINATOR:
-            _write_start_up(target, name, run, places[0], places[0])
-    click.echo(f"{_said(name, certificate)}; in {target}, for its host alone")
+            write_start_up(target, name, run, places[0], places[0])
+    click.echo(f"{said(name, certificate)}; in {target}, for its host alone")
     if name not in (COORDINATOR, OPERATOR) and not whole:
         click.echo(f"No NODE.toml: {folder} does not know a run with an agent {name}.")
-    older = [c for c in registry.issued(identity_of(name)) if _counts(registry, c) and c != certificate]
+    older = [c for c in registry.issued(identity_of(name)) if still_valid(registry, c) and c != certificate]
     if older:
-        click.echo(f"Earlier certificates of {name} stay valid; if their host is lost: {_revoke_hint(name, older)}")
+        click.echo(f"Earlier certificates of {name} stay valid; if their host is lost: {revoke_hint(name, older)}")
     return ExitCode.DONE
 
 
@@ -233,7 +197,7 @@ def renew(
         raise ConfigError.one("command line", "NAME", "give names, or --all")
     if into is not None and len(names) != 1:
         raise ConfigError.one("command line", "--into", "is for one name")
-    registry = _registry(folder, authority)
+    registry = registry_of(folder, authority)
     revoked = registry.revoked()
     chosen: list[tuple[str, Path, Certificate]] = []
     if everybody:
@@ -242,7 +206,7 @@ def renew(
             if held.serial_number not in revoked:
                 chosen.append((name_of(held), target, held))
     for name in names:
-        _check_name(name)
+        check_name(name)
         known = [c for c in registry.issued(identity_of(name)) if c.serial_number not in revoked]
         if not known:
             message = f"{name} has no certificate of this authority that is not revoked: dpgt pki issue {name}"
@@ -253,10 +217,10 @@ def renew(
         life = old.not_valid_after_utc - old.not_valid_before_utc - (end - start)
         length = days if days is not None else max(life.total_seconds() / 86400.0, 1.0 / 1440)
         with blamed(target):
-            new = _issue(registry, identity_of(name), list(hosts_of(old)), target, length)
-        click.echo(f"{_said(name, new)}; in {target}")
-        if _counts(registry, old):
-            click.echo(f"  the one before stays valid; if its key is known to others: {_revoke_hint(name, [old])}")
+            new = signed(registry, identity_of(name), list(hosts_of(old)), target, length)
+        click.echo(f"{said(name, new)}; in {target}")
+        if still_valid(registry, old):
+            click.echo(f"  the one before stays valid; if its key is known to others: {revoke_hint(name, [old])}")
     click.echo(f"Copy key.pem and cert.pem to hosts elsewhere; running processes notice within {NOTICED_S} s.")
     return ExitCode.DONE
 
@@ -275,12 +239,12 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
     from dpgt_node.runtime.trust.pki import identity_of, start_up_folders, who_needs_list
     from dpgt_node.runtime.trust.tls import CRL_FILE
 
-    _check_name(name)
-    registry = _registry(folder, authority)
+    check_name(name)
+    registry = registry_of(folder, authority)
     known = {c.serial_number for c in registry.issued(identity_of(name))}
     if not known:
         raise ConfigError.one("command line", "NAME", f"this authority never issued a certificate for {name}")
-    asked = {_serial(text) for text in serials} or known
+    asked = {serial_of(text) for text in serials} or known
     if asked - known:
         strange = ", ".join(f"{serial:x}" for serial in sorted(asked - known))
         raise ConfigError.one("command line", "--serial", f"{strange}: no certificate of {name} (dpgt pki show)")
@@ -290,7 +254,7 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
     for path in folders:
         with blamed(path):
             registry.copy_list(path)
-    needing = who_needs_list(name, _known_run(folder)[0])
+    needing = who_needs_list(name, known_run(folder)[0])
     click.echo(f"{name}: revoked {', '.join(f'{serial:x}' for serial in sorted(asked))}")
     click.echo(
         f"Copy {registry.folder / CRL_FILE} beside ca.pem on {'the hosts of ' if needing else ''}"
@@ -343,109 +307,3 @@ def _text(shown: Shown) -> str:
         *(f"  NOT GOOD     {problem}" for problem in shown.problems),
     ]
     return "\n".join(lines)
-
-
-# --- shared ---------------------------------------------------------------------------------------------------------
-
-
-def _registry(folder: Path, authority: Path | None) -> Registry:
-    from dpgt_node.runtime.trust.pki import AUTHORITY, Registry
-
-    try:
-        return Registry(authority or folder / AUTHORITY)
-    except ConfigError as error:
-        hint = Problem("command line", "--authority", "the folder with the authority's ca.pem and key.pem (or --pki)")
-        raise ConfigError([*error.problems, hint]) from error
-
-
-def _check_name(name: str) -> None:
-    from dpgt_node.runtime.trust.certificates import target_name_override
-    from dpgt_node.runtime.trust.pki import identity_of
-
-    try:
-        target_name_override(identity_of(name))
-    except ValueError:
-        raise ConfigError.one("command line", "NAME", f"{name!r} is no agent name, coordinator or operator") from None
-
-
-def _counts(registry: Registry, certificate: Certificate) -> bool:
-    import datetime
-
-    valid = certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC)
-    return valid and certificate.serial_number not in registry.revoked()
-
-
-def _said(name: str, certificate: Certificate) -> str:
-    from dpgt_node.runtime.trust.certificates import instant
-
-    return f"{name}: serial {certificate.serial_number:x}, valid until {instant(certificate.not_valid_after_utc)}"
-
-
-def _revoke_hint(name: str, certificates: list[Certificate]) -> str:
-    return f"dpgt pki revoke {name} " + " ".join(f"--serial {c.serial_number:x}" for c in certificates)
-
-
-def _serial(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        raise ConfigError.one("command line", "--serial", f"{text!r} is not hexadecimal") from None
-
-
-def _known_run(folder: Path) -> tuple[RunConfig | None, Host | None]:
-    """The run of the start-up folders in ``folder``, and where its coordinator is; None for what they do not say."""
-    from dpgt_node.config import load_node, load_run, parse_address
-
-    runs, nodes = sorted(folder.glob("*/run.toml")), sorted(folder.glob("*/NODE.toml"))
-    run = load_run(runs[0]) if runs else None
-    return run, Host(*parse_address(load_node(nodes[0]).coordinator)) if nodes else None
-
-
-def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Host]:
-    """NAME=ADDR[:PORT] options by name, the coordinator first.  ConfigError with everything missing or malformed."""
-    from dpgt_node.config import is_wildcard, parse_address
-
-    problems: list[Problem] = []
-    found: dict[str, Host] = {}
-    known = (COORDINATOR, *agents)
-
-    def problem(message: str) -> None:
-        problems.append(Problem("command line", "--host", message))
-
-    for text in hosts:
-        name, equals, address = text.partition("=")
-        default = COORDINATOR_PORT if name == COORDINATOR else AGENT_PORT
-        if not equals:
-            problem(f"{text!r} is not NAME=ADDR[:PORT]")
-        elif name not in known:
-            problem(f"{name!r} is neither {COORDINATOR!r} nor an agent of the run")
-        elif name in found:
-            problem(f"{name} is given twice")
-        else:
-            try:
-                host, port = parse_address(_with_port(address, default))
-            except ValueError as error:
-                problem(str(error))
-                continue
-            if is_wildcard(host) or port == 0:
-                problem(f"{text!r}: others must be able to reach this address and port")
-                continue
-            found[name] = Host(host, port)
-    missing = [name for name in known if name not in found]
-    if missing and not problems:
-        problem(f"is missing for {', '.join(missing)}")
-    if problems:
-        raise ConfigError(problems)
-    return {name: found[name] for name in known}
-
-
-def _with_port(address: str, default: int) -> str:
-    """``address`` with a port; a bare IPv6 address gets its brackets."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit() and ("]" in host or ":" not in host):
-        return address
-    try:
-        bare = ipaddress.ip_address(address).version == 6
-    except ValueError:
-        bare = False
-    return f"[{address}]:{default}" if bare else f"{address}:{default}"

@@ -38,7 +38,7 @@ def simulate(
     run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], test_keystream: str | None
 ) -> ExitCode:
     """Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."""
-    from dpgt_node.cli.live import LiveAgent, LiveStatus, LiveView, print_summary
+    from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, print_summary
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.report.html import build_report

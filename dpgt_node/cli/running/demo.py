@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dpgt_node.cli import common
 from dpgt_node.cli.eavesdrop.demo import eavesdropped, watched
-from dpgt_node.cli.launch import launch_run
+from dpgt_node.cli.running.launch import launch_run
 from dpgt_node.errors import ExitCode
 
 

@@ -14,7 +14,7 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.cli.live import LiveStatus
+    from dpgt_node.cli.running.live import LiveStatus
     from dpgt_node.config import RunConfig
     from dpgt_node.protocol.messages import StatusReply
     from dpgt_node.runtime.launch.places import Places
@@ -106,7 +106,7 @@ def launch_run(
     ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
     from dpgt_node.cli.check import disk_needs
-    from dpgt_node.cli.live import LiveView, print_summary
+    from dpgt_node.cli.running.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.summary import load_summary
     from dpgt_node.runtime.coordinator import outdir
@@ -156,7 +156,7 @@ def launch_run(
 
 def live_status(status: StatusReply) -> LiveStatus:
     """The coordinator's status as the live view takes it."""
-    from dpgt_node.cli.live import LiveAgent, LiveStatus
+    from dpgt_node.cli.running.live import LiveAgent, LiveStatus
 
     agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon) for a in status.agents)
     return LiveStatus(

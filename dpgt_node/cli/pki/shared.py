@@ -1,0 +1,170 @@
+"""What the verbs of ``dpgt pki`` share: hosts as they are given, start-up folders, the authority."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpgt_node.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+    from dpgt_node.config import RunConfig
+    from dpgt_node.runtime.trust.pki import Registry
+
+COORDINATOR = "coordinator"
+COORDINATOR_PORT = 7700
+AGENT_PORT = 7701
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where one process of the run listens, as the others reach it."""
+
+    address: str
+    port: int
+
+    @property
+    def is_ip(self) -> bool:
+        """Whether ``address`` is an IP address and not a name."""
+        try:
+            ipaddress.ip_address(self.address)
+        except ValueError:
+            return False
+        return True
+
+
+def signed(registry: Registry, identity: str, hosts: list[str], into: Path, days: float) -> Certificate:
+    try:
+        return registry.issue(identity, hosts, into, days=days)
+    except ValueError as error:
+        raise ConfigError.one("command line", "--host", str(error)) from error
+
+
+def write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordinator: Host) -> None:
+    from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
+    from dpgt_node.durable import write_text
+    from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
+    from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, KEY_FILE
+
+    write_text(folder / "run.toml", to_toml(run))
+    if name == COORDINATOR:
+        return
+    node = NodeConfig(
+        name=name,
+        run=Path("run.toml"),
+        # A name may stand for any interface (compose, Kubernetes); an IP address is this host's own.
+        listen=format_address(place.address if place.is_ip else "0.0.0.0", place.port),
+        advertise=format_address(place.address, place.port),
+        coordinator=format_address(coordinator.address, coordinator.port),
+        state_dir=Path("state"),
+        tls=NodeTls(False, Path(CA_FILE), Path(CERT_FILE), Path(KEY_FILE), COORDINATOR_IDENTITY),
+        shard=run.graph.agents.index(name) + 1,
+    )
+    write_text(folder / "NODE.toml", node_to_toml(node))
+
+
+def registry_of(folder: Path, authority: Path | None) -> Registry:
+    from dpgt_node.runtime.trust.pki import AUTHORITY, Registry
+
+    try:
+        return Registry(authority or folder / AUTHORITY)
+    except ConfigError as error:
+        hint = Problem("command line", "--authority", "the folder with the authority's ca.pem and key.pem (or --pki)")
+        raise ConfigError([*error.problems, hint]) from error
+
+
+def check_name(name: str) -> None:
+    from dpgt_node.runtime.trust.certificates import target_name_override
+    from dpgt_node.runtime.trust.pki import identity_of
+
+    try:
+        target_name_override(identity_of(name))
+    except ValueError:
+        raise ConfigError.one("command line", "NAME", f"{name!r} is no agent name, coordinator or operator") from None
+
+
+def still_valid(registry: Registry, certificate: Certificate) -> bool:
+    import datetime
+
+    valid = certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC)
+    return valid and certificate.serial_number not in registry.revoked()
+
+
+def said(name: str, certificate: Certificate) -> str:
+    from dpgt_node.runtime.trust.certificates import instant
+
+    return f"{name}: serial {certificate.serial_number:x}, valid until {instant(certificate.not_valid_after_utc)}"
+
+
+def revoke_hint(name: str, certificates: list[Certificate]) -> str:
+    return f"dpgt pki revoke {name} " + " ".join(f"--serial {c.serial_number:x}" for c in certificates)
+
+
+def serial_of(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise ConfigError.one("command line", "--serial", f"{text!r} is not hexadecimal") from None
+
+
+def known_run(folder: Path) -> tuple[RunConfig | None, Host | None]:
+    """The run of the start-up folders in ``folder``, and where its coordinator is; None for what they do not say."""
+    from dpgt_node.config import load_node, load_run, parse_address
+
+    runs, nodes = sorted(folder.glob("*/run.toml")), sorted(folder.glob("*/NODE.toml"))
+    run = load_run(runs[0]) if runs else None
+    return run, Host(*parse_address(load_node(nodes[0]).coordinator)) if nodes else None
+
+
+def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Host]:
+    """NAME=ADDR[:PORT] options by name, the coordinator first.  ConfigError with everything missing or malformed."""
+    from dpgt_node.config import is_wildcard, parse_address
+
+    problems: list[Problem] = []
+    found: dict[str, Host] = {}
+    known = (COORDINATOR, *agents)
+
+    def problem(message: str) -> None:
+        problems.append(Problem("command line", "--host", message))
+
+    for text in hosts:
+        name, equals, address = text.partition("=")
+        default = COORDINATOR_PORT if name == COORDINATOR else AGENT_PORT
+        if not equals:
+            problem(f"{text!r} is not NAME=ADDR[:PORT]")
+        elif name not in known:
+            problem(f"{name!r} is neither {COORDINATOR!r} nor an agent of the run")
+        elif name in found:
+            problem(f"{name} is given twice")
+        else:
+            try:
+                host, port = parse_address(with_port(address, default))
+            except ValueError as error:
+                problem(str(error))
+                continue
+            if is_wildcard(host) or port == 0:
+                problem(f"{text!r}: others must be able to reach this address and port")
+                continue
+            found[name] = Host(host, port)
+    missing = [name for name in known if name not in found]
+    if missing and not problems:
+        problem(f"is missing for {', '.join(missing)}")
+    if problems:
+        raise ConfigError(problems)
+    return {name: found[name] for name in known}
+
+
+def with_port(address: str, default: int) -> str:
+    """``address`` with a port; a bare IPv6 address gets its brackets."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and ("]" in host or ":" not in host):
+        return address
+    try:
+        bare = ipaddress.ip_address(address).version == 6
+    except ValueError:
+        bare = False
+    return f"[{address}]:{default}" if bare else f"{address}:{default}"
