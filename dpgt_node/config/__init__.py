@@ -28,7 +28,6 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.node import check_node_in_run, load_node, parse_node
-from dpgt_node.config.published import node_schema, run_schema
 from dpgt_node.config.run import demo_toml, load_run, parse_document, parse_run, with_overrides
 
 __all__ = [
@@ -63,7 +62,6 @@ __all__ = [
     "load_node",
     "load_run",
     "method_options",
-    "node_schema",
     "node_to_toml",
     "parse_address",
     "parse_document",
@@ -72,7 +70,6 @@ __all__ = [
     "register_options",
     "resolved_dataset",
     "resolved_test",
-    "run_schema",
     "run_sha256",
     "to_toml",
     "with_overrides",

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpgt_node.config.declare import schema
 from dpgt_node.config.declare.keys import declared, read_fields
 from dpgt_node.config.declare.kinds import Integer
 from dpgt_node.config.declare.reader import Section, bad_number, read_bytes, show
@@ -50,6 +49,8 @@ class MatrixForm:
         return () if rows is None else _checked(section, key, rows, n)
 
     def schema(self) -> dict[str, Any]:
+        from dpgt_node.config.declare import schema  # only for editors, not for a node's start
+
         rows = {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
         return {
             "anyOf": [

@@ -17,12 +17,11 @@ from dpgt_node.config import (
     methods,
     parse_run,
     register_options,
-    run_schema,
     run_sha256,
     to_toml,
 )
 from dpgt_node.config.declare.kinds import Integer, Number
-from dpgt_node.config.published import reference_page
+from dpgt_node.config.published import reference_page, run_schema
 from dpgt_node.errors import ConfigError
 from tests.config.cases import parse, problems, spoiled
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from jsonschema import Draft4Validator
 
 from dpgt_node import cli
-from dpgt_node.config import node_schema, node_to_toml, run_schema, to_toml
+from dpgt_node.config import node_to_toml, to_toml
 from dpgt_node.config.declare import schema
 from dpgt_node.config.parameters import GENERATOR_KEYS, Generator
+from dpgt_node.config.published import node_schema, run_schema
 from tests.config import test_node, test_run_errors
 from tests.config.cases import DELETE, GOOD, S1, parse, relaxed, runs, spoiled
 
