@@ -1,4 +1,4 @@
-"""The expensive work of one agent: Algorithm 1's step, its gradient, its release.
+"""The expensive work of one agent: its method's step, its gradient, its release.
 
 Answers the effects of ``AgentMachine``; daemons and the simulator call the same functions, so they get the same bits.
 Nothing here decides anything: which round comes next, what is sent and what is stored is the machine's.
@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpgt_node.agent.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.agent.noise import account_for, check_range
+from dpgt_node.agent.site import AgentSite, Tools
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of, rule_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import DpgtError, ExitCode
+from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
-from dpgt_node.privacy import mechanisms
 from dpgt_node.privacy.laws import densities as laws
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.types import (
@@ -34,6 +33,7 @@ from dpgt_node.protocol.types import (
     Payload,
     ReleaseReady,
     State,
+    on,
 )
 from dpgt_node.types import F64, I64, Stream, WireDtype
 
@@ -70,8 +70,12 @@ def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """``g``: g_k, float64 (d,).  ``labels`` (m,) and ``samples`` (m, ...) of its batch; (0,) where there are none."""
+    """``x``, ``y``, ``g``: x_k, y_k, g_k, float64 (d,); y (0,) where the method has none.  ``labels`` (m,) and
+    ``samples`` (m, ...) of its batch; (0,) where there are none.
+    """
 
+    x: F64 = field(repr=False)
+    y: F64 = field(repr=False)
     g: F64 = field(repr=False)
     labels: I64 = field(repr=False)
     samples: F64 = field(repr=False)
@@ -82,15 +86,15 @@ class AgentWork:
 
     __slots__ = (
         "_evaluated",
-        "_facts",
         "_keystream",
         "_law",
         "_m",
         "_mechanism",
-        "_mechanism_name",
+        "_name",
         "_oracle",
-        "_params",
+        "_rule",
         "_sampler",
+        "_tools",
         "account",
         "dimension",
         "evaluation_numbers",
@@ -108,14 +112,14 @@ class AgentWork:
         sampler: Sampler,
     ) -> None:
         check_range(run, topology, schedule, index)
-        self._params = AgentParams.build(topology, schedule, index)
+        self._name = topology.names[index]
         self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
-        self._mechanism_name, self._law = run.algorithm.mechanism, run.noise.law
-        self._facts = mechanisms.MECHANISMS[self._mechanism_name]
-        build = MECHANISMS[self._mechanism_name]
-        self._mechanism: Mechanism = build(self._params, self._gradient, self._perturb, self._encode)
+        self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
+        self._rule = rule_of(run).build(topology, schedule, lambda values: float(values[index]))
+        incoming = network_of(run, topology).incoming(index)
+        self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, self._rule.perturbs_gradient)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self._evaluated = run.evaluate.samples
@@ -137,27 +141,37 @@ class AgentWork:
 
     @np.errstate(all="ignore")
     def advance(self, effect: Advance) -> Advanced:
-        """The state of the next round by the run's mechanism.  Raises Diverged."""
-        if effect.state is None:
-            return Advanced(self._mechanism.begin(self.initial(), effect.record))
-        assert effect.own is not None
-        return Advanced(self._mechanism.advance(effect.state, effect.x_in, effect.y_in, effect.own, effect.record))
+        """The state of the next round by the run's method.  Raises Diverged."""
+        old, record = effect.state, effect.record
+        site = AgentSite(self._tools, effect.received, effect.own, record)
+        if old is None:
+            k, vectors = 0, self._rule.begin(site, self.initial())
+        else:
+            k, vectors = old.k + 1, self._rule.advance(site, old.k, old.vectors)
+        if record is not None:
+            site.payloads = record.payloads
+            vectors = self._rule.complete(site, k, vectors)
+        return Advanced(State(k, vectors, site.batch, pending=record is None and self._rule.pending))
 
     @np.errstate(all="ignore")
     def advance_final(self, effect: AdvanceFinal) -> FinalReady:
         """x_{i,K+1}.  Raises Diverged."""
-        x = self._mechanism.final(effect.state, effect.x_in, effect.own)
-        return FinalReady(self._checked(x, effect.state.k + 1, "x"))
+        site, k = AgentSite(self._tools, effect.received, effect.own), effect.state.k
+        return FinalReady(self._checked(self._rule.final(site, k, effect.state.vectors), k + 1, "x"))
 
     @np.errstate(all="ignore")
     def release(self, effect: DrawRelease) -> ReleaseReady:
-        """Draw what the mechanism draws in this round and make its ledger rows.
+        """Draw what the method draws in this round and make its ledger rows.
 
         Not a function: under a production keystream a second call draws again.  Raises Diverged before anything leaves.
         """
-        release = self._mechanism.release(effect.state)
-        rows = tuple(self._row(payload) for payload in (release.x, release.y) if payload.stream in self._facts.charged)
-        return ReleaseReady(release.state, release.x, release.y, rows, release.noisy_gradient)
+        old = effect.state
+        invariant(old.pending == self._rule.pending, "a round is drawn once")
+        site = AgentSite(self._tools, batch=old.batch)
+        vectors = self._rule.release(site, old.k, old.vectors)
+        rows = tuple(self._row(noise, on(carrier, site.payloads)) for noise, carrier in site.draws)
+        noisy = site.noisy if self._rule.keeps_drawn else None
+        return ReleaseReady(State(old.k, vectors, site.batch), site.payloads, rows, noisy)
 
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
@@ -170,11 +184,13 @@ class AgentWork:
 
         The samples only where they take at most ``samples_bytes``.
         """
+        v, name = state.vectors, self._rule.raw_gradient
+        x, y = self._rule.point(v), self._rule.tracker(v)
         # A state may hold the perturbed gradient alone; the oracle is a function of (x, batch).
-        g = self._oracle.gradient(state.x, state.batch) if self._facts.keeps_gradient else state.g
+        g = self._oracle.gradient(x, state.batch) if name is None else v[name]
         small = 8 * self._oracle.sample_size * len(state.batch) <= samples_bytes
         samples = self._oracle.inputs(state.batch) if small else np.empty(0)
-        return Private(g, self._oracle.labels(state.batch), samples)
+        return Private(x, np.empty(0) if y is None else y, g, self._oracle.labels(state.batch), samples)
 
     def _gradient(self, k: int, x: F64, batch: I64 | None) -> tuple[F64, I64]:
         self._checked(x, k, "x")
@@ -203,12 +219,13 @@ class AgentWork:
             data = wire.data.cast("B")
         return Payload(stream, k, self.wire_dtype, self.dimension, data, hashlib.sha256(data).digest())
 
-    def _row(self, payload: Payload) -> LedgerRow:
-        k, stream = payload.k, payload.stream
+    def _row(self, stream: Stream, payload: Payload) -> LedgerRow:
+        """The charge for the noise of ``stream``, which left in ``payload``."""
+        k = payload.k
         return LedgerRow(
             k=k,
             stream=stream,
-            mechanism=self._mechanism_name,
+            mechanism=self._mechanism,
             law=self._law,
             scale=self.account.scale(stream, k),
             sensitivity=self.account.sensitivity(stream, k),
@@ -220,4 +237,4 @@ class AgentWork:
         # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
         if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
             return vector
-        raise Diverged.at(self._params.name, k, what)
+        raise Diverged.at(self._name, k, what)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.config import model
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 
 Edge = tuple[int, float]
 Fault = Literal["R", "C", "common root"]
@@ -70,35 +70,6 @@ class Topology:
     def n(self) -> int:
         """Number of agents."""
         return len(self.names)
-
-    def in_R(self, i: int) -> tuple[Edge, ...]:
-        """(j, R[i][j]) of everyone whose x̆ agent i mixes, sorted by j, itself included when R[i][i] > 0."""
-        return _edges(self.R[i])
-
-    def in_C(self, i: int) -> tuple[Edge, ...]:
-        """(j, C[i][j]) of everyone whose y̆ agent i mixes, sorted by j, itself included when C[i][i] > 0."""
-        return _edges(self.C[i])
-
-    def out_R(self, i: int) -> tuple[int, ...]:
-        """Agents that mix x̆_i, sorted, itself included on a self-loop."""
-        return tuple(int(j) for j in np.flatnonzero(self.R[:, i]))
-
-    def out_C(self, i: int) -> tuple[int, ...]:
-        """Agents that mix y̆_i, sorted, itself included on a self-loop."""
-        return tuple(int(j) for j in np.flatnonzero(self.C[:, i]))
-
-    def peers(self, i: int) -> dict[int, tuple[Stream, ...]]:
-        """Where agent i sends: out-neighbour other than i -> the streams it gets, in ascending order of neighbour.
-
-        An edge that is only in R never carries y̆, and the other way round.
-        """
-        out_x, out_y = set(self.out_R(i)), set(self.out_C(i))
-        return {j: _streams(j in out_x, j in out_y) for j in sorted((out_x | out_y) - {i})}
-
-    def senders(self, i: int) -> dict[int, tuple[Stream, ...]]:
-        """Who sends to agent i: in-neighbour other than i -> the streams it sends, in ascending order of neighbour."""
-        in_x, in_y = {j for j, _ in self.in_R(i)}, {j for j, _ in self.in_C(i)}
-        return {j: _streams(j in in_x, j in in_y) for j in sorted((in_x | in_y) - {i})}
 
     @property
     def L1(self) -> F64:
@@ -188,16 +159,6 @@ def unreached(M: F64) -> tuple[int, ...]:
     reach = reachability(M)
     best = int(np.argmax(reach.sum(axis=0)))
     return tuple(int(i) for i in np.flatnonzero(~reach[:, best]))
-
-
-def _edges(row: F64) -> tuple[Edge, ...]:
-    return tuple((int(j), float(row[j])) for j in np.flatnonzero(row))
-
-
-def _streams(x: bool, y: bool) -> tuple[Stream, ...]:
-    if x and y:
-        return ("X", "Y")
-    return ("X",) if x else ("Y",)
 
 
 def _frozen(a: F64) -> F64:

@@ -58,7 +58,7 @@ def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:
     account = account_for(run, facts.topology, facts.schedule, 0, counterexample.SAMPLES, 1)
     claimed = _pure(account)
     if MECHANISMS[mechanism].printed:
-        params = facts.params(0)
+        params = facts.steps(0)
         scales = tuple(facts.schedule.sigma("X", 0, k) for k in range(run.K + 1))
         claimed["corrected"] = counterexample.corrected(a=params.a, b=params.b, gamma=params.gamma, scales=scales)
     return Audit(
@@ -149,7 +149,7 @@ def _transcript(
 def _complete(observation: Observation, index: int) -> frozenset[Stream]:
     """Streams of the agent that nobody saw in any round.  TranscriptError where something was seen in part only."""
     name, K = observation.facts.names[index], observation.facts.run.K
-    streams: tuple[Stream, Stream] = ("X", "Y")
+    streams = observation.facts.network.streams
     skip: set[Stream] = set()
     for stream in streams:
         rounds = [k for k in range(K + 1) if (index, stream, k) in observation.vectors]
@@ -160,10 +160,10 @@ def _complete(observation: Observation, index: int) -> frozenset[Stream]:
         for k in rounds:
             if np.isnan(observation.vectors[index, stream, k]).any():
                 raise TranscriptError(f"{name}: coordinates of {stream} of round {k} are missing")
-    if len(skip) == 2:
+    if len(skip) == len(streams):
         raise TranscriptError(f"{name}: nothing of it was seen")
-    for sender, _ in (*observation.facts.params(index).in_R, *observation.facts.params(index).in_C):
-        for stream in streams:
+    for sender, sent in observation.facts.network.senders(index).items():
+        for stream in sent:
             for k in range(K):
                 vector = observation.vectors.get((sender, stream, k))
                 if vector is not None and np.isnan(vector).any():

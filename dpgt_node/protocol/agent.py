@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.errors import Broken, StoreError, invariant
 from dpgt_node.protocol.inbox import Inbox
 from dpgt_node.protocol.types import (
@@ -86,10 +86,10 @@ class Phase(Enum):
 
 
 class AgentMachine:
-    """Algorithm 1 at one agent, driven by events.
+    """One agent of a run, driven by events.
 
-    ``last_round`` is K.  ``checkpoint_every`` W: the state of round k is stored with the record of round k when W
-    divides k.
+    ``edges``: who sends to it and whom it sends to, by stream.  ``last_round`` is K.  ``checkpoint_every`` W: the state
+    of round k is stored with the record of round k when W divides k.
     ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).
     ``stall_ns``: after how long a round without its inputs is reported.  ``budget_through``: the last round that
     the owner's budget covers, None without a cap; the machine ends before it would draw a later one.
@@ -99,7 +99,7 @@ class AgentMachine:
 
     def __init__(
         self,
-        params: AgentParams,
+        edges: AgentEdges,
         last_round: int,
         *,
         evaluate_every: int,
@@ -110,7 +110,8 @@ class AgentMachine:
         recovered: Recovered | None = None,
         finished: F64 | None = None,
     ) -> None:
-        self._params = params
+        self._edges = edges
+        self._streams = edges.streams
         self._K = last_round
         self._evaluate_every = evaluate_every
         self._checkpoint_every = checkpoint_every
@@ -127,20 +128,19 @@ class AgentMachine:
             self._released = self._durable_through = last_round
         start = self.k if finished is None else last_round + 1
         self._inbox = Inbox(
-            {"X": [j for j, _ in params.in_R], "Y": [j for j, _ in params.in_C]},
-            own=params.index,
+            {stream: [j for j, _ in incoming] for stream, incoming in edges.incoming.items()},
+            own=edges.index,
             low=start,
             width=run_ahead,
         )
-        self._own: tuple[Payload, Payload] | None = None
+        self._own: tuple[Payload, ...] | None = None
         self._connected: set[int] = set()
         self._heard: set[int] = set()
         self._pruned = -1
         self._exchange_since_ns = 0
         self._deadline_ns: int | None = None
-        self._to_X = frozenset(j for j in params.out_R if j != params.index)
-        self._to_Y = frozenset(j for j in params.out_C if j != params.index)
-        self._peers = tuple(sorted(self._to_X | self._to_Y))
+        self._to = {s: frozenset(j for j in out if j != edges.index) for s, out in edges.outgoing.items()}
+        self._peers = tuple(sorted(frozenset().union(*self._to.values())))
 
     # --- what drivers may ask ---------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class AgentMachine:
 
     @property
     def peers(self) -> tuple[int, ...]:
-        """Out-neighbours other than the agent itself, in the union of both graphs, sorted."""
+        """Out-neighbours other than the agent itself, in the union of all streams' graphs, sorted."""
         return self._peers
 
     @property
@@ -223,7 +223,7 @@ class AgentMachine:
             case ReleaseReady():
                 invariant(self._phase is Phase.DRAWING and event.k == self.k, "a release comes when it was asked for")
                 self._phase = Phase.PERSISTING
-                self._own = (event.x, event.y)
+                self._own = event.payloads
                 self._state = event.state
                 out.append(Persist(self._record(event)))
             case Persisted():
@@ -269,14 +269,14 @@ class AgentMachine:
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]
         elif self._state is None:
             self._phase = Phase.COMPUTING
-            out.append(Advance(None, {}, {}))
+            out.append(Advance(None))
         else:
             self._enter_round(self._state, out, now_ns)
 
     def _enter_round(self, state: State, out: list[AgentEffect], now_ns: int) -> None:
         self._state = state
         if state.k % self._evaluate_every == 0:
-            out.append(Evaluate(state.k, state.x))
+            out.append(Evaluate(state.k, self._edges.point(state.vectors)))
         self._phase = Phase.READY
         self._try_release(out, now_ns)
 
@@ -296,17 +296,16 @@ class AgentMachine:
             out.append(DrawRelease(self._state))
         else:
             # Released before the crash: the stored bytes are the round's bytes, whatever happens now.
-            self._own = (record.x, record.y)
+            self._own = record.payloads
             self._exchange(out, now_ns)
 
     def _check_not_stale(self, event: PeerNeeds) -> None:
         """Whoever holds, or once mixed, a round that was never stored here proves that releases were forgotten."""
-        x_from = event.x_from if event.peer in self._to_X else 0
-        y_from = event.y_from if event.peer in self._to_Y else 0
-        lacks = max(x_from, y_from, event.mixed_before)
+        held = [event.first(stream) for stream, peers in self._to.items() if event.peer in peers]
+        lacks = max([event.mixed_before, *held])
         if lacks > self._released + 1:
             raise StoreError(
-                f"{self._params.name}: this state directory is older than the run: its last release is of round "
+                f"{self._edges.name}: this state directory is older than the run: its last release is of round "
                 f"{self._released}, and agent no. {event.peer + 1} holds round {lacks - 1}; nothing was drawn again. "
                 "Put the newer state directory back, or start a new run"
             )
@@ -314,7 +313,7 @@ class AgentMachine:
     def _record(self, event: ReleaseReady) -> RoundRecord:
         keep = event.k % self._checkpoint_every == 0
         checkpoint = event.state if keep else None
-        return RoundRecord(event.k, event.x, event.y, event.rows, event.state.batch, checkpoint, event.noisy_gradient)
+        return RoundRecord(event.k, event.payloads, event.rows, event.state.batch, checkpoint, event.noisy_gradient)
 
     def _after_persist(self, out: list[AgentEffect], now_ns: int) -> None:
         k = self.k
@@ -328,8 +327,7 @@ class AgentMachine:
 
     def _for_peer(self, peer: int) -> tuple[Payload, ...]:
         assert self._own is not None
-        x, y = self._own
-        return (*((x,) if peer in self._to_X else ()), *((y,) if peer in self._to_Y else ()))
+        return tuple(payload for payload in self._own if peer in self._to[payload.stream])
 
     def _exchange(self, out: list[AgentEffect], now_ns: int) -> None:
         assert self._own is not None
@@ -346,23 +344,21 @@ class AgentMachine:
         assert self._state is not None
         self._deadline_ns = None
         k = self.k
-        x_in, y_in = self._inbox.take("X"), self._inbox.take("Y")
+        received = {stream: self._inbox.take(stream) for stream in self._streams}
         self._inbox.advance(k + 1)
         own, self._own = self._own, None
         assert own is not None
         if k == self._K:
             self._phase = Phase.FINAL
-            out.append(AdvanceFinal(self._state, x_in, own))
+            out.append(AdvanceFinal(self._state, received, own))
             return
         self._phase = Phase.COMPUTING
-        out += [ReportDone(k, self._durable_through), Advance(self._state, x_in, y_in, own, self._records.get(k + 1))]
+        out += [ReportDone(k, self._durable_through), Advance(self._state, received, own, self._records.get(k + 1))]
 
     def _resend(self, event: PeerNeeds, out: list[AgentEffect]) -> None:
-        for k in range(min(event.x_from, event.y_from), self._released + 1):
-            streams: tuple[Stream, ...] = (
-                *(("X",) if event.peer in self._to_X and k >= event.x_from else ()),
-                *(("Y",) if event.peer in self._to_Y and k >= event.y_from else ()),
-            )
+        lacks: dict[Stream, int] = {s: event.first(s) for s, peers in self._to.items() if event.peer in peers}
+        for k in range(min(lacks.values(), default=self._released + 1), self._released + 1):
+            streams = tuple(stream for stream, first in lacks.items() if k >= first)
             if streams:
                 out.append(Resend(event.peer, k, streams))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpgt_node.errors import invariant
 from dpgt_node.protocol.types import Payload
-from dpgt_node.types import F64, STREAMS, Stream
+from dpgt_node.types import F64, Stream
 
 
 class Inbox:
@@ -19,13 +19,13 @@ class Inbox:
 
     def __init__(self, senders: Mapping[Stream, Sequence[int]], own: int, low: int, width: int) -> None:
         assert width >= 0
-        self._senders = {stream: tuple(sorted(senders[stream])) for stream in STREAMS}
-        self._sets = {stream: frozenset(senders[stream]) for stream in STREAMS}
+        self._senders = {stream: tuple(sorted(js)) for stream, js in senders.items()}
+        self._sets = {stream: frozenset(js) for stream, js in senders.items()}
         self._own = own
         self._width = width
         self.low = low
         self._held: dict[tuple[int, Stream], dict[int, Payload]] = {
-            (j, stream): {} for stream in STREAMS for j in self._senders[stream]
+            (j, stream): {} for stream, js in self._senders.items() for j in js
         }
         self._absent = 0
         self._recount()
@@ -58,11 +58,6 @@ class Inbox:
     def __len__(self) -> int:
         """Vectors held."""
         return sum(len(held) for held in self._held.values())
-
-    def held_sha256(self, sender: int, stream: Stream, k: int) -> bytes | None:
-        """Hash of the vector held for (sender, k, stream), None when there is none."""
-        payload = self._held.get((sender, stream), {}).get(k)
-        return None if payload is None else payload.sha256
 
     def complete(self, k: int) -> bool:
         """Whether every vector of round ``k`` = ``low`` is here."""

@@ -10,7 +10,7 @@ Contracts (architecture.md, section 4), which every interpreter of effects must 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,50 +65,45 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One agent at the start of round ``k``: float64 arrays of shape (d,), never changed in place.
+    """One agent at the start of round ``k``: the vectors of its method by name, float64, never changed in place.
 
-    x_k = px + tx and y_k = p + t: the private parts px, p are small; tx, t are functions of the transcript
-    (privacy.md, section 6).  ``g`` is g_k, ``batch`` the indices it was sampled from (empty when there is no data set).
-
-    ``pending``: the mechanism evaluates or perturbs g_k only when it releases round k; until then p, t, g and batch
-    hold what that step starts from, and the state is neither stored nor mixed.
+    ``batch``: the indices that g_k was sampled from (empty when there is no data set).  ``pending``: noise decides
+    where or what g_k is, so the state is complete only once round k is released; before that it is neither stored nor
+    mixed.
     """
 
     k: int
-    px: F64 = field(repr=False)
-    tx: F64 = field(repr=False)
-    p: F64 = field(repr=False)
-    t: F64 = field(repr=False)
-    g: F64 = field(repr=False)
+    vectors: Mapping[str, F64] = field(repr=False)
     batch: I64 = field(repr=False)
     pending: bool = False
-
-    @property
-    def x(self) -> F64:
-        """x_k."""
-        return self.px + self.tx
-
-    @property
-    def y(self) -> F64:
-        """y_k."""
-        return self.p + self.t
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
     """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint.
 
-    ``noisy_gradient``: g~_k of noise-once, float64 (d,), the one perturbed value that x̆ and y̆ are functions of;
-    None for the other mechanisms.
+    ``payloads``: one a stream, in the order in which the method sends them.  ``noisy_gradient``: g~_k, float64 (d,),
+    the one perturbed value that all of them are functions of, where they do not tell it; None for the other methods.
     """
 
     k: int
-    x: Payload
-    y: Payload
+    payloads: tuple[Payload, ...]
     rows: tuple[LedgerRow, ...]
     batch: I64 = field(repr=False)
     checkpoint: State | None
     noisy_gradient: F64 | None = field(default=None, repr=False)
+
+    def on(self, stream: Stream) -> Payload:
+        """What was sent on ``stream``; KeyError where nothing is."""
+        return on(stream, self.payloads)
+
+
+def on(stream: Stream, payloads: Iterable[Payload]) -> Payload:
+    """The payload of ``stream``; KeyError where there is none."""
+    for payload in payloads:
+        if payload.stream == stream:
+            return payload
+    raise KeyError(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +169,10 @@ class FinalReady:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReady:
-    """x̆_k and y̆_k were drawn, once; rows are ready to be charged; ``state`` is complete."""
+    """Round k was drawn, once: what is sent, and rows that are ready to be charged; ``state`` is complete."""
 
     state: State
-    x: Payload
-    y: Payload
+    payloads: tuple[Payload, ...]
     rows: tuple[LedgerRow, ...]
     noisy_gradient: F64 | None = field(default=None, repr=False)
 
@@ -186,6 +180,10 @@ class ReleaseReady:
     def k(self) -> int:
         """The round."""
         return self.state.k
+
+    def on(self, stream: Stream) -> Payload:
+        """What is sent on ``stream``; KeyError where nothing is."""
+        return on(stream, self.payloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +204,10 @@ class PeerNeeds:
     x_from: int
     y_from: int
     mixed_before: int = 0
+
+    def first(self, stream: Stream) -> int:
+        """The first round that it lacks of ``stream``."""
+        return self.x_from if stream == "X" else self.y_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,32 +255,31 @@ AgentEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Go from round k to k+1: x_{k+1} by (alg,1), g_{k+1} at it, y_{k+1} by (alg,2).
+    """Go from round k to k+1 by the method's equations.
 
-    ``state`` None: make the state of round 0 (y_0 = g_0 at x_0).  ``x_in``, ``y_in``: released values by sender index.
-    ``own``: x̆_k and y̆_k as released, None with ``state``.  ``record``: what round k+1 released before a crash;
-    its batch and whatever else was drawn for it are taken from there.  None: a fresh batch.
+    ``state`` None: make the state of round 0 at the public x_0.  ``received``: by stream, released values by sender
+    index.  ``own``: what the agent itself released in round k.  ``record``: what round k+1 released before a crash; its
+    batch and whatever else was drawn for it are taken from there.  None: a fresh batch.
     """
 
     state: State | None
-    x_in: Mapping[int, F64] = field(repr=False)
-    y_in: Mapping[int, F64] = field(repr=False)
-    own: tuple[Payload, Payload] | None = field(default=None, repr=False)
+    received: Mapping[Stream, Mapping[int, F64]] = field(default_factory=dict, repr=False)
+    own: tuple[Payload, ...] = field(default=(), repr=False)
     record: RoundRecord | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceFinal:
-    """x_{K+1} by (alg,1); g_{K+1} and y_{K+1} do not exist."""
+    """x_{K+1}; g_{K+1} and whatever needs it do not exist."""
 
     state: State
-    x_in: Mapping[int, F64] = field(repr=False)
-    own: tuple[Payload, Payload] = field(repr=False)
+    received: Mapping[Stream, Mapping[int, F64]] = field(repr=False)
+    own: tuple[Payload, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawRelease:
-    """Draw the noise of round k once, encode x̆_k and y̆_k, make the ledger rows."""
+    """Draw the noise of round k once, encode what is sent, make the ledger rows."""
 
     state: State
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import replaced, sync_folder
 from dpgt_node.errors import StoreError
@@ -59,8 +60,9 @@ class Recording:
         self._truth = run.adversary.truth
         self._transcript: _Transcript | None = None
         if self._name in run.adversary.semi_honest:
-            edges: list[tuple[str, Stream]] = [(self._names[j], "X") for j, _ in topology.in_R(index) if j != index]
-            edges += [(self._names[j], "Y") for j, _ in topology.in_C(index) if j != index]
+            network = network_of(run, topology)
+            edges = [(self._names[j], stream) for j, streams in network.senders(index).items() for stream in streams]
+            edges += [(self._name, stream) for stream in network.streams]
             header = Header("semi-honest", (self._name,), channel="agent", run_id=run_id, source=source)
             self._transcript = _Transcript(state_dir / TRANSCRIPT, header, self._name, edges)
 
@@ -109,7 +111,7 @@ class Recording:
         if not self._truth:
             return
         found = self._work.private(state, truth.SAMPLES_BYTES)
-        values = truth.TruthRound(state.k, state.x, state.y, found.g, state.batch, found.labels, found.samples)
+        values = truth.TruthRound(state.k, found.x, found.y, found.g, state.batch, found.labels, found.samples)
         truth.write_round(self._folder, values, sync=self._sync)
 
     def finish(self) -> None:
@@ -130,7 +132,7 @@ class Recording:
         if self._transcript is None:
             return
         for record in records:
-            for payload in (record.x, record.y):
+            for payload in record.payloads:
                 self._transcript.add(self._name, payload, self._now_ns())
 
     def _whole_truth(self, before: int) -> None:
@@ -144,7 +146,7 @@ class _Transcript:
     def __init__(self, path: Path, header: Header, own: str, edges: Sequence[tuple[str, Stream]]) -> None:
         self.path = path
         self._header, self._own = header, own
-        self._next: dict[tuple[str, Stream], int] = dict.fromkeys([*edges, (own, "X"), (own, "Y")], 0)
+        self._next: dict[tuple[str, Stream], int] = dict.fromkeys(edges, 0)
         # Hashes of the rounds that may come again: a copy with other bytes is what a check for retries looks for.
         self._recent: dict[tuple[str, Stream, int], bytes] = {}
         self._conflicting = 0

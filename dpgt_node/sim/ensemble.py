@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.base import Mix
+from dpgt_node.algo.methods.dpgt import Steps, mixed_y, next_x
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.toys import PlLinear, PlSine
 from dpgt_node.privacy.mechanisms import MECHANISMS
-from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
 
 
@@ -34,7 +36,8 @@ def final_states(run: RunConfig, repetitions: int, seed: int) -> F64:
     """
     oracle = _oracle(run)
     schedule = Schedule.from_config(run)
-    form = MatrixForm.build(Topology.from_config(run.graph), schedule)
+    topology = Topology.from_config(run.graph)
+    steps, R, C = Steps.of(topology, schedule, lambda values: values[:, None]), Weights(topology.R), Weights(topology.C)
     rng = np.random.default_rng(seed)
     n, d, m = run.n, oracle.dimension, schedule.m_for(None)
 
@@ -46,15 +49,28 @@ def final_states(run: RunConfig, repetitions: int, seed: int) -> F64:
         scales = np.array([[schedule.sigma(stream, i, k)] for i in range(n)])
         return values + scales * rng.laplace(size=values.shape) if scales.any() else values
 
+    def mixing(weights: Weights, values: F64) -> Mix:
+        def mix(step: float, into: F64, block: slice) -> None:
+            into += weights.times(step) @ values
+
+        return mix
+
     x = np.tile(oracle.initial(), (n, repetitions))
     y = g = gradient(x)
     for k in range(run.K + 1):
-        x_next = form.next_x(x, y, released(x, "X", k))
+        x_next = next_x(steps, x, y, mixing(R, released(x, "X", k)), x.size)
         if k < run.K:
             g_next = gradient(x_next)
-            y, g = form.next_y(y, released(y, "Y", k), g, g_next), g_next
+            y, g = next_y(steps, y, mixing(C, released(y, "Y", k)), g, g_next), g_next
         x = x_next
     return x.reshape(n, repetitions, d)
+
+
+def next_y(steps: Steps[F64], y: F64, mix: Mix, g: F64, g_next: F64) -> F64:
+    """(alg,2) of a y that is not in two parts."""
+    new = mixed_y(steps, y, mix, y.size)
+    new += g_next - g
+    return new
 
 
 def _oracle(run: RunConfig) -> PlSine | PlLinear:

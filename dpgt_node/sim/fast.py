@@ -28,6 +28,7 @@ import numpy as np
 from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import Diverged, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
@@ -42,8 +43,7 @@ from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.released import ReleasedSum, window_start
 from dpgt_node.record.summary import Summary
 from dpgt_node.sim import saved
-from dpgt_node.sim.matrix import MatrixForm
-from dpgt_node.sim.rows import ROWS
+from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.simulate import build_oracles, forget, ready_recorder, save_released, write_results
 from dpgt_node.types import F64, I64, Stream
 
@@ -79,7 +79,6 @@ class FastRun:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
         self._sampler = sampler_for(run)
         self._scales: dict[tuple[Stream, int], F64] = {}
-        form = MatrixForm.build(topology, self._schedule)
         self.k = 0
         d = oracles[0].dimension
         self.sums = [ReleasedSum.empty(bytes(16), window_start(run.K), d) for _ in oracles]
@@ -87,7 +86,7 @@ class FastRun:
         self.sent: F64 = np.empty((0, d))
         """x̆ of the last round, by agent."""
         with np.errstate(all="ignore"):
-            self._rows = ROWS[run.algorithm.mechanism](form, self, np.stack([oracle.initial() for oracle in oracles]))
+            self._rows = Rows(run, topology, self._schedule, self, np.stack([oracle.initial() for oracle in oracles]))
 
     @property
     def x(self) -> F64:
@@ -96,7 +95,7 @@ class FastRun:
 
     def arrays(self) -> tuple[int, saved.Arrays]:
         """Round k and everything that later rounds are a function of, but for what they draw."""
-        held = {f"rows/{name}": value for name, value in vars(self._rows).items() if isinstance(value, np.ndarray)}
+        held = {f"rows/{name}": value for name, value in self._rows.vectors.items()}
         sums = {f"sum/{i}": total.total for i, total in enumerate(self.sums)}
         window = np.array([self.sums[0].first, self.sums[0].through])
         return self.k, {**held, **sums, "window": window, "sent": self.sent}
@@ -104,8 +103,7 @@ class FastRun:
     def go_on(self, k: int, arrays: saved.Arrays) -> None:
         """Be where :meth:`arrays` was taken."""
         self.k, self.sent = k, arrays["sent"]
-        for name in [name for name, value in vars(self._rows).items() if isinstance(value, np.ndarray)]:
-            setattr(self._rows, name, arrays[f"rows/{name}"])
+        self._rows.go_on({name: arrays[f"rows/{name}"] for name in self._rows.vectors})
         for i, total in enumerate(self.sums):
             total.first, total.through = (int(value) for value in arrays["window"])
             total.total = arrays[f"sum/{i}"]
@@ -258,4 +256,5 @@ def simulate_fast(
 def _bytes_a_round(run: RunConfig, topology: Topology, dimension: int) -> list[int]:
     """What each agent would send in one round: its vectors, once for each edge to another agent."""
     vector = dimension * (8 if wire_dtype_of(run, dimension) == "float64" else 4)
-    return [vector * sum(len(streams) for streams in topology.peers(i).values()) for i in range(topology.n)]
+    network = network_of(run, topology)
+    return [vector * sum(len(streams) for streams in network.peers(i).values()) for i in range(topology.n)]

@@ -24,8 +24,7 @@ from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.sim.matrix import MatrixForm
-from dpgt_node.sim.rows import ROWS
+from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, I64, Stream
 
 _STREAMS: tuple[Stream, Stream] = ("X", "Y")
@@ -134,9 +133,8 @@ class Rehearsal:
     def final(self, run: RunConfig, seed: int) -> F64:
         """x_{i,K+1} of one repetition: float64 (n, d)."""
         schedule = Schedule.from_config(run)
-        form = MatrixForm.build(Topology.from_config(run.graph), schedule)
         x0: F64 = np.tile(self._pooled.initial(), (run.n, 1))
-        rows = ROWS[run.algorithm.mechanism](form, _Work(self, run, schedule, seed), x0)
+        rows = Rows(run, Topology.from_config(run.graph), schedule, _Work(self, run, schedule, seed), x0)
         for k in range(run.K + 1):
             rows.step(k, k == run.K)
         return rows.x

@@ -1,22 +1,25 @@
-"""The four mechanisms with all agents as the rows of matrices; :mod:`dpgt_node.agent.mechanisms` defines them.
+"""All agents of a run as the rows of matrices: its method's own equations, without messages.
 
-As there, x = px + tx and y = p + t, noise goes on the private parts px and p alone, and a mechanism keeps only the
-parts it has.  Private parts are computed by the very operations of an agent; transcript parts are mixed by one product.
+Private parts are computed by the very operations of an agent; sums over neighbours are one product a stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
-import numpy as np
-
-from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of, rule_of
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, Vectors
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
+from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
+
+_WHOLE = 1 << 62
 
 
 class Work(Protocol):
-    """What a mechanism calls; float64 (n, d) throughout."""
+    """What rows call; float64 (n, d) throughout."""
 
     def gradient(self, k: int, x: F64) -> F64:
         """Every agent's gradient at its row, on a batch drawn for round ``k``."""
@@ -32,108 +35,66 @@ class Work(Protocol):
 
 
 class Rows:
-    """``x``: x_k of every agent.  ``step(k)`` goes from round k to k+1, ``last``: no gradient and no y after it."""
+    """``step(k)`` goes from round k to k+1, ``last``: to x_{K+1} alone.  ``vectors``: the state, by name.
 
-    def __init__(self, form: MatrixForm, work: Work, x0: F64) -> None:
-        self._form, self._work = form, work
-        self.x = self._tx = x0
-        self._t: F64 = np.zeros(x0.shape)
+    See ``algo.methods.base.Site`` for the rest.
+    """
+
+    def __init__(self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64) -> None:
+        self._work, self._sent = work, dict[Stream, F64]()
+        self._rule = rule_of(run).build(topology, schedule, lambda values: values[:, None])
+        self._weights = {stream: Weights(values) for stream, values in network_of(run, topology).weights.items()}
+        self.vectors: Vectors = self._rule.begin(self, x0)
+        self._x: F64 | None = None
+
+    @property
+    def x(self) -> F64:
+        """x_k of every agent."""
+        if self._x is None:
+            self._x = self._rule.point(self.vectors)
+        return self._x
+
+    def go_on(self, vectors: Vectors) -> None:
+        """Be where ``vectors`` was taken."""
+        self.vectors, self._x = vectors, None
 
     def step(self, k: int, last: bool) -> None:
         """One round."""
-        raise NotImplementedError
+        v, self._x = self._rule.release(self, k, self.vectors), None
+        if last:
+            self._x = self._rule.final(self, k, v)
+        else:
+            self.vectors = self._rule.advance(self, k, v)
+        self._sent.clear()
 
+    @property
+    def block(self) -> int:
+        return _WHOLE
 
-class Paper(Rows):
-    """Algorithm 1 as it is printed."""
+    def gradient(self, k: int, x: F64) -> F64:
+        return self._work.gradient(k, x)
 
-    def __init__(self, form: MatrixForm, work: Work, x0: F64) -> None:
-        super().__init__(form, work, x0)
-        self._px: F64 = np.zeros(x0.shape)
-        self._p = self._g = work.gradient(0, x0)
+    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
+        noisy = self._work.perturb(stream, k, private)
+        noisy += public  # in the memory of ``noisy``, which nobody else holds
+        self.send(stream, k, noisy)
 
-    def step(self, k: int, last: bool) -> None:
-        """(alg,1), g at the new x, (alg,2)."""
-        form, work = self._form, self._work
-        x_sent = work.wire("X", k, _plus(work.perturb("X", k, self._px), self._tx))
-        y_sent = work.wire("Y", k, _plus(work.perturb("Y", k, self._p), self._t))
-        self._px, self._tx = form.own_x(self._px, self._p), form.next_x(self._tx, self._t, x_sent)
-        self.x = self._px + self._tx
-        if not last:
-            g = work.gradient(k + 1, self.x)
-            self._p, self._t = form.own_y(self._p, self._g, g), form.mixed_y(self._t, y_sent)
-            self._g = g
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+        return self._work.perturb(GRADIENT_NOISE, k, private)
 
+    def send(self, stream: Stream, k: int, values: F64) -> None:
+        self._sent[stream] = self._work.wire(stream, k, values)
 
-class PublishedPoint(Rows):
-    """g_k at the released point; between rounds p still lacks it."""
+    def own(self, stream: Stream, k: int) -> F64:
+        return self._sent[stream]
 
-    def __init__(self, form: MatrixForm, work: Work, x0: F64) -> None:
-        super().__init__(form, work, x0)
-        self._px: F64 = np.zeros(x0.shape)
-        self._p = self._px
+    def drawn(self, k: int) -> F64:
+        raise AssertionError("nothing is gone through again here")
 
-    def step(self, k: int, last: bool) -> None:
-        """Draw x̆, take g there, draw y̆; then as in ``paper`` up to the next g."""
-        form, work = self._form, self._work
-        x_sent = work.wire("X", k, _plus(work.perturb("X", k, self._px), self._tx))
-        g = work.gradient(k, x_sent)
-        p = self._p + g
-        y_sent = work.wire("Y", k, _plus(work.perturb("Y", k, p), self._t))
-        self._px, self._tx = form.own_x(self._px, p), form.next_x(self._tx, self._t, x_sent)
-        self.x = self._px + self._tx
-        if not last:
-            self._p, self._t = form.own_y(p, g, 0.0), form.mixed_y(self._t, y_sent)
+    def mixing(self, stream: Stream, k: int) -> Mix:
+        weights, sent = self._weights[stream], self._sent[stream]
 
+        def mix(step: float, into: F64, block: slice) -> None:
+            into += weights.times(step) @ sent[:, block]
 
-class PublicState(Rows):
-    """The own step uses the released y̆; x is a function of the transcript."""
-
-    def __init__(self, form: MatrixForm, work: Work, x0: F64) -> None:
-        super().__init__(form, work, x0)
-        self._p = self._g = work.gradient(0, x0)
-
-    def step(self, k: int, last: bool) -> None:
-        """The public step, g at the public x, (alg,2)."""
-        form, work = self._form, self._work
-        x_sent = work.wire("X", k, self.x)
-        y_sent = work.wire("Y", k, _plus(work.perturb("Y", k, self._p), self._t))
-        self.x = form.next_x(self.x, y_sent, x_sent)
-        if not last:
-            g = work.gradient(k + 1, self.x)
-            self._p, self._t = form.own_y(self._p, self._g, g), form.mixed_y(self._t, y_sent)
-            self._g = g
-
-
-class NoiseOnce(Rows):
-    """Noise goes on g_k; x and y are functions of all g~, and ``_t`` is y without the g~ of its round."""
-
-    def __init__(self, form: MatrixForm, work: Work, x0: F64) -> None:
-        super().__init__(form, work, x0)
-        self._g = work.gradient(0, x0)
-
-    def step(self, k: int, last: bool) -> None:
-        """g~_k, then (alg,1) and (alg,2) on public values up to the next g~."""
-        form, work = self._form, self._work
-        noisy = work.perturb("Y", k, self._g)
-        y = self._t + noisy
-        x_sent, y_sent = work.wire("X", k, self.x), work.wire("Y", k, y)
-        self.x = form.next_x(self.x, y, x_sent)
-        if not last:
-            self._t = form.mixed_y(y, y_sent)
-            self._t -= noisy
-            self._g = work.gradient(k + 1, self.x)
-
-
-ROWS: Mapping[str, type[Rows]] = {
-    "paper": Paper,
-    "published-point": PublishedPoint,
-    "public-state": PublicState,
-    "noise-once": NoiseOnce,
-}
-
-
-def _plus(noisy: F64, transcript: F64) -> F64:
-    """``noisy + transcript`` in the memory of ``noisy``, which nobody else holds."""
-    noisy += transcript
-    return noisy
+        return mix

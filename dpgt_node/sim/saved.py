@@ -27,7 +27,6 @@ _SHARE = 20.0
 """At most one part in so many of the time goes into saving."""
 Arrays = Mapping[str, npt.NDArray[Any]]
 How = Literal["agents", "matrices"]
-_STATE = ("px", "tx", "p", "t", "g")
 
 
 class Saver:
@@ -110,8 +109,8 @@ def agents_arrays(agents: Sequence[SimAgent], sums: Sequence[ReleasedSum]) -> tu
         for record in (record for at, record in agent.records.items() if at >= k):
             at, state = f"{i}/{record.k}", record.checkpoint
             assert state is not None, "these machines store the state of every round"
-            arrays |= {f"{at}/{name}": getattr(state, name) for name in _STATE}
-            for payload in (record.x, record.y):
+            arrays |= {f"{at}/{name}": vector for name, vector in state.vectors.items()}
+            for payload in record.payloads:
                 dtype = "<f8" if payload.dtype == "float64" else "<f4"
                 arrays[f"{at}/{payload.stream}"] = np.frombuffer(payload.data, dtype=dtype)
                 arrays[f"{at}/{payload.stream}/sha256"] = np.frombuffer(payload.sha256, dtype=np.uint8)
@@ -121,15 +120,14 @@ def agents_arrays(agents: Sequence[SimAgent], sums: Sequence[ReleasedSum]) -> tu
     return k, arrays
 
 
-def recovered(i: int, k: int, arrays: Arrays) -> Recovered:
-    """What ``agents_arrays`` held of agent ``i``."""
+def recovered(i: int, k: int, arrays: Arrays, names: Sequence[str], streams: Sequence[Stream]) -> Recovered:
+    """What ``agents_arrays`` held of agent ``i``; ``names``: of its state's vectors, ``streams``: what it sends."""
     records: list[RoundRecord] = []
     while (name := f"{i}/{k + len(records)}/") + "batch" in arrays:
         at, batch = k + len(records), arrays[name + "batch"]
-        px, tx, p, t, g = (arrays[name + part] for part in _STATE)
-        state = State(at, px, tx, p, t, g, batch)
-        x, y = _payload("X", at, arrays, name + "X"), _payload("Y", at, arrays, name + "Y")
-        records.append(RoundRecord(at, x, y, (), batch, state, arrays.get(name + "noisy")))
+        state = State(at, {part: arrays[name + part] for part in names}, batch)
+        payloads = tuple(_payload(stream, at, arrays, name + stream) for stream in streams)
+        records.append(RoundRecord(at, payloads, (), batch, state, arrays.get(name + "noisy")))
     first = records[0].checkpoint
     assert first is not None
     return Recovered(first, tuple(records))

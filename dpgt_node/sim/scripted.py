@@ -9,6 +9,7 @@ import numpy as np
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.common import Metrics, shape_hash
@@ -87,7 +88,8 @@ class Alone:
         topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
         self._K, self._index, self._oracle, self._keystream = run.K, index, oracle, _Switch()
         self._work = AgentWork(run, topology, schedule, index, oracle, self._keystream, sampler)
-        self._in_R, self._in_C = (tuple(j for j, _ in edges) for edges in (topology.in_R(index), topology.in_C(index)))
+        incoming = network_of(run, topology).incoming(index)
+        self._incoming = {stream: tuple(j for j, _ in edges) for stream, edges in incoming.items()}
         self._nothing = np.zeros(oracle.dimension)
 
     @property
@@ -98,18 +100,16 @@ class Alone:
     def play(self, keystream: Keystream) -> Vectors:
         """What all released in rounds 0..K, the zeros included.  Raises Diverged."""
         self._keystream.now, self._oracle.k = keystream, 0
-        others: dict[tuple[int, Stream], F64] = {(j, "X"): self._nothing for j in self._in_R}
-        others |= {(j, "Y"): self._nothing for j in self._in_C}
+        others = {(j, stream): self._nothing for stream, js in self._incoming.items() for j in js}
         vectors: Vectors = {}
-        state = self._work.advance(Advance(None, {}, {})).state
+        state = self._work.advance(Advance(None)).state
         for k in range(self._K + 1):
             release = self._work.release(DrawRelease(state))
             vectors.update({(j, stream, k): zeros for (j, stream), zeros in others.items()})
-            _keep(vectors, self._index, release.x, release.y)
+            _keep(vectors, self._index, release.payloads)
             if k < self._K:
-                x_in = {j: vectors[j, "X", k] for j in self._in_R}
-                y_in = {j: vectors[j, "Y", k] for j in self._in_C}
-                state = self._work.advance(Advance(release.state, x_in, y_in, (release.x, release.y))).state
+                received = {stream: {j: vectors[j, stream, k] for j in js} for stream, js in self._incoming.items()}
+                state = self._work.advance(Advance(release.state, received, release.payloads)).state
         return vectors
 
 
@@ -119,13 +119,13 @@ def together(run: RunConfig, oracles: Sequence[ScriptedOracle], test_keystream: 
     vectors: Vectors = {}
 
     def persisted(i: int, record: RoundRecord) -> None:
-        _keep(vectors, i, record.x, record.y)
+        _keep(vectors, i, record.payloads)
 
     agents = build_agents(run, topology, schedule, tuple(oracles), test_keystream)
     World(run.graph.agents, agents, run.K, observer=Observer(persisted=persisted)).run()
     return vectors
 
 
-def _keep(vectors: Vectors, agent: int, *payloads: Payload) -> None:
+def _keep(vectors: Vectors, agent: int, payloads: Sequence[Payload]) -> None:
     for payload in payloads:
         vectors[agent, payload.stream, payload.k] = payload.array()

@@ -11,8 +11,8 @@ from pathlib import Path
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of, network_of, rule_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig
 from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
@@ -57,11 +57,11 @@ def build_agents(
     from_save: tuple[int, saved.Arrays] | None = None,
 ) -> tuple[SimAgent, ...]:
     """The daemons' machines and per-agent functions, without daemons; ``from_save``: (round, arrays) to go on from."""
-    agents = []
+    agents, network = [], network_of(run, topology)
     for i in range(run.n):
-        held = None if from_save is None else saved.recovered(i, *from_save)
+        held = None if from_save is None else saved.recovered(i, *from_save, rule_of(run).state, network.streams)
         machine = AgentMachine(
-            AgentParams.build(topology, schedule, i),
+            network.edges(i),
             run.K,
             evaluate_every=run.evaluate.every,
             run_ahead=run.runtime.barrier_every,
@@ -92,7 +92,10 @@ def build_recordings(
         if wanted(run, name):
             folder = out / "agents" / name / "state"
             recordings[i] = Recording(folder, run, topology, i, run_id, agents[i].work, source=f"{name}, dpgt simulate")
-            recordings[i].begin(None if from_save is None else saved.recovered(i, *from_save), anew=True)
+            held = None
+            if from_save is not None:
+                held = saved.recovered(i, *from_save, rule_of(run).state, method_of(run).streams)
+            recordings[i].begin(held, anew=True)
     return recordings
 
 
@@ -143,7 +146,7 @@ def simulate(
     sums = [ReleasedSum.empty(run_id, window_start(run.K), agents[0].work.dimension) for _ in agents]
     if held is not None:
         sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
-    newest = {i: agent.records[max(agent.records)].x for i, agent in enumerate(agents) if agent.records}
+    newest = {i: agent.records[max(agent.records)].on("X") for i, agent in enumerate(agents) if agent.records}
 
     def state() -> tuple[int, saved.Arrays] | None:
         for recording in recordings.values():
@@ -181,9 +184,9 @@ def simulate(
             recordings[i].received(sender, payload)
 
     def persisted(i: int, record: RoundRecord) -> None:
-        newest[i] = record.x
+        newest[i] = record.on("X")
         if record.k >= sums[i].first:
-            sums[i].add(record.k, record.x.array())
+            sums[i].add(record.k, record.on("X").array())
         if i in recordings:
             assert record.checkpoint is not None, "these machines store the state of every round"
             recordings[i].released(record, record.checkpoint)

@@ -169,7 +169,7 @@ class World:
             case Persist(record):
                 invariant(record.k not in agent.records, "a round is released once")
                 agent.records[record.k] = record
-                agent.releases += 2
+                agent.releases += len(record.payloads)
                 if self._observer.persisted:
                     self._observer.persisted(i, record)
                 return (Persisted(record.k),)
@@ -179,7 +179,7 @@ class World:
                     self._post(i, peer, VectorReceived(i, payload))
             case Resend(peer, k, streams):
                 record = agent.records[k]
-                for payload in (record.x, record.y):
+                for payload in record.payloads:
                     if payload.stream in streams:
                         agent.bytes_sent += payload.nbytes
                         self._post(i, peer, VectorReceived(i, payload))

@@ -12,8 +12,8 @@ from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
@@ -23,6 +23,7 @@ from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for
 from dpgt_node.sim.world import SimAgent, World
 from dpgt_node.wire.transcript import Header, Link, TranscriptWriter, seen
+from tests.states import parts
 
 RUN_ID = bytes(range(16))
 
@@ -98,9 +99,9 @@ class Play:
 
     def entries(self) -> Iterable[tuple[str, str, Payload]]:
         """(sender, receiver, payload) of every message."""
-        topology, names = Topology.from_config(self.run.graph), self.run.graph.agents
+        network, names = network_of(self.run, Topology.from_config(self.run.graph)), self.run.graph.agents
         for i, payload in self.payloads:
-            for j, streams in topology.peers(i).items():
+            for j, streams in network.peers(i).items():
                 if payload.stream in streams:
                     yield names[i], names[j], payload
 
@@ -190,7 +191,7 @@ class _Work(AgentWork):
     def release(self, effect: DrawRelease) -> ReleaseReady:
         ready = super().release(effect)
         # Under noise-once the complete state holds g~; the raw gradient waits in the pending one.
-        self.keep(ready, effect.state.p if effect.state.pending else ready.state.g)
+        self.keep(ready, parts(effect.state).p if effect.state.pending else parts(ready.state).g)
         return ready
 
 
@@ -205,12 +206,12 @@ def play(
 ) -> Play:
     """Run ``run`` in memory.  ``keystream(i)`` and ``sampler`` are where bugs are planted."""
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    oracles = build_oracles(run, data_root)
+    oracles, network = build_oracles(run, data_root), network_of(run, topology)
     out = Play(run, [], [])
     agents = []
     for i in range(run.n):
         machine = AgentMachine(
-            AgentParams.build(topology, schedule, i),
+            network.edges(i),
             run.K,
             evaluate_every=10**9,
             run_ahead=1,
@@ -228,14 +229,14 @@ def _keeper(out: Play, i: int, oracle: Oracle, samples: bool) -> Callable[[Relea
     def keep(ready: ReleaseReady, g: np.ndarray) -> None:
         state = ready.state
         if out.run.algorithm.mechanism == "published-point":
-            g = state.g
-        out.payloads += [(i, ready.x), (i, ready.y)]
+            g = parts(state).g
+        out.payloads += [(i, payload) for payload in ready.payloads]
         labels, inputs = np.zeros(0, dtype=np.int64), np.zeros(0)
         if samples and hasattr(oracle, "_y"):  # a data set
             full = len(state.batch) == len(oracle._y)  # then in order: no copies of the whole data set every round
             labels, inputs = (a if full else a[state.batch] for a in (oracle._y, oracle._x))
         out.truth.append(
-            (i, TruthRound(state.k, state.px + state.tx, state.p + state.t, g.copy(), state.batch, labels, inputs))
+            (i, TruthRound(state.k, parts(state).x, parts(state).y, g.copy(), state.batch, labels, inputs))
         )
 
     return keep

@@ -11,12 +11,12 @@ import pytest
 from dpgt_node.adversary.audit.replay import Replay, Unseen, Vectors, World
 from dpgt_node.adversary.audit.witness import log_ratio
 from dpgt_node.adversary.inference.observation import Facts
-from dpgt_node.agent.mechanisms import MECHANISMS
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.config import model
 from dpgt_node.privacy.laws.grid import grid_laplace_pmf
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.world import Observer
 from dpgt_node.sim.world import World as Sim
@@ -71,7 +71,7 @@ def played(run: model.RunConfig) -> tuple[Vectors, list[Spy]]:
         return spies[-1]
 
     def persisted(i, record) -> None:
-        vectors[i, "X", record.k], vectors[i, "Y", record.k] = record.x.array(), record.y.array()
+        vectors[i, "X", record.k], vectors[i, "Y", record.k] = record.on("X").array(), record.on("Y").array()
 
     oracles = [ScriptedOracle(7, None, lambda k, x, batch, i=i: bent(i, k, x)) for i in range(run.n)]
     agents = build_agents(run, facts.topology, facts.schedule, tuple(oracles), "ab", spied)

@@ -39,10 +39,11 @@ def noise_of(p: Play, i: int) -> tuple[np.ndarray, np.ndarray]:
     y = np.array([released[i, "Y", k] for k in range(rounds)])
     if p.run.algorithm.mechanism != "noise-once":
         return x - p.true(i, "x"), y - p.true(i, "y")
-    params = es.Facts.of(p.run).params(i)
+    facts = es.Facts.of(p.run)
+    params, incoming = facts.steps(i), facts.network.incoming(i)
     noisy = [y[0]]
     for k in range(rounds - 1):
-        mixed = params.beta * sum((w * released[j, "Y", k] for j, w in params.in_C), np.zeros(x.shape[1]))
+        mixed = params.beta * sum((w * released[j, "Y", k] for j, w in incoming["Y"]), np.zeros(x.shape[1]))
         noisy.append(y[k + 1] - (1 - params.b) * y[k] - mixed + noisy[-1])
     return np.zeros_like(x), np.array(noisy) - p.true(i, "g")
 

@@ -14,10 +14,10 @@ from dpgt_node.adversary.inference import predictions as pr
 from dpgt_node.adversary.inference.fusion import least_squares, log_likelihood, patterns
 from dpgt_node.adversary.inference.map_l1 import MAX_ROUNDS, most_probable
 from dpgt_node.adversary.inference.smoothing import Prior, smooth
-from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.privacy.mechanisms import MECHANISMS
 
-PARAMS = AgentParams(0, "a", 0.2, 0.3, 0.4, 0.25, 0.3, (), (), (), ())
+PARAMS = Steps(0.2, 0.3, 0.4, 0.25, 0.3)
 
 
 def made(

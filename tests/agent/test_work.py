@@ -19,6 +19,7 @@ from dpgt_node.privacy.laws.sampler import LaplaceSampler, NoNoise, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
 from tests.learning.cases import run
 from tests.oracles import dense
+from tests.states import parts, tracking
 
 SECRET = "c0ffee"
 ROOTED_R = ((0.0, 0.0, 0.0), (2.0, 0.5, 0.0), (0.3, 1.5, 0.0))  # agent 1 is a root, agent 2 has a self-loop
@@ -50,7 +51,7 @@ def work(config: RunConfig, index: int = 0, keystream=None, sampler=None) -> Age
 def state(d: int = 4, k: int = 3, **parts: float) -> State:
     rng = np.random.default_rng(k)
     vectors = {name: parts.get(name, 1.0) * rng.standard_normal(d) for name in ("px", "tx", "p", "t", "g")}
-    return State(k, batch=np.empty(0, dtype=np.int64), **vectors)
+    return tracking(k, batch=np.empty(0, dtype=np.int64), **vectors)
 
 
 def payload(stream: str) -> Payload:
@@ -62,11 +63,11 @@ OWN = (payload("X"), payload("Y"))  # only the mechanisms with a public x look a
 
 
 def released(s: State) -> RoundRecord:
-    return RoundRecord(s.k, *OWN, (), s.batch, None)
+    return RoundRecord(s.k, OWN, (), s.batch, None)
 
 
 def start(w: AgentWork) -> State:
-    return w.advance(Advance(None, {}, {})).state
+    return w.advance(Advance(None)).state
 
 
 # --- the whole algorithm -------------------------------------------------------------------------------------------
@@ -79,19 +80,21 @@ def test_against_the_dense_matrices(dataset, noise, matrices):
     config = run(dataset, noise=noise, samples=40, dimension=4, K=12, **matrices)
     agents = [work(config, i) for i in range(3)]
     states = [start(w) for w in agents]
-    batches, zeta, eta, xs = [[s.batch for s in states]], [], [], [[s.x for s in states]]
+    batches, zeta, eta, xs = [[s.batch for s in states]], [], [], [[parts(s).x for s in states]]
     for k in range(13):
         releases = [w.release(DrawRelease(s)) for w, s in zip(agents, states, strict=True)]
-        x_in = {i: r.x.array() for i, r in enumerate(releases)}
-        y_in = {i: r.y.array() for i, r in enumerate(releases)}
-        zeta.append([x_in[i] - s.x for i, s in enumerate(states)])
-        eta.append([y_in[i] - s.y for i, s in enumerate(states)])
+        x_in = {i: r.on("X").array() for i, r in enumerate(releases)}
+        y_in = {i: r.on("Y").array() for i, r in enumerate(releases)}
+        zeta.append([x_in[i] - parts(s).x for i, s in enumerate(states)])
+        eta.append([y_in[i] - parts(s).y for i, s in enumerate(states)])
         if k == 12:
-            xs.append([w.advance_final(AdvanceFinal(s, x_in, OWN)).x for w, s in zip(agents, states, strict=True)])
+            xs.append(
+                [w.advance_final(AdvanceFinal(s, {"X": x_in}, OWN)).x for w, s in zip(agents, states, strict=True)]
+            )
             break
-        states = [w.advance(Advance(s, x_in, y_in, OWN)).state for w, s in zip(agents, states, strict=True)]
+        states = [w.advance(Advance(s, {"X": x_in, "Y": y_in}, OWN)).state for w, s in zip(agents, states, strict=True)]
         batches.append([s.batch for s in states])
-        xs.append([s.x for s in states])
+        xs.append([parts(s).x for s in states])
         assert [s.k for s in states] == [k + 1] * 3
 
     def gradient(i: int, k: int, x: np.ndarray) -> np.ndarray:
@@ -106,9 +109,9 @@ def test_against_the_dense_matrices(dataset, noise, matrices):
 
 def test_round_zero_is_public_x_and_private_y():
     s = start(work(run("pl-sine", samples=6)))
-    assert s.k == 0 and s.tx.tolist() == [2.0] and not s.px.any() and not s.t.any()
-    assert s.p is s.g and s.batch.shape == (6,)
-    np.testing.assert_array_equal(s.y, s.g)
+    assert s.k == 0 and parts(s).tx.tolist() == [2.0] and not parts(s).px.any() and not parts(s).t.any()
+    assert parts(s).p is parts(s).g and s.batch.shape == (6,)
+    np.testing.assert_array_equal(parts(s).y, parts(s).g)
 
 
 def test_a_replayed_batch_draws_nothing_and_gives_the_same_bits():
@@ -116,13 +119,14 @@ def test_a_replayed_batch_draws_nothing_and_gives_the_same_bits():
     first, again = work(config), work(config, keystream=Recording(0))
     s0 = start(first)
     values = {i: np.full(650, 0.1 * i) for i in range(3)}
-    s1 = first.advance(Advance(s0, values, values, OWN)).state
+    s1 = first.advance(Advance(s0, {"X": values, "Y": values}, OWN)).state
     assert set(s0.batch.tolist()) != set(s1.batch.tolist())
-    r0 = again.advance(Advance(None, {}, {}, record=released(s0))).state
-    r1 = again.advance(Advance(r0, values, values, OWN, released(s1))).state
+    r0 = again.advance(Advance(None, record=released(s0))).state
+    r1 = again.advance(Advance(r0, {"X": values, "Y": values}, OWN, released(s1))).state
     assert again._keystream.asked == []
-    for name in ("px", "tx", "p", "t", "g", "batch"):
-        assert getattr(r1, name).tobytes() == getattr(s1, name).tobytes(), name
+    assert r1.batch.tobytes() == s1.batch.tobytes()
+    for name in ("px", "tx", "p", "t", "g"):
+        assert r1.vectors[name].tobytes() == s1.vectors[name].tobytes(), name
 
 
 def test_every_draw_has_its_own_stream():
@@ -130,7 +134,7 @@ def test_every_draw_has_its_own_stream():
     s = start(w)
     w.release(DrawRelease(s))
     values = {i: np.zeros(650) for i in range(3)}
-    w.advance(Advance(s, values, values, OWN))
+    w.advance(Advance(s, {"X": values, "Y": values}, OWN))
     assert w._keystream.asked == [(0, "batch"), (0, "X"), (0, "Y"), (1, "batch")]
 
 
@@ -142,10 +146,10 @@ def test_noise_goes_on_the_private_parts_and_the_transcript_after_it():
     release = work(config).release(DrawRelease(s))
     keys = TestKeystream(SECRET, 0)
     zeta, eta = (laplace(keys.stream(3, stream), 4, 0.25) for stream in ("X", "Y"))
-    np.testing.assert_array_equal(release.x.array(), (s.px + zeta) + s.tx)
-    np.testing.assert_array_equal(release.y.array(), (s.p + eta) + s.t)
-    assert (release.k, release.x.k, release.y.k) == (3, 3, 3)
-    assert (release.x.stream, release.y.stream) == ("X", "Y")
+    np.testing.assert_array_equal(release.on("X").array(), (parts(s).px + zeta) + parts(s).tx)
+    np.testing.assert_array_equal(release.on("Y").array(), (parts(s).p + eta) + parts(s).t)
+    assert (release.k, release.on("X").k, release.on("Y").k) == (3, 3, 3)
+    assert (release.on("X").stream, release.on("Y").stream) == ("X", "Y")
 
 
 def test_the_transcript_part_never_meets_the_sampler():
@@ -158,14 +162,14 @@ def test_the_transcript_part_never_meets_the_sampler():
 
     s = state(tx=1e16, t=1e16)
     work(run("zeros", dimension=4, noise=0.25), sampler=Spy()).release(DrawRelease(s))
-    np.testing.assert_array_equal([private for private, _ in seen], [s.px, s.p])
+    np.testing.assert_array_equal([private for private, _ in seen], [parts(s).px, parts(s).p])
     assert [scale for _, scale in seen] == [0.25, 0.25]
 
 
 def test_production_draws_differ_each_time_and_between_streams():
     config, s = run("zeros", dimension=4), state(px=0.0, tx=0.0, p=0.0, t=0.0)
     w = work(config, keystream=AesCtrKeystream(bytes(16), bytes(16)))
-    drawn = [payload.data for r in (w.release(DrawRelease(s)), w.release(DrawRelease(s))) for payload in (r.x, r.y)]
+    drawn = [payload.data for r in (w.release(DrawRelease(s)), w.release(DrawRelease(s))) for payload in r.payloads]
     assert len(set(drawn)) == 4
 
 
@@ -174,8 +178,8 @@ def test_without_noise_the_state_itself_is_released():
     w = work(run("zeros", dimension=4, noise=0.0, privacy=Privacy(C=1.0)), keystream=keystream)
     s = state()
     release = w.release(DrawRelease(s))
-    np.testing.assert_array_equal(release.x.array(), s.x)
-    np.testing.assert_array_equal(release.y.array(), s.y)
+    np.testing.assert_array_equal(release.on("X").array(), parts(s).x)
+    np.testing.assert_array_equal(release.on("Y").array(), parts(s).y)
     assert keystream.asked == [] and [row.scale for row in release.rows] == [0.0, 0.0]
     assert release.rows[1].cost["lemma5"] == math.inf
 
@@ -183,8 +187,8 @@ def test_without_noise_the_state_itself_is_released():
 @pytest.mark.parametrize(("dtype", "code"), [("float64", "<f8"), ("float32", "<f4")])
 def test_payload_bytes_and_hash(dtype, code):
     s = state()
-    payload = work(run("zeros", dimension=4, wire_dtype=dtype), sampler=NoNoise()).release(DrawRelease(s)).x
-    assert payload.data == s.x.astype(code).tobytes() and payload.dtype == dtype and payload.dimension == 4
+    payload = work(run("zeros", dimension=4, wire_dtype=dtype), sampler=NoNoise()).release(DrawRelease(s)).on("X")
+    assert payload.data == parts(s).x.astype(code).tobytes() and payload.dtype == dtype and payload.dimension == 4
     assert payload.sha256 == hashlib.sha256(payload.data).digest()
 
 
@@ -205,9 +209,9 @@ def test_large_payloads_are_read_only_views():
     d = 300_000
     w = work(run("zeros", dimension=d), sampler=NoNoise())
     s = state(d)
-    payload = w.release(DrawRelease(s)).y
+    payload = w.release(DrawRelease(s)).on("Y")
     assert isinstance(payload.data, memoryview) and payload.data.readonly and payload.nbytes == 4 * d
-    assert payload.data.tobytes() == s.y.astype("<f4").tobytes()
+    assert payload.data.tobytes() == parts(s).y.astype("<f4").tobytes()
     assert payload.sha256 == hashlib.sha256(payload.data.tobytes()).digest()
 
 
@@ -216,7 +220,7 @@ def test_ledger_rows():
     w = work(config, 1)
     account = account_for(config, Topology.from_config(config.graph), Schedule.from_config(config), 1, 479, 650)
     release = w.release(DrawRelease(state(650, k=4)))
-    for row, payload in zip(release.rows, (release.x, release.y), strict=True):
+    for row, payload in zip(release.rows, release.payloads, strict=True):
         assert (row.k, row.stream, row.sha256) == (4, payload.stream, payload.sha256)
         assert (row.mechanism, row.law, row.scale) == ("paper", "laplace", 0.5)
         assert row.sensitivity == account.sensitivity(row.stream, 4)
@@ -229,11 +233,11 @@ def test_inputs_are_left_alone():
     config = run("quadratic", dimension=4)
     w, s = work(config), state()
     values = {i: np.full(4, float(i)) for i in range(3)}
-    arrays = [s.px, s.tx, s.p, s.t, s.g, *values.values()]
+    arrays = [*s.vectors.values(), *values.values()]
     before = [a.tobytes() for a in arrays]
     w.release(DrawRelease(s))
-    w.advance(Advance(s, values, values, OWN))
-    w.advance_final(AdvanceFinal(s, values, OWN))
+    w.advance(Advance(s, {"X": values, "Y": values}, OWN))
+    w.advance_final(AdvanceFinal(s, {"X": values}, OWN))
     assert [a.tobytes() for a in arrays] == before
 
 
@@ -266,24 +270,28 @@ def test_a_lost_state_is_not_released(part, value):
 def test_large_but_finite_vectors_pass():
     """Their sum overflows; they do not."""
     s = state(px=0.0, tx=0.0, p=0.0)
-    s = State(3, s.px, np.full(4, 1.7e308), s.p, s.t, s.g, s.batch)
-    assert np.isfinite(work(run("zeros", dimension=4)).release(DrawRelease(s)).x.array()).all()
+    s = tracking(3, parts(s).px, np.full(4, 1.7e308), parts(s).p, parts(s).t, parts(s).g, s.batch)
+    assert np.isfinite(work(run("zeros", dimension=4)).release(DrawRelease(s)).on("X").array()).all()
 
 
 def test_x_is_checked_on_the_way():
     w, s = work(run("quadratic", dimension=4, gamma=1e10)), state(p=1e300)
     values = {i: np.zeros(4) for i in range(3)}
-    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance(Advance(s, values, values, OWN))))
-    assert "x is no longer finite in round 4" in str(diverge(lambda: w.advance_final(AdvanceFinal(s, values, OWN))))
+    assert "x is no longer finite in round 4" in str(
+        diverge(lambda: w.advance(Advance(s, {"X": values, "Y": values}, OWN)))
+    )
+    assert "x is no longer finite in round 4" in str(
+        diverge(lambda: w.advance_final(AdvanceFinal(s, {"X": values}, OWN)))
+    )
 
 
 def test_the_gradient_is_checked_on_the_way():
     w = work(run("digits", samples=3))
     x = np.append(np.full(64, 1e308), np.zeros(586))  # finite weights, infinite logits
     values = {i: x for i in range(3)}
-    s = State(3, px=0 * x, tx=x, p=0 * x, t=0 * x, g=0 * x, batch=np.arange(3))
+    s = tracking(3, px=0 * x, tx=x, p=0 * x, t=0 * x, g=0 * x, batch=np.arange(3))
     assert "the gradient is no longer finite in round 4" in str(
-        diverge(lambda: w.advance(Advance(s, values, values, OWN)))
+        diverge(lambda: w.advance(Advance(s, {"X": values, "Y": values}, OWN)))
     )
 
 
@@ -304,13 +312,15 @@ def test_digits_with_the_demos_noise_learn():
     s = start(w)
     for _ in range(150):
         r = w.release(DrawRelease(s))
-        s = w.advance(Advance(s, {0: r.x.array()}, {0: r.y.array()}, (r.x, r.y))).state
-    assert w.evaluate(Evaluate(0, s.x)).accuracy_test > 0.8
+        s = w.advance(Advance(r.state, {p.stream: {0: p.array()} for p in r.payloads}, r.payloads)).state
+    assert w.evaluate(Evaluate(0, parts(s).x)).accuracy_test > 0.8
 
 
 def test_a_private_part_that_overflowed_is_a_diverged_run_not_a_bug():
     """p overflows while g is finite: the sampler must not be the one to notice."""
     config = run("quadratic", dimension=4)
     s = state()
-    broken = State(3, px=s.px, tx=s.tx, p=np.full(4, np.inf), t=s.t, g=s.g, batch=s.batch)
+    broken = tracking(
+        3, px=parts(s).px, tx=parts(s).tx, p=np.full(4, np.inf), t=parts(s).t, g=parts(s).g, batch=s.batch
+    )
     assert "y is no longer finite in round 3" in str(diverge(lambda: work(config).release(DrawRelease(broken))))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dpgt_node.algo.graph import Topology, components, reachability
 from tests.algo.cases import DEMO_C, DEMO_R, graph, names
 from tests.oracles import graphs
+from tests.states import network
 
 CHAIN = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]  # 1 -> 2 -> 3 on R
 FUNNEL = [[0, 1, 0], [0, 0, 1], [0, 0, 0]]  # 3 -> 2 -> 1 on C
@@ -50,13 +51,13 @@ def test_reachability_and_components_agree_with_walking(t: Topology) -> None:
 
 @given(anything)
 def test_in_and_out_sets_are_rows_and_columns_kept_apart(t: Topology) -> None:
+    net = network(t)
     for i in range(t.n):
-        assert t.in_R(i) == tuple((j, t.R[i][j]) for j in range(t.n) if t.R[i][j] > 0)
-        assert t.in_C(i) == tuple((j, t.C[i][j]) for j in range(t.n) if t.C[i][j] > 0)
-        assert t.out_R(i) == tuple(j for j in range(t.n) if t.R[j][i] > 0)
-        assert t.out_C(i) == tuple(j for j in range(t.n) if t.C[j][i] > 0)
-        for j, streams in t.peers(i).items():
-            assert t.senders(j)[i] == streams and j != i
+        for stream, M in (("X", t.R), ("Y", t.C)):
+            assert net.incoming(i)[stream] == tuple((j, M[i][j]) for j in range(t.n) if M[i][j] > 0)
+            assert net.outgoing(i)[stream] == tuple(j for j in range(t.n) if M[j][i] > 0)
+        for j, streams in net.peers(i).items():
+            assert net.senders(j)[i] == streams and j != i
             assert ("X" in streams) == (t.R[j][i] > 0) and ("Y" in streams) == (t.C[j][i] > 0)
 
 
@@ -77,17 +78,18 @@ def test_breakers_are_named_exactly_when_assumption_1_fails(t: Topology) -> None
 
 def test_in_set_and_out_set_of_C_differ() -> None:
     # Erratum 2: the in-set is row i's support, the out-set column i's; a directed ring tells them apart.
-    ring = topology([[0, 0, 1], [1, 0, 0], [0, 1, 0]], [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
-    assert ring.in_C(0) == ((2, 1.0),)
-    assert ring.out_C(0) == (1,)
+    ring = network(topology([[0, 0, 1], [1, 0, 0], [0, 1, 0]], [[0, 0, 1], [1, 0, 0], [0, 1, 0]]))
+    assert ring.incoming(0)["Y"] == ((2, 1.0),)
+    assert ring.outgoing(0)["Y"] == (1,)
 
 
 def test_demo_graph() -> None:
     t = topology(DEMO_R, DEMO_C)
     assert t.common_roots == (0, 1, 2, 3, 4)
     assert t.r.tolist() == [1, 1, 2, 1, 1] and t.c.tolist() == [1, 1, 2, 1, 1]
-    assert t.peers(0) == {1: ("X", "Y"), 2: ("X",)}
-    assert t.peers(2) == {0: ("Y",), 3: ("X", "Y")}
+    net = network(t)
+    assert net.peers(0) == {1: ("X", "Y"), 2: ("X",)}
+    assert net.peers(2) == {0: ("Y",), 3: ("X", "Y")}
 
 
 def test_spanning_trees_with_a_common_root_need_no_strong_connection() -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams, step_x, step_y
 from tests.algo.cases import DEMO_C, DEMO_R, graph
 from tests.oracles import dense, graphs
+from tests.states import Agent, network, step_x, step_y
 
 CHAIN = np.diag([1.0, 0.5, 2.0], -1)
 LOOPS = np.array(DEMO_R, float) + np.diag([0.3, 0, 0.7, 0, 1.1])
@@ -35,7 +35,7 @@ class World:
         self.x0 = rng.normal(size=(n, d))
         self.zeta, self.eta = noise * rng.laplace(size=(2, K + 1, n, d))
         schedule = Schedule("S2", K, self.alpha, self.beta, self.gamma, 1, 1.0, None, None)
-        self.agents = [AgentParams.build(self.topology, schedule, i) for i in range(n)]
+        self.agents = [Agent.build(self.topology, schedule, i) for i in range(n)]
 
     def gradient(self, i: int, k: int, x: np.ndarray) -> np.ndarray:
         return x - self.targets[k, i]
@@ -127,12 +127,13 @@ def test_a_self_loop_mixes_the_released_own_value() -> None:
 
 
 def test_a_root_without_in_edges_only_descends() -> None:
-    params = World(CHAIN, CHAIN.T, noise=0.0).agents[0]
-    assert (params.a, params.in_R) == (0.0, ())
-    assert params.b == 0.0 and params.out_C == ()
+    world = World(CHAIN, CHAIN.T, noise=0.0)
+    params = world.agents[0]
+    assert (params.steps.a, params.in_R) == (0.0, ())
+    assert params.steps.b == 0.0 and network(world.topology).outgoing(0)["Y"] == ()
     px, p = np.ones(4), np.full(4, 2.0)
     px1, tx1 = step_x(params, px, np.zeros(4), p, np.zeros(4), {})
-    assert np.array_equal(px1, px - params.gamma * p) and not tx1.any()
+    assert np.array_equal(px1, px - params.steps.gamma * p) and not tx1.any()
 
 
 def test_private_parts_do_not_see_received_values() -> None:

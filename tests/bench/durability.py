@@ -76,7 +76,7 @@ class MemoryStore:
         self._records.pop(record.k - 3, None)  # neighbours are at most two rounds behind; a disk's room is not memory's
 
     def payloads(self, run_id: bytes, k: int) -> tuple[Payload, Payload]:
-        return self._records[k].x, self._records[k].y
+        return self._records[k].payloads
 
     def prune(self, run_id: bytes, through: int) -> None:
         pass

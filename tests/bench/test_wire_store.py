@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
+from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord
 from dpgt_node.runtime.store.ledger import Terms
 from dpgt_node.runtime.store.store import Durability, Store
 from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import convert
 from dpgt_node.wire.codec import Gate, Reassembler, encode_vectors
+from tests.states import tracking
 
 pytestmark = pytest.mark.bench
 RUN = bytes(16)
@@ -87,9 +88,9 @@ def test_commit_round(tmp_path: Path, durability: Durability, checkpoint: bool) 
 
     def record(k: int) -> RoundRecord:
         rows = tuple(LedgerRow(k, p.stream, "paper", "laplace", 0.1, 2.0, p.sha256, cost) for p in (x, y))
-        state = State(k, vector, vector, vector, vector, vector, batch) if checkpoint or k == 0 else None
+        state = tracking(k, vector, vector, vector, vector, vector, batch) if checkpoint or k == 0 else None
         x_k, y_k = (Payload(p.stream, k, "float64", d, p.data, p.sha256) for p in (x, y))
-        return RoundRecord(k, x_k, y_k, rows, batch, state)
+        return RoundRecord(k, (x_k, y_k), rows, batch, state)
 
     records = [record(k) for k in range(rounds)]
     seconds = []

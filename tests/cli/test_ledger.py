@@ -70,7 +70,7 @@ def test_json(state: Path, dpgt: Dpgt) -> None:
     assert len(made["rows"]) == 12 and len(made["head"]) == 64
     first = made["rows"][0]
     assert {"run", "k", "stream", "mechanism", "scale", "sensitivity", "sha256", "cost"} <= first.keys()
-    assert first["run"] == RUNS[0].hex() and first["sha256"] == record(0).x.sha256.hex()
+    assert first["run"] == RUNS[0].hex() and first["sha256"] == record(0).on("X").sha256.hex()
     assert made["rows"][-1]["cost"] == dict.fromkeys(ACCOUNTANTS) | {"tight": "inf", "corrected": 0.5}
     assert made["totals"] == dict.fromkeys(ACCOUNTANTS) | {"tight": "inf"}
     ward, default = made["data_sets"]

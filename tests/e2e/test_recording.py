@@ -14,6 +14,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.record.truth import find_truth
 from dpgt_node.runtime.store.ledger import read_ledger
@@ -45,9 +46,9 @@ def wrong(out: Path, name: str) -> list[str]:
     """What keeps the transcript of ``name`` from being exactly what was sent to it and what it released."""
     run = load_run(out / "run.toml")
     topology, i = Topology.from_config(run.graph), run.graph.agents.index(name)
-    sent = ledgers(out, run)
-    edges = [(run.graph.agents[j], "X") for j, _ in topology.in_R(i) if j != i]
-    edges += [(run.graph.agents[j], "Y") for j, _ in topology.in_C(i) if j != i]
+    sent, incoming = ledgers(out, run), network_of(run, topology).incoming(i)
+    edges = [(run.graph.agents[j], "X") for j, _ in incoming["X"] if j != i]
+    edges += [(run.graph.agents[j], "Y") for j, _ in incoming["Y"] if j != i]
     keys = [(*edge, k) for edge in (*edges, (name, "X"), (name, "Y")) for k in range(run.K + 1)]
     transcript = Transcript(out / "agents" / name / "state" / "transcript")
     counted: Counter[tuple[str, str, int]] = Counter()

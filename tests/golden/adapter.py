@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dpgt_node.privacy.keystream import TestKeystream
 
 from dpgt_node import cli
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import liveness
 from dpgt_node.protocol import types as t
@@ -40,9 +41,9 @@ def run_of(text: str) -> RunConfig:
     return parse_run(text, "run.toml", Path("/"))
 
 
-def params_of(run: RunConfig, index: int) -> AgentParams:
-    """What agent ``index`` iterates with."""
-    return AgentParams.build(Topology.from_config(run.graph), Schedule.from_config(run), index)
+def params_of(run: RunConfig, index: int) -> AgentEdges:
+    """What agent ``index`` receives and sends."""
+    return network_of(run, Topology.from_config(run.graph)).edges(index)
 
 
 class Worker:
@@ -81,7 +82,8 @@ def _state(s: t.State | None) -> str:
     if s is None:
         return "none"
     pending = " pending" if s.pending else ""
-    return f"(k={s.k} x={digest(s.x)} y={digest(s.y)} parts={digest(s.px, s.tx, s.p, s.t)} g={digest(s.g)}{pending})"
+    px, tx, p, t, g = (s.vectors[name] for name in ("px", "tx", "p", "t", "g"))
+    return f"(k={s.k} x={digest(px + tx)} y={digest(p + t)} parts={digest(px, tx, p, t)} g={digest(g)}{pending})"
 
 
 def _payloads(payloads: tuple[t.Payload, ...]) -> str:
@@ -108,7 +110,7 @@ def _number(value: float | None) -> str:
 def _record(r: t.RoundRecord) -> str:
     noisy = "" if r.noisy_gradient is None else f" noisy={digest(r.noisy_gradient)}"
     batch = digest(r.batch) if len(r.batch) else "none"
-    return f"{_payloads((r.x, r.y))} batch={batch} checkpoint={_state(r.checkpoint)}{noisy} rows={_rows(r.rows)}"
+    return f"{_payloads(r.payloads)} batch={batch} checkpoint={_state(r.checkpoint)}{noisy} rows={_rows(r.rows)}"
 
 
 def agent_text(thing: t.AgentEvent | t.AgentEffect) -> str:
@@ -128,7 +130,7 @@ def agent_text(thing: t.AgentEvent | t.AgentEffect) -> str:
             return f"{type(thing).__name__} x={digest(thing.x)}"
         case t.ReleaseReady():
             noisy = "" if thing.noisy_gradient is None else f" noisy={digest(thing.noisy_gradient)}"
-            return f"ReleaseReady {_payloads((thing.x, thing.y))} {_state(thing.state)}{noisy}"
+            return f"ReleaseReady {_payloads(thing.payloads)} {_state(thing.state)}{noisy}"
         case t.Persisted(k):
             return f"Persisted k={k}"
         case t.PeerNeeds():
@@ -138,12 +140,13 @@ def agent_text(thing: t.AgentEvent | t.AgentEffect) -> str:
         case t.PeerGone(peer):
             return f"PeerGone peer={peer + 1}"
         case t.Advance():
-            own = "none" if thing.own is None else _payloads(thing.own)
+            own = _payloads(thing.own) or "none"
             record = "fresh" if thing.record is None else f"record {thing.record.k}"
-            inputs = f"x_in={_inputs(thing.x_in)} y_in={_inputs(thing.y_in)}"
+            inputs = f"x_in={_inputs(thing.received.get('X', {}))} y_in={_inputs(thing.received.get('Y', {}))}"
             return f"Advance from={_state(thing.state)} {inputs} own={own} batch={record}"
         case t.AdvanceFinal():
-            return f"AdvanceFinal from={_state(thing.state)} x_in={_inputs(thing.x_in)} own={_payloads(thing.own)}"
+            x_in, own = _inputs(thing.received["X"]), _payloads(thing.own)
+            return f"AdvanceFinal from={_state(thing.state)} x_in={x_in} own={own}"
         case t.DrawRelease(state):
             return f"DrawRelease {_state(state)}"
         case t.Persist(record):

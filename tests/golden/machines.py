@@ -160,7 +160,7 @@ class Net:
                 self.queue.extend((i, peer, t.VectorReceived(i, payload)) for payload in payloads)
             case t.Resend(peer, k, streams):
                 record = self.disks[i].records[k]
-                held = [p for p in (record.x, record.y) if p.stream in streams]
+                held = [p for p in record.payloads if p.stream in streams]
                 self.queue.extend((i, peer, t.VectorReceived(i, payload)) for payload in held)
             case t.ReportDone(k, durable):
                 self.queue.append((i, -1, co.AgentDone(self.names[i], k, durable)))
@@ -372,8 +372,8 @@ def peers() -> list[str]:
     lines: list[str] = []
     net, _ = _recorded()
     theirs = {j: net.disks[j].records[0] for j in (1, 2)}
-    x2, x3 = theirs[1].x, theirs[2].x
-    y2 = theirs[1].y
+    x2, x3 = theirs[1].on("X"), theirs[2].on("X")
+    y2 = theirs[1].on("Y")
     hand = _hand(lines, stall_ns=5 * S)
     hand.feed(t.Started(0))
     hand.feed(t.PeerNeeds(1, 0, 0))

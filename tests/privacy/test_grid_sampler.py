@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpgt_node.algo.tracking import AgentParams, step_x, step_y
+from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.privacy.laws import grid, grid_sampler
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from tests.oracles import grid as oracle
+from tests.states import Agent, step_x, step_y
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs
 
@@ -273,7 +274,7 @@ def test_both_worlds_release_the_same_set_of_doubles():
 
 def test_hostile_magnitudes_do_not_touch_the_noise():
     """A neighbour's 1e16 goes into the transcript part; the noise covers the private part, to the bit."""
-    params = AgentParams(0, "a", 0.1, 0.2, 0.3, 0.1, 0.2, ((1, 1.0),), ((1, 1.0),), (1,), (1,))
+    params = Agent(Steps(0.1, 0.2, 0.3, 0.1, 0.2), ((1, 1.0),), ((1, 1.0),))
     rng = np.random.default_rng(21)
     px, p, g, g_next = rng.normal(size=(4, 100)) * 1e-3
     seen = []

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpgt_node.algo.tracking import AgentParams, step_x
+from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.privacy.accountants import gaussian, kernels, pure
 from dpgt_node.privacy.accountants.rounding import private_state
 from tests.oracles import accountants as oracle
 from tests.oracles import counterexample
+from tests.states import Agent, step_x
 
 
 def rates(rng: np.random.Generator, runs: int):
@@ -76,7 +77,7 @@ def test_where_the_corrected_recursion_settles() -> None:
 
 
 def test_a_huge_value_of_a_neighbour_moves_the_point_of_paper() -> None:
-    params = AgentParams(1, "b", 0.5, 0.5, 0.1, 0.5, 0.5, ((0, 1.0),), ((0, 1.0),), (0,), (0,))
+    params = Agent(Steps(0.5, 0.5, 0.1, 0.5, 0.5), ((0, 1.0),), ((0, 1.0),))
     nothing = np.zeros(1)
 
     def point(p: float) -> float:

@@ -6,19 +6,20 @@ import hashlib
 
 import numpy as np
 
-from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.types import STREAMS
+from tests.states import edges, tracking
 
 EMPTY = np.zeros(0, dtype=np.int64)
 
 
-def params(*, in_R=((1, 1.0),), in_C=((1, 1.0),), out_R=(1,), out_C=(1,), index=0) -> AgentParams:
-    return AgentParams(index, f"agent-{index + 1}", 0.1, 0.1, 0.1, 0.1, 0.1, in_R, in_C, out_R, out_C)
+def params(*, in_R=((1, 1.0),), in_C=((1, 1.0),), out_R=(1,), out_C=(1,), index=0) -> AgentEdges:
+    return edges(in_R, in_C, out_R, out_C, index=index)
 
 
-def machine(last_round: int = 3, agent: AgentParams | None = None, **options: object) -> AgentMachine:
+def machine(last_round: int = 3, agent: AgentEdges | None = None, **options: object) -> AgentMachine:
     m = AgentMachine(agent or params(), last_round, **{"evaluate_every": 10**6, **options})  # type: ignore[arg-type]
     for peer in m.peers:  # every out-neighbour has said once what it lacks, and is away again
         m.step(t.PeerNeeds(peer, 0, 0), 0)
@@ -33,19 +34,19 @@ def payload(stream: t.Stream, k: int, value: float = 1.0) -> t.Payload:
 
 def state(k: int) -> t.State:
     one = np.ones(1)
-    return t.State(k, one, one, one, one, one, EMPTY)
+    return tracking(k, one, one, one, one, one, EMPTY)
 
 
 def release(k: int) -> t.ReleaseReady:
     rows = tuple(
         t.LedgerRow(k, stream, "paper", "laplace", 1.0, None, b"\0" * 32, {"lemma5": None}) for stream in STREAMS
     )
-    return t.ReleaseReady(state(k), payload("X", k), payload("Y", k), rows)
+    return t.ReleaseReady(state(k), (payload("X", k), payload("Y", k)), rows)
 
 
 def record(k: int) -> t.RoundRecord:
     ready = release(k)
-    return t.RoundRecord(k, ready.x, ready.y, ready.rows, EMPTY, state(k))
+    return t.RoundRecord(k, ready.payloads, ready.rows, EMPTY, state(k))
 
 
 def kinds(effects: tuple[t.AgentEffect, ...]) -> list[str]:

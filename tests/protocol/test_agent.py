@@ -25,7 +25,7 @@ def test_a_round_persists_before_it_sends_and_sends_before_it_mixes() -> None:
     assert m.step(t.VectorReceived(1, cases.payload("X", 0)), 0) == ()
     done, advance = m.step(t.VectorReceived(1, cases.payload("Y", 0)), 0)
     assert done == t.ReportDone(0, -1)
-    assert isinstance(advance, t.Advance) and set(advance.x_in) == {1} and set(advance.y_in) == {1}
+    assert isinstance(advance, t.Advance) and set(advance.received["X"]) == {1} and set(advance.received["Y"]) == {1}
 
 
 def test_nothing_is_drawn_before_the_barrier_opens() -> None:
@@ -83,7 +83,7 @@ def test_a_self_loop_mixes_the_released_value() -> None:
     m.step(ready, 0)
     _, advance = m.step(t.Persisted(0), 0)
     assert isinstance(advance, t.Advance)
-    assert advance.x_in[0] == ready.x.array() and advance.y_in[0] == ready.y.array()
+    assert advance.received["X"][0] == ready.on("X").array() and advance.received["Y"][0] == ready.on("Y").array()
     assert m.peers == ()
 
 
@@ -131,7 +131,7 @@ def test_the_last_round_saves_then_reports_then_waits_to_be_dismissed() -> None:
 
 def test_replay_draws_nothing_for_recorded_rounds_and_uses_their_batches() -> None:
     batch = np.array([4, 2], dtype=np.int64)
-    second = t.RoundRecord(1, cases.payload("X", 1), cases.payload("Y", 1), (), batch, None)
+    second = t.RoundRecord(1, (cases.payload("X", 1), cases.payload("Y", 1)), (), batch, None)
     recovered = t.Recovered(cases.state(0), (cases.record(0), second))
     m = cases.machine(recovered=recovered)
     assert m.needs(1) == (0, 0) and m.released_through == 1
@@ -213,7 +213,7 @@ def test_a_neighbour_that_holds_more_than_is_stored_here_proves_an_old_copy(
     x_from: int, y_from: int, stale: bool
 ) -> None:
     """Round 1 is the last release stored here: whoever lacks only rounds from 3 on has seen round 2."""
-    second = t.RoundRecord(1, cases.payload("X", 1), cases.payload("Y", 1), (), cases.EMPTY, None)
+    second = t.RoundRecord(1, (cases.payload("X", 1), cases.payload("Y", 1)), (), cases.EMPTY, None)
     recovered = t.Recovered(cases.state(0), (cases.record(0), second))
     m = AgentMachine(cases.params(), 5, evaluate_every=10**6, recovered=recovered)
     m.step(t.Started(5), 0)

@@ -23,8 +23,8 @@ from dpgt_node.record import truth
 from dpgt_node.record.recording import TRANSCRIPT, TRUTH, Recording
 from dpgt_node.types import Stream
 from dpgt_node.wire.transcript import Transcript, TranscriptError
-from tests.protocol import cases
 from tests.runtime.cluster import make_run
+from tests.states import parts, tracking
 
 RUN_ID = bytes(range(16))
 K = 9
@@ -40,18 +40,21 @@ def payload(sender: int, stream: Stream, k: int) -> Payload:
 
 
 def state(k: int) -> State:
-    return replace(cases.state(k), px=np.full(1, k / 7), g=np.full(1, k / 3), batch=np.arange(k % 3))
+    one = np.ones(1)
+    return tracking(k, np.full(1, k / 7), one, one, one, np.full(1, k / 3), np.arange(k % 3))
 
 
 def record(k: int, *, checkpoint: bool) -> RoundRecord:
-    return RoundRecord(k, payload(0, "X", k), payload(0, "Y", k), (), state(k).batch, state(k) if checkpoint else None)
+    payloads = payload(0, "X", k), payload(0, "Y", k)
+    return RoundRecord(k, payloads, (), state(k).batch, state(k) if checkpoint else None)
 
 
 class Work:
     """Stands in for AgentWork: its samples are a function of the batch."""
 
     def private(self, at: State, samples_bytes: int) -> Private:
-        return Private(at.g, at.batch + 1, at.batch / 2)
+        found = parts(at)
+        return Private(found.x, found.y, found.g, at.batch + 1, at.batch / 2)
 
 
 def recording(
@@ -155,8 +158,8 @@ def whole(folder: Path) -> None:
     known = truth.AgentTruth(folder / TRUTH)
     assert known.run_id() == RUN_ID and known.rounds() == tuple(range(K + 1))
     for one in known:
-        at = state(one.k)
-        assert np.array_equal(one.x, at.x) and np.array_equal(one.y, at.y) and np.array_equal(one.g, at.g)
+        at, found = state(one.k), parts(state(one.k))
+        assert all(np.array_equal(getattr(one, name), getattr(found, name)) for name in ("x", "y", "g"))
         assert np.array_equal(one.batch, at.batch) and np.array_equal(one.labels, at.batch + 1)
         assert np.array_equal(one.samples, at.batch / 2)
 

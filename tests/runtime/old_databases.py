@@ -76,9 +76,9 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
             batch = r.batch.tobytes()
             x, y = (
                 stored(f"{RUN.hex()}-{k:010d}-{p.stream}", bytes(p.data)) if k >= pruned else (None, None)
-                for p in (r.x, r.y)
+                for p in r.payloads
             )
-            row = (1, k, "float64", d, r.x.sha256, *x, r.y.sha256, *y, batch if k >= pruned else None)
+            row = (1, k, "float64", d, r.on("X").sha256, *x, r.on("Y").sha256, *y, batch if k >= pruned else None)
             row += () if version == 1 else (None, None, None)
             db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
             for c in r.rows:
@@ -89,7 +89,7 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
             if k == checkpoint:
                 s = r.checkpoint
                 assert s is not None
-                data = b"".join(v.tobytes() for v in (s.px, s.tx, s.p, s.t, s.g))
+                data = b"".join(v.tobytes() for v in s.vectors.values())
                 held = stored(f"{RUN.hex()}-{k:010d}-state", data)
                 values = (1, k, d, hashlib.sha256(data).digest(), *held, batch)
                 db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)

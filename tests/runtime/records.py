@@ -13,6 +13,7 @@ from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
 from dpgt_node.runtime.store.ledger import Terms
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.types import F64, Stream
+from tests.states import tracking
 
 RUN = bytes(range(16))
 SHA = "ab" * 32
@@ -35,23 +36,24 @@ def row(k: int, stream: Stream, sha256: bytes) -> LedgerRow:
 
 def state(k: int, d: int) -> State:
     px, tx, p, t, g = (vector(d, k, part, 7) for part in range(5))
-    return State(k, px, tx, p, t, g, np.arange(k, k + 5))
+    return tracking(k, px, tx, p, t, g, np.arange(k, k + 5))
 
 
 def record(k: int, d: int = 10, *, checkpoint: bool = True, draw: int = 0) -> RoundRecord:
     x, y = payload("X", k, d, draw), payload("Y", k, d, draw)
     rows = (row(k, "X", x.sha256), row(k, "Y", y.sha256))
-    return RoundRecord(k, x, y, rows, np.arange(k, k + 5), state(k, d) if checkpoint else None)
+    return RoundRecord(k, (x, y), rows, np.arange(k, k + 5), state(k, d) if checkpoint else None)
 
 
 def same_state(a: State, b: State) -> bool:
-    pairs = [(a.px, b.px), (a.tx, b.tx), (a.p, b.p), (a.t, b.t), (a.g, b.g), (a.batch, b.batch)]
-    return a.k == b.k and all(np.array_equal(left, right) for left, right in pairs)
+    pairs = [*zip(a.vectors.values(), b.vectors.values(), strict=True), (a.batch, b.batch)]
+    same = (a.k, list(a.vectors)) == (b.k, list(b.vectors))
+    return same and all(np.array_equal(left, right) for left, right in pairs)
 
 
 def same_record(a: RoundRecord, b: RoundRecord) -> bool:
     """All but the checkpoint."""
-    return (a.k, a.x, a.y, a.rows) == (b.k, b.x, b.y, b.rows) and np.array_equal(a.batch, b.batch)
+    return (a.k, a.payloads, a.rows) == (b.k, b.payloads, b.rows) and np.array_equal(a.batch, b.batch)
 
 
 def opened(state_dir: Path) -> Store:

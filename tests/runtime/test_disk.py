@@ -70,7 +70,7 @@ def test_a_prediction_covers_what_is_recorded(tmp_path: Path, d: int, samples: i
     topology = Topology.from_config(run.graph)
     oracle = build_oracle(run, 0)
     work = AgentWork(run, topology, Schedule.from_config(run), 0, oracle, TestKeystream("00", 0), sampler_for(run))
-    kept = Private(np.zeros(d), np.zeros(samples, dtype=np.int64), np.zeros((samples, 64)))
+    kept = Private(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(samples, dtype=np.int64), np.zeros((samples, 64)))
     recording = Recording(tmp_path, run, topology, 0, RUN, work, source="test")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AgentWork, "private", lambda *_: kept)
@@ -81,8 +81,8 @@ def test_a_prediction_covers_what_is_recorded(tmp_path: Path, d: int, samples: i
         for k in range(run.K + 1):
             whole = at_round(known, k)
             recording.released(whole, replace(state, k=k, batch=np.zeros(samples, dtype=np.int64)))
-            recording.received(1, whole.x)
-            recording.received(2, whole.y)
+            recording.received(1, whole.on("X"))
+            recording.received(2, whole.on("Y"))
         recording.finish()
     used = disk.used_bytes(tmp_path) + disk.used_bytes(tmp_path / "truth")
     assert used <= need.recorded <= 2 * used, (used, need)
@@ -108,10 +108,10 @@ def test_old_payloads_leave_no_growth(tmp_path: Path, d: int, rounds: int) -> No
 def at_round(known: RoundRecord, k: int) -> RoundRecord:
     """The same vectors as of round ``k``; a checkpoint every tenth round."""
     assert known.checkpoint is not None
-    x, y = (replace(p, k=k) for p in (known.x, known.y))
+    payloads = tuple(replace(p, k=k) for p in known.payloads)
     rows = tuple(replace(row, k=k) for row in known.rows)
     state = None if k % disk.CHECKPOINT_ROUNDS else replace(known.checkpoint, k=k)
-    return replace(known, k=k, x=x, y=y, rows=rows, checkpoint=state)
+    return replace(known, k=k, payloads=payloads, rows=rows, checkpoint=state)
 
 
 def test_the_log_shrinks_after_a_reader_held_it(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
+from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods.base import Network
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
@@ -32,13 +32,16 @@ AGENT_2, AGENT_3 = 1, 2
 Call = services.ClientStream[bytes, ExchangeReply]
 
 
+def network() -> Network:
+    run = make_run(K)
+    return network_of(run, Topology.from_config(run.graph))
+
+
 class StubDriver:
     """A real machine that takes vectors in and never mixes by itself: ``move`` opens its window."""
 
     def __init__(self, index: int) -> None:
-        run = make_run(K)
-        params = AgentParams.build(Topology.from_config(run.graph), Schedule.from_config(run), index)
-        self.machine = AgentMachine(params, K, evaluate_every=K, run_ahead=1)
+        self.machine = AgentMachine(network().edges(index), K, evaluate_every=K, run_ahead=1)
         self.moved = asyncio.Event()
         self.got: list[tuple[int, t.Stream, int]] = []
 
@@ -66,7 +69,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(index: int, *, begun: bool = True) -> AsyncIterator[Served]:
-    inbound = Inbound(Topology.from_config(make_run(K).graph), index)
+    inbound = Inbound(network(), index)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
     server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
     port = services.bind(server, "127.0.0.1:0", None, "test")
@@ -220,7 +223,7 @@ async def test_drained_waits_for_the_neighbours_to_close() -> None:
 
 
 async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest.LogCaptureFixture) -> None:
-    inbound = Inbound(Topology.from_config(make_run(K).graph), AGENT_2)
+    inbound = Inbound(network(), AGENT_2)
     driver = StubDriver(AGENT_2)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
     server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
@@ -248,7 +251,7 @@ async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest
 async def test_an_agent_that_leaves_ends_open_streams_without_a_traceback(
     caplog: pytest.LogCaptureFixture, welcomed: bool
 ) -> None:
-    inbound = Inbound(Topology.from_config(make_run(K).graph), AGENT_2)
+    inbound = Inbound(network(), AGENT_2)
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
     server.add_generic_rpc_handlers((services.agent_handler(inbound, Guard(None)),))
     port = services.bind(server, "127.0.0.1:0", None, "test")

@@ -48,7 +48,7 @@ def test_an_old_state_directory_goes_on(tmp_path: Path, old: int, d: int) -> Non
             assert recovered is not None and same_state(recovered.checkpoint, state(4, d))
             assert [r.k for r in recovered.records] == [4, 5]
             assert all(same_record(r, record(r.k, d)) for r in recovered.records)
-            assert store.payloads(RUN, 3) == (record(3, d).x, record(3, d).y)
+            assert store.payloads(RUN, 3) == record(3, d).payloads
             with pytest.raises(StoreError, match=r"round 2 of run .* was pruned"):
                 store.payloads(RUN, 2)
             ledger = store.ledger()

@@ -44,7 +44,7 @@ def last_whole_round(image: Path, d: int) -> int:
         assert len(store.ledger().entries) == 2 * (last + 1)
         with contextlib.suppress(StoreError):  # pruned, or whole
             for k in range(max(0, last - 6), last + 1):
-                assert store.payloads(RUN, k) == (record(k, d).x, record(k, d).y)
+                assert store.payloads(RUN, k) == record(k, d).payloads
         return last
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.ledger import DATABASE
-from dpgt_node.runtime.store.schema import ROUNDS_MAX
+from dpgt_node.runtime.store.schema import ROUNDS_MAX, VERSION
 from dpgt_node.runtime.store.store import FILE_BYTES, X_FINAL, RunInfo, Store
 from tests.runtime.records import RUN, SHA, TERMS, opened, payload, record, same_record, same_state, state, vector
 
@@ -57,7 +57,7 @@ def test_rounds_come_back_after_the_last_checkpoint(tmp_path: Path, d: int, dura
     assert all(same_record(got, want) for got, want in zip(recovered.records, records[3:], strict=True))
     assert all(r.checkpoint is None for r in recovered.records)
     for want in records:
-        assert store.payloads(RUN, want.k) == (want.x, want.y)
+        assert store.payloads(RUN, want.k) == want.payloads
     store.close()
 
 
@@ -90,7 +90,7 @@ def test_a_vector_at_the_limit_is_in_the_database(store: Store, tmp_path: Path) 
 def test_float32_and_an_empty_batch(store: Store) -> None:
     """Toy objectives draw no batch."""
     x, y = (dataclasses.replace(payload(stream, 0, 4), dtype="float32", dimension=8) for stream in ("X", "Y"))
-    sent = dataclasses.replace(record(0, 4), x=x, y=y, batch=np.empty(0, dtype=np.int64))
+    sent = dataclasses.replace(record(0, 4), payloads=(x, y), batch=np.empty(0, dtype=np.int64))
     store.commit_round(RUN, sent)
     recovered = store.recover(RUN)
     assert recovered is not None and same_record(recovered.records[0], sent)
@@ -98,9 +98,9 @@ def test_float32_and_an_empty_batch(store: Store) -> None:
 
 def test_memoryviews_are_stored(store: Store) -> None:
     sent = record(0, SMALL)
-    x = dataclasses.replace(sent.x, data=memoryview(bytearray(sent.x.data)))
-    store.commit_round(RUN, dataclasses.replace(sent, x=x))
-    assert store.payloads(RUN, 0)[0] == sent.x
+    x = dataclasses.replace(sent.on("X"), data=memoryview(bytearray(sent.on("X").data)))
+    store.commit_round(RUN, dataclasses.replace(sent, payloads=(x, sent.on("Y"))))
+    assert store.payloads(RUN, 0)[0] == sent.on("X")
 
 
 def test_one_charged_row_a_round(store: Store) -> None:
@@ -136,7 +136,7 @@ def test_a_round_is_committed_once(store: Store, tmp_path: Path, d: int) -> None
     head, blobs = store.ledger().head, blob_names(tmp_path)
     with pytest.raises(RuntimeError, match=r"round 0 of run .* is durable already"):
         store.commit_round(RUN, record(0, d, draw=1))
-    assert store.payloads(RUN, 0) == (first.x, first.y)
+    assert store.payloads(RUN, 0) == first.payloads
     assert (store.ledger().head, blob_names(tmp_path)) == (head, blobs)
     store.commit_round(RUN, record(1, d))
     recovered = store.recover(RUN)
@@ -165,7 +165,7 @@ def test_a_stream_is_charged_once_a_round(store: Store) -> None:
 
 def test_a_record_holds_one_round(store: Store) -> None:
     with pytest.raises(AssertionError, match="one round"):
-        store.commit_round(RUN, dataclasses.replace(record(0), x=payload("X", 1, 10)))
+        store.commit_round(RUN, dataclasses.replace(record(0), payloads=(payload("X", 1, 10),)))
 
 
 def test_two_stores_on_one_directory(store: Store, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_directory_is_free_again_after_a_failed_start(tmp_path: Path) -> Non
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         db.execute("PRAGMA user_version = 99")
     for _ in range(2):
-        with pytest.raises(StoreError, match="version 99; this version of dpgt knows 3"):
+        with pytest.raises(StoreError, match=f"version 99; this version of dpgt knows {VERSION}"):
             Store(tmp_path, "process")
 
 

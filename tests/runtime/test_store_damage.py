@@ -55,7 +55,7 @@ def what_comes_back(folder: Path) -> str:
             last = recovered.records[-1].k
             for k in range(PRUNED, last + 1):
                 want = made(k, False)
-                assert store.payloads(RUN, k) == (want.x, want.y)
+                assert store.payloads(RUN, k) == want.payloads
     except StoreError as error:
         assert "\n" not in str(error) and str(folder) in str(error), "one line that says where"
         assert error.exit_code in (ExitCode.CONFIG, ExitCode.CHECK_FAILED)

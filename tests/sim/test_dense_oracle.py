@@ -20,6 +20,7 @@ from dpgt_node.sim.simulate import build_agents
 from dpgt_node.sim.world import Observer, World
 from tests.oracles import dense, noise
 from tests.sim import cases
+from tests.states import parts
 
 KEY = "00112233445566778899"
 
@@ -51,9 +52,9 @@ class Watched:
             self.x[K + 1, i] = agent.x_final
 
     def _persisted(self, i: int, record: RoundRecord) -> None:
-        state = record.checkpoint
+        state = parts(record.checkpoint)
         self.x[record.k, i], self.y[record.k, i], self.g[record.k, i] = state.x, state.y, state.g
-        self.x_breve[record.k, i], self.y_breve[record.k, i] = record.x.array(), record.y.array()
+        self.x_breve[record.k, i], self.y_breve[record.k, i] = record.on("X").array(), record.on("Y").array()
 
     def matrices(self) -> tuple[np.ndarray, np.ndarray]:
         return np.array(self.run.graph.R), np.array(self.run.graph.C)

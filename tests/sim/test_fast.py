@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.agent.mechanisms import MECHANISMS
+from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
@@ -18,9 +18,11 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.densities import sampler_for
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim import fast, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
-from dpgt_node.sim.matrix import MatrixForm
+from dpgt_node.sim.matrix import Weights
+from dpgt_node.sim.rows import Rows
 from dpgt_node.types import NoiseLaw
 from tests.algo import cases as algo_cases
 from tests.sim import cases
@@ -149,7 +151,9 @@ def test_large_sparse_graph(tmp_path: Path) -> None:
         data=model.Data("quadratic", params={"dimension": 5}),
         evaluate=model.Evaluation(every=10, metrics="study"),
     )
-    assert not isinstance(FastRun(run, simulate.build_oracles(run, None), KEY)._rows._form.mix_x, np.ndarray)
+    assert not isinstance(
+        FastRun(run, simulate.build_oracles(run, None), KEY)._rows._weights["X"].times(0.1), np.ndarray
+    )
     error, _, _ = both(run, tmp_path)
     assert error < TOLERANCE
 
@@ -267,15 +271,18 @@ def test_batched_gradients_survive_an_overflow_as_single_ones_do() -> None:
         np.testing.assert_allclose(batched(oracles)(x, batches), alone, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("broken", ["keep_x", "mix_y", "gamma"])
+@pytest.mark.parametrize("broken", ["a", "mix", "gamma"])
 def test_a_wrong_matrix_is_noticed(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = MatrixForm.build
+    class Mutant(Rows):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            if broken == "mix":
+                self._weights["Y"] = Weights(self._weights["Y"]._weights * (1 + 1e-6))
+            else:
+                steps = self._rule.steps  # type: ignore[attr-defined]
+                self._rule.steps = replace(steps, **{broken: getattr(steps, broken) * (1 + 1e-6)})  # type: ignore
 
-    def mutant(topology, schedule):  # type: ignore[no-untyped-def]
-        form = build(topology, schedule)
-        return replace(form, **{broken: getattr(form, broken) * (1 + 1e-6)})
-
-    monkeypatch.setattr(MatrixForm, "build", mutant)
+    monkeypatch.setattr(fast, "Rows", Mutant)
     error, _, _ = both(cases.run("non-uniform weights"), tmp_path)
     assert error > 10 * TOLERANCE
 
@@ -283,12 +290,13 @@ def test_a_wrong_matrix_is_noticed(broken: str, tmp_path: Path, monkeypatch: pyt
 def test_noise_on_more_than_the_private_part_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The released values are as likely, but they are not those of an agent: cells lie elsewhere."""
 
-    class Whole(rows.Paper):
+    class Whole(Rows):
         def step(self, k: int, last: bool) -> None:
-            self._p, self._t = self._p + self._t, np.zeros_like(self._t)
+            p, t = self.vectors["p"], self.vectors["t"]
+            self.vectors = {**self.vectors, "p": p + t, "t": np.zeros_like(t)}
             super().step(k, last)
 
-    monkeypatch.setattr(fast, "ROWS", {"paper": Whole})
+    monkeypatch.setattr(fast, "Rows", Whole)
     error, _, _ = both(cases.run("non-uniform weights"), tmp_path)
     assert error > 10 * TOLERANCE
 
@@ -299,7 +307,7 @@ def test_another_mechanism_is_noticed(mechanism: str, tmp_path: Path, monkeypatc
     simulate.simulate(run, tmp_path, RUN_ID, test_keystream=KEY)
     expected = finals(tmp_path, run)
     for other in set(MECHANISMS) - {mechanism}:
-        monkeypatch.setattr(fast, "ROWS", {mechanism: rows.ROWS[other]})
+        monkeypatch.setattr(rows, "rule_of", lambda run, other=other: DPGT.rules[other])
         state = FastRun(run, simulate.build_oracles(run, None), KEY)
         for _ in range(run.K + 1):
             state.step()

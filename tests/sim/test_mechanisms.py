@@ -93,6 +93,7 @@ def test_replay_from_a_checkpoint_gives_the_same_bits_and_draws_nothing(mechanis
     """
     from dpgt_node.agent.work import AgentWork
     from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.methods import network_of
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.learning.oracle import build_oracle
     from dpgt_node.privacy.laws.sampler import LaplaceSampler
@@ -107,14 +108,16 @@ def test_replay_from_a_checkpoint_gives_the_same_bits_and_draws_nothing(mechanis
     first = Replayed(config, agent=1)
     topology, schedule = Topology.from_config(config.graph), Schedule.from_config(config)
     work = AgentWork(config, topology, schedule, 1, build_oracle(config, 1), NoEntropy(), LaplaceSampler())
+    incoming = network_of(config, topology).incoming(1)
     state = first.records[2].checkpoint
     assert state is not None and not state.pending
     for k in range(2, 9):
         record = first.records[k]
-        x_in = {j: first.x_breve[k, j] for j, _ in topology.in_R(1)}
-        y_in = {j: first.y_breve[k, j] for j, _ in topology.in_C(1)}
-        state = work.advance(t.Advance(state, x_in, y_in, (record.x, record.y), first.records[k + 1])).state
+        x_in = {j: first.x_breve[k, j] for j, _ in incoming["X"]}
+        y_in = {j: first.y_breve[k, j] for j, _ in incoming["Y"]}
+        state = work.advance(t.Advance(state, {"X": x_in, "Y": y_in}, record.payloads, first.records[k + 1])).state
         expected = first.records[k + 1].checkpoint
         assert expected is not None and state.k == expected.k and not state.pending
-        for part in ("px", "tx", "p", "t", "g", "batch"):
-            assert getattr(state, part).tobytes() == getattr(expected, part).tobytes(), (k, part)
+        assert list(state.vectors) == list(expected.vectors) and state.batch.tobytes() == expected.batch.tobytes()
+        for name, vector in state.vectors.items():
+            assert vector.tobytes() == expected.vectors[name].tobytes(), (k, name)

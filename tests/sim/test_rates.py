@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpgt_node.algo.methods.dpgt import mixed_y
 from dpgt_node.config import model
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.sim import ensemble
-from dpgt_node.sim.matrix import MatrixForm
 from examples import rates
 from tests.oracles import dense
 
@@ -76,10 +76,10 @@ def test_a_run_outside_the_theorem_is_not_passed(name: str, mutant) -> None:  # 
 
 
 def test_a_tracker_that_tracks_nothing_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(self: MatrixForm, y, released, g, g_next):  # type: ignore[no-untyped-def]
-        return self.mix_y @ released + self.keep_y * y
+    def forgets(steps, y, mix, g, g_next):  # type: ignore[no-untyped-def]
+        return mixed_y(steps, y, mix, y.size)
 
-    monkeypatch.setattr(MatrixForm, "next_y", forgets)
+    monkeypatch.setattr(ensemble, "next_y", forgets)
     assert not measured(SMALL["pl-linear-s2"].run(), SMALL["pl-linear-s2"]).holds
 
 

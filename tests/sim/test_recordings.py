@@ -107,12 +107,12 @@ def test_a_transcript_is_what_the_edges_of_both_graphs_carried(tmp_path: Path) -
         expected = set()
         for k in range(run.K + 1):
             own = records[i, k]
-            expected |= {(name, "", "X", k, own.x.sha256, True), (name, "", "Y", k, own.y.sha256, True)}
+            expected |= {(name, "", "X", k, own.on("X").sha256, True), (name, "", "Y", k, own.on("Y").sha256, True)}
             for j, sender in enumerate(names):
                 if j != i and run.graph.R[i][j] > 0:
-                    expected.add((sender, name, "X", k, records[j, k].x.sha256, False))
+                    expected.add((sender, name, "X", k, records[j, k].on("X").sha256, False))
                 if j != i and run.graph.C[i][j] > 0:
-                    expected.add((sender, name, "Y", k, records[j, k].y.sha256, False))
+                    expected.add((sender, name, "Y", k, records[j, k].on("Y").sha256, False))
         entries = list(Transcript(tmp_path / "out" / "agents" / name / "state" / "transcript"))
         assert all(e.complete and e.time_ns == 0 for e in entries)
         found = [(e.sender, e.receiver, e.stream, e.k, e.sha256, e.own) for e in entries]

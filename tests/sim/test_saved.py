@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.agent.mechanisms import MECHANISMS
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
 from dpgt_node.sim import saved
 from dpgt_node.sim.fast import simulate_fast

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import Advance, AdvanceFinal, Payload, RoundRecord, State
-from dpgt_node.types import F64, STREAMS, Stream
+from dpgt_node.types import F64, Stream
+from tests.states import parts
 
 if TYPE_CHECKING:
     from tests.swarm.agent import AgentProcess
@@ -54,11 +57,12 @@ class Checkers:
         run, n = world.plan.run, world.n
         self._charged = MECHANISMS[run.algorithm.mechanism].charged
         self._C = np.array(run.graph.C, dtype=float).reshape(n, n)
-        self._beta = world.params[0].beta
+        self._beta = Schedule.from_config(run).beta
+        self._streams = world.params[0].streams
+        self._tracks = method_of(run).name == "dpgt"
         self._ins: dict[tuple[int, Stream], tuple[int, ...]] = {}
         for p in world.params:
-            self._ins[p.index, "X"] = tuple(j for j, _ in p.in_R)
-            self._ins[p.index, "Y"] = tuple(j for j, _ in p.in_C)
+            self._ins |= {(p.index, s): tuple(j for j, _ in edges) for s, edges in p.incoming.items()}
         self.records: dict[tuple[int, int], RoundRecord] = {}
         self.states: dict[tuple[int, int], State] = {}
         self.mixed = [-1] * n
@@ -80,14 +84,14 @@ class Checkers:
             if i not in self.rolled_back:
                 raise Violation("draws", f"{self._name(i)} draws round {k} a second time")
             for j, process in self._world.agents():
-                params = self._world.params[j]
-                edges: tuple[tuple[Stream, bool], ...] = (
-                    ("X", any(s == i for s, _ in params.in_R)),
-                    ("Y", any(s == i for s, _ in params.in_C)),
-                )
                 machine = None if process is None else process.machine
-                for stream, on_edge in edges:
-                    if j != i and on_edge and machine is not None and machine.needs(i)[stream == "Y"] > k:
+                for stream in self._streams:
+                    if (
+                        j != i
+                        and i in self._ins[j, stream]
+                        and machine is not None
+                        and machine.needs(i)[stream == "Y"] > k
+                    ):
                         raise Violation("stale", f"{self._name(i)} draws round {k} again; {self._name(j)} has it")
             if self._world.out.heads.get(self._name(i), (-1, b""))[0] >= k:
                 raise Violation("stale", f"{self._name(i)} draws round {k} again; the coordinator has it")
@@ -110,7 +114,7 @@ class Checkers:
         rows = {row.stream: row for row in record.rows}
         if len(rows) != len(record.rows) or set(rows) != set(self._charged):
             raise Violation("ledger", f"{self._name(i)} commits round {k} with rows for {sorted(rows)}")
-        for payload in (record.x, record.y):
+        for payload in record.payloads:
             row = rows.get(payload.stream)
             if row is not None and (row.sha256 != payload.sha256 or row.k != k):
                 raise Violation("ledger", f"{self._name(i)}'s row for {payload.stream} of round {k} is of other bytes")
@@ -156,8 +160,7 @@ class Checkers:
             row.k == payload.k and row.stream == payload.stream and row.sha256 == payload.sha256 for row in disk.ledger
         ):
             raise Violation("ledger", f"{what} leaves without its ledger row")
-        truth = self.records[i, payload.k]
-        kept = truth.x if payload.stream == "X" else truth.y
+        kept = self.records[i, payload.k].on(payload.stream)
         if bytes(kept.data) != bytes(payload.data):
             raise Violation("payload", f"{what} has other bytes than before")
 
@@ -166,24 +169,20 @@ class Checkers:
         if effect.state is None:
             return
         k = effect.state.k
-        received: list[tuple[Stream, Mapping[int, F64]]] = [("X", effect.x_in)]
-        if isinstance(effect, Advance):
-            received.append(("Y", effect.y_in))
-        for stream, values in received:
+        for stream, values in effect.received.items():
             if set(values) != set(self._ins[i, stream]):
                 raise Violation("mixing", f"{self._name(i)} mixes {stream} of {sorted(values)} in round {k}")
             for j, value in values.items():
                 record = self.records.get((j, k))
                 if record is None:
                     raise Violation("mixing", f"{self._name(i)} mixes round {k} of {self._name(j)}, not released yet")
-                truth = record.x if stream == "X" else record.y
-                if value.tobytes() != truth.array().tobytes():
+                if value.tobytes() != record.on(stream).array().tobytes():
                     raise Violation("mixing", f"{self._name(i)} mixes another {stream} of {self._name(j)} in round {k}")
         self.mixed[i] = max(self.mixed[i], k)
 
     def done(self, i: int, k: int) -> None:
         """Agent ``i`` reports round ``k`` done: it holds all that it is about to mix."""
-        missing = [j for s in STREAMS for j in self._ins[i, s] if (j, k) not in self.records]
+        missing = [j for s in self._streams for j in self._ins[i, s] if (j, k) not in self.records]
         if missing or (i, k) not in self.records:
             raise Violation("order", f"{self._name(i)} reports round {k} done without that of {missing}")
         self.mixed[i] = max(self.mixed[i], k)
@@ -208,34 +207,33 @@ class Checkers:
             return
         expected = self._world.recompute(i, k, self.states[i, k - 1], self._inputs(i, k - 1))
         if _bits(state) != _bits(expected):
-            raise Violation("oracle", f"{self._name(i)}'s state of round {k} is not Algorithm 1's")
+            raise Violation("oracle", f"{self._name(i)}'s state of round {k} is not that of its method")
 
     def _inputs(self, i: int, k: int) -> dict[Stream, dict[int, F64]]:
-        return {s: {j: self.payload(j, k, s).array() for j in sorted(self._ins[i, s])} for s in STREAMS}
+        return {s: {j: self.payload(j, k, s).array() for j in sorted(self._ins[i, s])} for s in self._streams}
 
     def payload(self, j: int, k: int, stream: Stream) -> Payload:
         """The release of (j, k, stream)."""
-        record = self.records[j, k]
-        return record.x if stream == "X" else record.y
+        return self.records[j, k].on(stream)
 
     def finals(self, i: int, x: F64) -> None:
         """Agent ``i`` is about to save its result."""
         K = self._world.K
-        expected = self._world.recompute_final(i, self.states[i, K], self._inputs(i, K)["X"])
+        expected = self._world.recompute_final(i, self.states[i, K], self._inputs(i, K))
         if x.tobytes() != expected.tobytes():
-            raise Violation("oracle", f"{self._name(i)}'s result is not Algorithm 1's")
+            raise Violation("oracle", f"{self._name(i)}'s result is not that of its method")
 
     def _weigh(self, i: int, k: int) -> None:
         """Agent ``i`` went on to round ``k``: move the mass it took from its neighbours and gave to them."""
-        state = self.states[i, k]
-        if k != self._top[i] + 1:
-            return  # only after a rollback
+        if not self._tracks or k != self._top[i] + 1:
+            return  # another round than the next one: only after a rollback
+        state = parts(self.states[i, k])
         self._top[i] = k
         if k == 0:
             self._trackers = self._trackers + state.y
             self._gradients = self._gradients + state.g
         else:
-            old = self.states[i, k - 1]
+            old = parts(self.states[i, k - 1])
             released = self.payload(i, k - 1, "Y").array()
             weight = self._beta * float(self._C[:, i].sum())
             self._trackers = self._trackers + (state.y - old.y)
@@ -305,4 +303,4 @@ class Checkers:
 
 
 def _bits(state: State) -> bytes:
-    return b"".join(v.tobytes() for v in (state.px, state.tx, state.p, state.t, state.g)) + state.batch.tobytes()
+    return b"".join(v.tobytes() for v in state.vectors.values()) + state.batch.tobytes()

@@ -42,7 +42,7 @@ class Disk:
 
     def head(self, k: int) -> bytes:
         """What stands for the head of the ledger after round ``k``; empty: it never had that round."""
-        return self.rounds[k].y.sha256 if k in self.rounds else b""
+        return self.rounds[k].payloads[-1].sha256 if k in self.rounds else b""
 
     def begin_run(self, run_id: bytes) -> None:
         """Remember the run."""
@@ -82,13 +82,13 @@ class Disk:
             self.payloads(k)
         return Recovered(state, tuple(self.rounds[k] for k in found))
 
-    def payloads(self, k: int) -> tuple[Payload, Payload]:
-        """Stored X and Y of round ``k``.  StoreError when they were pruned or never there."""
+    def payloads(self, k: int) -> tuple[Payload, ...]:
+        """What was sent in round ``k``.  StoreError when they were pruned or never there."""
         if k not in self.rounds:
             raise StoreError(f"{self.name}: round {k} is not here")
         if k < self.kept_from:
             raise StoreError(f"{self.name}: round {k} was pruned")
-        return self.rounds[k].x, self.rounds[k].y
+        return self.rounds[k].payloads
 
     def prune(self, through: int) -> None:
         """Drop payloads of rounds <= ``through``, never those that ``recover`` needs."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpgt_node.agent import site
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.algo import tracking
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.agent import AgentMachine, Phase
 from dpgt_node.protocol.inbox import Inbox
@@ -193,17 +193,17 @@ class SumsAsItArrives(AgentWork):
     """Mixes in the order of the mapping it is given."""
 
     def advance(self, effect: Advance) -> Advanced:
-        sorted_mix = tracking._mix
+        sorted_mix = site.add_mixed
 
         def mix(edges: tuple, received: dict, step: float, into: np.ndarray, block: slice) -> None:
             weights = dict(edges)
             sorted_mix(tuple((j, weights[j]) for j in received), received, step, into, block)
 
-        tracking._mix = mix  # type: ignore[assignment]
+        site.add_mixed = mix  # type: ignore[assignment]
         try:
             return super().advance(effect)
         finally:
-            tracking._mix = sorted_mix
+            site.add_mixed = sorted_mix
 
 
 # ---------------------------------------------------------------- coordinators

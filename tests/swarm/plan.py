@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpgt_node.agent.mechanisms import MECHANISMS as _MECHANISMS
 from dpgt_node.config import model
+from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from tests.swarm.clock import SECOND
 from tests.swarm.process import COORDINATOR
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.algo.graph import Edge, Topology
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
@@ -21,7 +21,7 @@ from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, State
-from dpgt_node.types import F64, STREAMS, Stream
+from dpgt_node.types import F64, Stream
 from tests.swarm.agent import AgentProcess
 from tests.swarm.checkers import Checkers, Violation
 from tests.swarm.clock import SECOND, Clock
@@ -92,7 +92,8 @@ class World:
         self._chance = random.Random(f"world {plan.seed}")
         self.network = Network(self.clock, self._chance, self._delay_ns, self._processes_get)
         topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-        self.params = tuple(AgentParams.build(topology, schedule, i) for i in range(self.n))
+        network = network_of(run, topology)
+        self.params = tuple(network.edges(i) for i in range(self.n))
         self._keystreams = tuple(_Watched(self, i) for i in range(self.n))
         oracles = tuple(build_oracle(run, i) for i in range(self.n))
 
@@ -107,14 +108,8 @@ class World:
         self.caps = tuple(
             None if last is None else self._reference[i].epsilon_after(last) for i, last in enumerate(plan.budget)
         )
-        self.streams: dict[tuple[int, int], frozenset[Stream]] = {}
-        for p in self.params:
-            in_edges: tuple[tuple[Stream, tuple[Edge, ...]], ...] = (("X", p.in_R), ("Y", p.in_C))
-            for stream, edges in in_edges:
-                for j, _ in edges:
-                    if j != p.index:
-                        self.streams[j, p.index] = self.streams.get((j, p.index), frozenset()) | {stream}
-        self.edges_in = tuple(len(p.in_R) + len(p.in_C) for p in self.params)
+        self.streams = {(j, i): frozenset(s) for i in range(self.n) for j, s in network.senders(i).items()}
+        self.edges_in = tuple(sum(map(len, p.incoming.values())) for p in self.params)
         self.disks = [Disk(name) for name in self.names]
         self._backups: list[list[Disk]] = [[] for _ in range(self.n)]
         self.out = OutFolder(RUN_ID)
@@ -370,32 +365,28 @@ class World:
     def recompute(self, i: int, k: int, old: State, inputs: Mapping[Stream, Mapping[int, F64]]) -> State:
         """Agent i's state of round ``k`` from that of k-1 and from what was released."""
         before, record = self.checkers.records[i, k - 1], self.checkers.records[i, k]
-        effect = Advance(old, inputs["X"], inputs["Y"], (before.x, before.y), record)
+        effect = Advance(old, inputs, before.payloads, record)
         return self._reference[i].advance(effect).state
 
-    def recompute_final(self, i: int, old: State, x_in: Mapping[int, F64]) -> F64:
+    def recompute_final(self, i: int, old: State, inputs: Mapping[Stream, Mapping[int, F64]]) -> F64:
         """Agent i's result."""
         last = self.checkers.records[i, self.K]
-        return self._reference[i].advance_final(AdvanceFinal(old, x_in, (last.x, last.y))).x
+        return self._reference[i].advance_final(AdvanceFinal(old, inputs, last.payloads)).x
 
     def calm(self) -> list[F64]:
         """Every x_{i,K+1} of a run under the test keystream in which nothing ever happens: loops, no protocol."""
         works, n = self._reference, self.n
-        states = [works[i].advance(Advance(None, {}, {})).state for i in range(n)]
+        states = [works[i].advance(Advance(None)).state for i in range(n)]
         for k in range(self.K + 1):
             released = [works[i].release(DrawRelease(states[i])) for i in range(n)]
-            sent = {"X": [r.x.array() for r in released], "Y": [r.y.array() for r in released]}
             ins = [
-                {s: {j: sent[s][j] for j, _ in (p.in_R if s == "X" else p.in_C)} for s in STREAMS} for p in self.params
+                {s: {j: released[j].on(s).array() for j, _ in edges} for s, edges in p.incoming.items()}
+                for p in self.params
             ]
-            own = [(r.x, r.y) for r in released]
+            own = [r.payloads for r in released]
             if k == self.K:
-                return [
-                    works[i].advance_final(AdvanceFinal(released[i].state, ins[i]["X"], own[i])).x for i in range(n)
-                ]
-            states = [
-                works[i].advance(Advance(released[i].state, ins[i]["X"], ins[i]["Y"], own[i])).state for i in range(n)
-            ]
+                return [works[i].advance_final(AdvanceFinal(released[i].state, ins[i], own[i])).x for i in range(n)]
+            states = [works[i].advance(Advance(released[i].state, ins[i], own[i])).state for i in range(n)]
         raise AssertionError
 
     def _equal_to_a_calm_run(self) -> None:

@@ -43,10 +43,12 @@ class Draw:
     error: F64 = field(repr=False)
 
 
-def recover(sent: F64, transcript: F64, scale: float, law: NoiseLaw, dtype: WireDtype) -> Draw:
-    """The draw in ``sent`` = wire rounding of (draw + ``transcript``); ``scale`` > 0."""
+def recover(sent: F64, transcript: F64, scale: float, law: NoiseLaw, dtype: WireDtype, factor: float = 1.0) -> Draw:
+    """The draw in ``sent`` = wire rounding of (``factor`` * draw + ``transcript``); ``scale`` > 0."""
     values = sent - transcript
     bound = _UNIT[dtype] * np.abs(sent) + 2.0**-52 * (np.abs(sent) + np.abs(transcript) + np.abs(values)) + 5e-324
+    if factor != 1.0:  # one more rounding each, of the product there and of the quotient here
+        values, bound = values / factor, (bound + 2.0**-52 * np.abs(values)) / abs(factor)
     g = cell_of(law, scale)
     at = np.rint(values / g - 0.5)
     points = (at + 0.5) * g

@@ -311,8 +311,8 @@ def _overall(traffic: Traffic, facts: Facts | None) -> Finding:
     }
     if facts is None:
         return Finding("", "succeeds", measured, {}, "; ".join(traffic.notes))
-    names, topology = facts.names, facts.topology
-    true = {(names[j], names[i]) for j in range(len(names)) for i in topology.peers(j)}
+    names, network = facts.names, facts.network
+    true = {(names[j], names[i]) for j in range(len(names)) for i in network.peers(j)}
     edges = {(a, b) for a, b in traffic.edges}
     predicted = {"payloads_recovered": 0.0, "links": float(len(true)), "rounds": facts.run.K + 1.0}
     if _lower(edges) == _lower(true):
@@ -333,7 +333,7 @@ def _of_link(link: LinkTraffic, facts: Facts | None) -> Finding:
         index = {name.lower(): i for i, name in enumerate(facts.names)}
         sender, receiver = index.get(link.sender.lower()), index.get(link.receiver.lower())
         if sender is not None and receiver is not None:
-            streams = facts.topology.peers(sender).get(receiver, ())
+            streams = facts.network.peers(sender).get(receiver, ())
             predicted = {"streams": float(len(streams)), "rounds": facts.run.K + 1.0}
             verdict = "succeeds" if link.streams == len(streams) else "partly" if link.streams is None else "fails"
     return Finding(link.sender, verdict, measured, predicted, f"to {link.receiver}")

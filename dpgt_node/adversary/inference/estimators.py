@@ -34,7 +34,8 @@ from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference.knowledge import start
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.adversary.inference.predictions import noise_variance
-from dpgt_node.algo.tracking import AgentParams, mixed_x, mixed_y
+from dpgt_node.algo.methods.base import add_mixed
+from dpgt_node.algo.methods.dpgt import DPGT, Steps
 from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.types import F64, Stream
 
@@ -52,7 +53,7 @@ class View:
     name: str
     mechanism: Mechanism
     law: str
-    params: AgentParams
+    params: Steps[float]
     x: F64 = field(repr=False)
     y: F64 = field(repr=False)
     u: F64 = field(repr=False)
@@ -86,16 +87,20 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     NotApplicable: another method than Algorithm 1.
     """
     facts = observation.facts
-    if facts.run.algorithm.method != "dpgt":
+    if facts.run.algorithm.method != DPGT.name:
         message = f"the estimators are of Algorithm 1, not of {facts.run.algorithm.method!r}"
         raise NotApplicable.one("run file", "algorithm.method", message)
     if through is None:
         through = max(k for _, _, k in observation.vectors)
-    params = facts.params(i)
+    params, incoming = facts.steps(i), facts.network.incoming(i)
     shape = observation.series(i, "X", through).shape
-    nothing = np.zeros(shape)
-    x_in = {j: observation.series(j, "X", through) for j, _ in params.in_R}
-    y_in = {j: observation.series(j, "Y", through) for j, _ in params.in_C}
+
+    def mixed(stream: Stream, step: float) -> F64:
+        """What it mixes, by the algorithm's own code; all rounds at once."""
+        out, edges = np.zeros(shape), incoming[stream]
+        add_mixed(edges, {j: observation.series(j, stream, through) for j, _ in edges}, step, out, slice(None))
+        return out
+
     x, y = observation.series(i, "X", through), observation.series(i, "Y", through)
     mechanism = MECHANISMS[facts.run.algorithm.mechanism]
     exact = mechanism.x_public
@@ -114,9 +119,8 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         params,
         x,
         y,
-        # One step from nothing is what it mixes, by the algorithm's own code; all rounds at once.
-        mixed_x(params, nothing, nothing, x_in),
-        mixed_y(params, nothing, y_in),
+        mixed("X", params.alpha),
+        mixed("Y", params.beta),
         x0,
         scale_x,
         scale_y,

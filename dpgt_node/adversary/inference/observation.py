@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods.base import Network
+from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import RunConfig
 from dpgt_node.types import F64, I64, Stream, WireDtype
 from dpgt_node.wire.transcript import Counts, Header, Link, Transcript, TranscriptError
@@ -27,22 +29,24 @@ class Facts:
     run: RunConfig
     topology: Topology
     schedule: Schedule
+    network: Network
 
     @classmethod
     def of(cls, run: RunConfig) -> Facts:
         """The facts of ``run``."""
-        return cls(run, Topology.from_config(run.graph), Schedule.from_config(run))
+        topology = Topology.from_config(run.graph)
+        return cls(run, topology, Schedule.from_config(run), network_of(run, topology))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Agents, in the order of the rows of R and C."""
         return self.run.graph.agents
 
-    def params(self, i: int) -> AgentParams:
-        """Steps and edges of agent ``i``; a = alpha r_i and b = beta c_i as in privacy.md.  attacks.md works with
-        rho = 1 - a and hold = 1 - b.
+    def steps(self, i: int) -> Steps[float]:
+        """Steps of agent ``i`` under Algorithm 1; a = alpha r_i and b = beta c_i as in privacy.md.  attacks.md works
+        with rho = 1 - a and hold = 1 - b.
         """
-        return AgentParams.build(self.topology, self.schedule, i)
+        return Steps.of(self.topology, self.schedule, lambda values: float(values[i]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class Observation:
 
     def missing(self) -> str:
         """What an attack must say about its input: rounds, vectors and coordinates that were not seen; empty: none."""
-        expected = 2 * len(self.facts.names) * (self.facts.run.K + 1)
+        expected = len(self.facts.network.streams) * len(self.facts.names) * (self.facts.run.K + 1)
         absent = expected - len(self.vectors)
         holes = sum(1 for v in self.vectors.values() if np.isnan(v).any())
         parts = []

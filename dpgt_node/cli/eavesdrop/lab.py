@@ -215,10 +215,12 @@ def _sides(run: RunConfig, hosts: Mapping[str, Host], out: Path) -> dict[str, _S
     """One a host: TLS at its address, plain on its loopback."""
     from dpgt_node.adversary.taps.proxy import AGENT_PORT
     from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.methods import network_of
     from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
     from dpgt_node.runtime.trust.tls import CertificateAuthority
 
-    authority, topology, names = CertificateAuthority.create(), Topology.from_config(run.graph), run.graph.agents
+    authority, names = CertificateAuthority.create(), run.graph.agents
+    network = network_of(run, Topology.from_config(run.graph))
     (out / "sidecars").mkdir()
     made = {}
     for name, host in hosts.items():
@@ -234,7 +236,7 @@ def _sides(run: RunConfig, hosts: Mapping[str, Host], out: Path) -> dict[str, _S
             dial[COORDINATOR] = f"127.0.0.1:{_COORDINATOR_PORT}"
             there = f"{hosts[COORDINATOR].ip}:{_COORDINATOR_PORT}"
             arguments += ["--dial", f"{dial[COORDINATOR]}={COORDINATOR_IDENTITY}@{there}"]
-            for i in topology.peers(names.index(name)):
+            for i in network.peers(names.index(name)):
                 dial[names[i]] = f"127.0.0.1:{_SIDE_PORT + i}"
                 there = f"{agent_identity(names[i])}@{hosts[names[i]].ip}:{AGENT_PORT}"
                 arguments += ["--dial", f"{dial[names[i]]}={there}"]

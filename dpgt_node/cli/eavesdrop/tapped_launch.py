@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpgt_node.adversary.taps.proxy import ProxyTap, link_relay
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.cli import common
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
@@ -19,9 +20,9 @@ from dpgt_node.wire.transcript import Link
 
 def links_of(run: RunConfig) -> tuple[Link, ...]:
     """Every directed link of ``run``: the union of both graphs, sender by sender."""
-    topology = Topology.from_config(run.graph)
+    network = network_of(run, Topology.from_config(run.graph))
     names = run.graph.agents
-    return tuple(Link(names[j], names[i]) for j in range(run.n) for i in sorted(topology.peers(j)))
+    return tuple(Link(names[j], names[i]) for j in range(run.n) for i in sorted(network.peers(j)))
 
 
 def parse_links(text: str | None, run: RunConfig, option: str) -> tuple[Link, ...]:

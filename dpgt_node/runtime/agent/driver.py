@@ -251,7 +251,7 @@ class AgentDriver:
             with blamed(recording.state_dir, NOT_RECORDED):
                 recording.released(effect.record, state)
         self._head = (effect.record.k, self._store.head)
-        self.releases += 2
+        self.releases += len(effect.record.payloads)
         return Persisted(effect.record.k)
 
     def _save_final(self, x: F64) -> FinalSaved:

@@ -7,7 +7,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.base import Network
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
 from dpgt_node.protocol.types import VectorReceived
@@ -38,17 +38,11 @@ class Session:
 class Inbound:
     """Serves Exchange for agent ``index``.  In-neighbours that come before Welcome wait for it."""
 
-    def __init__(self, topology: Topology, index: int) -> None:
-        self._topology = topology
+    def __init__(self, network: Network, index: int) -> None:
+        self._names = network.names
         self._index = index
-        self._name = topology.names[index]
-        self._streams: dict[int, frozenset[Stream]] = {}
-        edges: tuple[tuple[Stream, tuple[tuple[int, float], ...]], ...]
-        edges = (("X", topology.in_R(index)), ("Y", topology.in_C(index)))
-        for stream, in_edges in edges:
-            for j, _ in in_edges:
-                if j != index:
-                    self._streams[j] = self._streams.get(j, frozenset[Stream]()) | {stream}
+        self._name = network.names[index]
+        self._streams = {j: frozenset(streams) for j, streams in network.senders(index).items()}
         self._calls: dict[int, asyncio.Task[object]] = {}
         self._heard_ns: dict[int, int] = {}
         self._open: set[asyncio.Task[object]] = set()
@@ -101,7 +95,7 @@ class Inbound:
 
     def _sender(self, stream: services.ServerStream[bytes, ExchangeReply]) -> int:
         name = stream.agent_name()
-        sender = self._topology.names.index(name) if name in self._topology.names else -1
+        sender = self._names.index(name) if name in self._names else -1
         if sender not in self._streams:
             raise PeerError(f"there is no edge from {name} to {self._name}", grpc_status="PERMISSION_DENIED")
         return sender
@@ -109,7 +103,7 @@ class Inbound:
     async def _receive(
         self, sender: int, session: Session, stream: services.ServerStream[bytes, ExchangeReply]
     ) -> None:
-        driver, name = session.driver, self._topology.names[sender]
+        driver, name = session.driver, self._names[sender]
         x_from, y_from = driver.machine.needs(sender)
         first: dict[Stream, int] = {"X": x_from, "Y": y_from}
         gate = Gate(

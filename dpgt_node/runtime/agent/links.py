@@ -50,7 +50,7 @@ class Link:
         run_id: bytes,
         open_channel: Callable[[str], Opened],
         feed: Callable[[AgentEvent], None],
-        read: Callable[[int], Awaitable[tuple[Payload, Payload]]],
+        read: Callable[[int], Awaitable[tuple[Payload, ...]]],
         *,
         patience_s: float = float("inf"),
         silence_s: float = 60.0,

@@ -17,8 +17,8 @@ from dpgt_node import __version__
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.tracking import AgentParams
 from dpgt_node.config import (
     NodeConfig,
     RunConfig,
@@ -107,7 +107,7 @@ class Node:
         self._run = setup.run
         self._topology = Topology.from_config(setup.run.graph)
         self._schedule = Schedule.from_config(setup.run)
-        self._params = AgentParams.build(self._topology, self._schedule, setup.index)
+        self._network = network_of(setup.run, self._topology)
         self._study = setup.run.evaluate.metrics == "study"
         self._store = Store(setup.config.state_dir, setup.config.durability)
         self._work = AgentWork(
@@ -119,7 +119,7 @@ class Node:
             self._keystream(),
             sampler_for(setup.run),
         )
-        self._inbound = Inbound(self._topology, setup.index)
+        self._inbound = Inbound(self._network, setup.index)
         self._instance = os.urandom(16)
         self._sha256 = run_sha256(setup.run)
         self._json = canonical_json(setup.run)
@@ -414,7 +414,7 @@ class Node:
         if recovered is not None:
             log.info("going on from round %d of run %s", recovered.checkpoint.k, run_id.hex())
         machine = AgentMachine(
-            self._params,
+            self._network.edges(self._setup.index),
             run.K,
             evaluate_every=run.evaluate.every,
             checkpoint_every=CHECKPOINT_ROUNDS,
@@ -521,7 +521,7 @@ class Node:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    async def _read_payloads(self, k: int) -> tuple[Payload, Payload]:
+    async def _read_payloads(self, k: int) -> tuple[Payload, ...]:
         assert self._run_id is not None
         return await self._need_driver().in_store_thread(lambda: self._store.payloads(self._run_id or b"", k))
 

@@ -19,6 +19,7 @@ from dpgt_node import __version__
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import judge as judge_policy
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
@@ -251,8 +252,8 @@ def _state(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Iterato
     if config.name in run.graph.agents:
         topology = Topology.from_config(run.graph)
         index = run.graph.agents.index(config.name)
-        senders = {j for j, _ in (*topology.in_R(index), *topology.in_C(index))} - {index}
-        yield _row("open files", hostcheck.open_files(len(senders) + len(topology.peers(index)) + 1))
+        network = network_of(run, topology)
+        yield _row("open files", hostcheck.open_files(len(network.senders(index)) + len(network.peers(index)) + 1))
 
 
 def _versions() -> Row:

@@ -7,16 +7,27 @@ refused: it may hold what this version would not keep.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import sqlite3
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dpgt_node.durable import replaced
 from dpgt_node.errors import StoreError
+from dpgt_node.runtime.store.faults import DAMAGED
 from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, Terms, link, select_charges
 from dpgt_node.runtime.store.rows import checkpoint_seal, payloads_seal
-from dpgt_node.runtime.store.schema import APPLICATION, INSERT_PAYLOADS, ROUNDS_MAX, SCHEMA, VERSION
+from dpgt_node.runtime.store.schema import (
+    APPLICATION,
+    CHECKPOINTS,
+    INSERT_PAYLOADS,
+    ROUNDS,
+    ROUNDS_MAX,
+    SCHEMA,
+    VERSION,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +53,10 @@ def bring_up_to_date(db: sqlite3.Connection, path: Path) -> None:
     log.info("%s: bringing version %d up to %d; a copy of the old database is in %s", path, version, VERSION, kept)
 
     def climb() -> None:
-        for step in range(version, VERSION):
-            _STEPS[step](db, path)
+        at = version
+        while at != VERSION:
+            at, step = _STEPS[at]
+            step(db, path)
 
     _all_or_nothing(db, climb)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -109,10 +122,10 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 3: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 4: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
-def _to_3(db: sqlite3.Connection, path: Path) -> None:
+def _from_2(db: sqlite3.Connection, path: Path) -> None:
     select_charges(db, path)  # what is not whole now must not look whole afterwards
     tables = ("runs", "rounds", "ledger", "checkpoints")
     for table in tables:
@@ -136,11 +149,51 @@ def _to_3(db: sqlite3.Connection, path: Path) -> None:
         db.execute(INSERT_PAYLOADS, (number, dtype, dimension, x_data, y_data, batch or b"", g, g_data, seal))
     held = db.execute("SELECT run, k, dimension, sha256, data, batch FROM old_checkpoints")
     for run, k, dimension, sha256, data, batch in held.fetchall():
-        seal = checkpoint_seal(ids[run], k, dimension, sha256, batch)
-        values = (run, k, dimension, sha256, data, batch, seal)
-        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        _checkpoint(db, ids[run], run, k, dimension, sha256, data, batch)
     for table in tables:
         db.execute(f"DROP TABLE old_{table}")
 
 
-_STEPS: Mapping[int, Callable[[sqlite3.Connection, Path], None]] = {1: _to_2, 2: _to_3}
+# --- 3 to 4: checkpoints say which vectors they hold; a method may send on one stream alone -------------------------
+
+
+def _from_3(db: sqlite3.Connection, path: Path) -> None:
+    select_charges(db, path)
+    ids: dict[int, bytes] = dict(db.execute("SELECT id, run_id FROM runs"))
+    for table in ("rounds", "checkpoints"):
+        db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    _statements(db, ROUNDS + CHECKPOINTS)
+    db.execute("INSERT INTO rounds SELECT id, x_sha256, y_sha256 FROM old_rounds ORDER BY id")
+    held = db.execute("SELECT run, k, dimension, sha256, data, batch, seal FROM old_checkpoints")
+    for run, k, dimension, sha256, data, batch, seal in held.fetchall():
+        old = struct.pack("<16sqq8s", ids[run], k, dimension, b"state") + sha256 + batch
+        if seal != hashlib.sha256(old).digest():
+            raise StoreError(f"{path}: the checkpoint of round {k} is torn; nothing was migrated; {DAMAGED}")
+        _checkpoint(db, ids[run], run, k, dimension, sha256, data, batch)
+    for table in ("rounds", "checkpoints"):
+        db.execute(f"DROP TABLE old_{table}")
+
+
+def _checkpoint(
+    db: sqlite3.Connection,
+    run_id: bytes,
+    run: int,
+    k: int,
+    dimension: int,
+    sha256: bytes,
+    data: bytes | None,
+    batch: bytes,
+) -> None:
+    """A checkpoint of before version 4: always the five vectors of Algorithm 1."""
+    vectors = " ".join(f"{name}={dimension}" for name in ("px", "tx", "p", "t", "g"))
+    seal = checkpoint_seal(run_id, k, vectors, sha256, batch)
+    values = (run, k, vectors, sha256, data, batch, seal)
+    db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+_STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
+    1: (2, _to_2),
+    2: (4, _from_2),
+    3: (4, _from_3),
+}
+"""From a version: the next one, and how."""

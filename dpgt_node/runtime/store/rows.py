@@ -34,29 +34,55 @@ def f64_bytes(vector: F64) -> memoryview:
 
 
 def payloads_seal(
-    run_id: bytes, k: int, dtype: str, dimension: int, x: bytes, y: bytes, batch: bytes, g: bytes | None
+    run_id: bytes,
+    k: int,
+    dtype: str,
+    dimension: int,
+    x: bytes | None,
+    y: bytes | None,
+    batch: bytes,
+    g: bytes | None,
 ) -> bytes:
-    """Seal of a row of ``payloads``; ``x``, ``y``, ``g``: SHA-256 of the vectors, 32 bytes."""
+    """Seal of a row of ``payloads``; ``x``, ``y``, ``g``: SHA-256 of the vectors, 32 bytes, or None."""
     head = _WHERE.pack(run_id, k, dimension, dtype.encode())
-    return hashlib.sha256(b"".join((head, x, y, g or bytes(32), batch))).digest()
+    hashes = (one or bytes(32) for one in (x, y, g))
+    return hashlib.sha256(b"".join((head, *hashes, batch))).digest()
 
 
-def checkpoint_seal(run_id: bytes, k: int, dimension: int, sha256: bytes, batch: bytes) -> bytes:
+def checkpoint_seal(run_id: bytes, k: int, vectors: str, sha256: bytes, batch: bytes) -> bytes:
     """Seal of a row of ``checkpoints``."""
-    return hashlib.sha256(b"".join((_WHERE.pack(run_id, k, dimension, b"state"), sha256, batch))).digest()
+    head = _WHERE.pack(run_id, k, len(vectors), b"state")
+    return hashlib.sha256(b"".join((head, vectors.encode(), sha256, batch))).digest()
+
+
+def layout(state: State) -> str:
+    """Names and sizes of a checkpoint's vectors, in their order."""
+    return " ".join(f"{name}={vector.size}" for name, vector in state.vectors.items())
+
+
+def size_of(vectors: str) -> int:
+    """Bytes of a checkpoint of this layout."""
+    return sum(8 * size for _, size in _parsed(vectors))
 
 
 def state_parts(state: State) -> list[memoryview]:
-    """The five vectors of a checkpoint."""
-    vectors = (state.px, state.tx, state.p, state.t, state.g)
-    invariant(all(v.shape == vectors[0].shape for v in vectors), "a state is five vectors of one size")
-    return [f64_bytes(v) for v in vectors]
+    """The vectors of a checkpoint."""
+    invariant(not state.pending, "a state is stored once it is complete")
+    return [f64_bytes(vector) for vector in state.vectors.values()]
 
 
-def state_of(k: int, dimension: int, raw: bytes | memoryview, batch: bytes) -> State:
-    """The checkpoint again, copied out of ``raw`` (5 * 8 * dimension bytes)."""
-    px, tx, p, t, g = np.array(np.frombuffer(raw, dtype="<f8")).reshape(5, dimension)
-    return State(k, px, tx, p, t, g, batch_array(batch))
+def state_of(k: int, vectors: str, raw: bytes | memoryview, batch: bytes) -> State:
+    """The checkpoint again, copied out of ``raw``."""
+    values, found, start = np.array(np.frombuffer(raw, dtype="<f8")), dict[str, F64](), 0
+    for name, size in _parsed(vectors):
+        found[name] = values[start : start + size]
+        start += size
+    return State(k, found, batch_array(batch))
+
+
+def _parsed(vectors: str) -> list[tuple[str, int]]:
+    pairs = (one.split("=") for one in vectors.split())
+    return [(name, int(size)) for name, size in pairs]
 
 
 def intact(data: bytes | memoryview | None, sha256: bytes, nbytes: int, what: str) -> bytes | memoryview:

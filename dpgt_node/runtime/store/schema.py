@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 3
+VERSION = 4
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
 
-SCHEMA = """
+RUNS = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
     run_id BLOB NOT NULL UNIQUE,
@@ -20,14 +20,20 @@ CREATE TABLE runs (
     adjacency TEXT NOT NULL,
     x_final_sha256 BLOB          -- of the float64 little-endian bytes; NULL: not finished
 ) STRICT;
+"""
+ROUNDS = """
 -- One row a released round, for ever.  id: run * 2^32 + k; a second release of a round has no place here.
+-- NULL: the run's method sends nothing on that stream.
 CREATE TABLE rounds (
     id INTEGER PRIMARY KEY,
-    x_sha256 BLOB NOT NULL,
-    y_sha256 BLOB NOT NULL
+    x_sha256 BLOB,
+    y_sha256 BLOB
 ) STRICT;
+"""
+PAYLOADS = """
 -- What a resend or a replay needs of a round, until it is pruned.  data NULL: a file (its name follows from run and k).
--- Batches are little-endian int64.  g: g~_k under noise-once, little-endian float64; g_sha256 NULL: another mechanism.
+-- Batches are little-endian int64.  g: g~_k, little-endian float64, where what was sent does not tell it; else
+-- g_sha256 is NULL.
 CREATE TABLE payloads (
     id INTEGER PRIMARY KEY,
     dtype TEXT NOT NULL,
@@ -39,6 +45,8 @@ CREATE TABLE payloads (
     g_data BLOB,
     seal BLOB NOT NULL           -- of everything above but data, and the two hashes of ``rounds``
 ) STRICT;
+"""
+LEDGER = """
 CREATE TABLE ledger (
     id INTEGER PRIMARY KEY,
     run INTEGER NOT NULL,
@@ -52,17 +60,21 @@ CREATE TABLE ledger (
     cost TEXT NOT NULL,
     head BLOB NOT NULL
 ) STRICT;
--- The last one of each run.  data, or a file: px, tx, p, t, g, little-endian float64, one after another.
+"""
+CHECKPOINTS = """
+-- The last one of each run.  vectors: "NAME=SIZE NAME=SIZE ..."; data, or a file: their values in that order,
+-- little-endian float64, one after another.
 CREATE TABLE checkpoints (
     run INTEGER PRIMARY KEY,
     k INTEGER NOT NULL,
-    dimension INTEGER NOT NULL,
+    vectors TEXT NOT NULL,
     sha256 BLOB NOT NULL,
     data BLOB,
     batch BLOB NOT NULL,
     seal BLOB NOT NULL
 ) STRICT;
 """
+SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS
 INSERT_RUN = (
     "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
 )

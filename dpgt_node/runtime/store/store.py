@@ -243,9 +243,9 @@ class Store:
         return any(run.run_id == run_id and run.finished for run in self.runs())
 
     def releases(self, run_id: bytes) -> int:
-        """Payloads made durable in this run: two a round."""
+        """Payloads made durable in this run: one a stream and round."""
         with self._blamed("cannot be read"):
-            query = "SELECT 2 * count(*) FROM rounds WHERE id BETWEEN ? AND ?"
+            query = "SELECT count(x_sha256) + count(y_sha256) FROM rounds WHERE id BETWEEN ? AND ?"
             return int(self._db.execute(query, self._span(run_id)).fetchone()[0])
 
     def _span(self, run_id: bytes, first: int = 0, last: int = ROUNDS_MAX - 1) -> tuple[int, int]:
@@ -281,9 +281,15 @@ class Store:
         StoreError: the disk is full or broken, and this process must not go on with the round.  RuntimeError: the
         round is durable already; whatever was drawn a second time must never leave.
         """
-        run, k, x, y = self._ids[run_id], record.k, record.x, record.y
-        invariant(x.k == y.k == k and (x.stream, y.stream) == ("X", "Y"), "a record holds one round")
-        invariant((x.dtype, x.dimension) == (y.dtype, y.dimension), "both payloads have one shape")
+        run, k, sent = self._ids[run_id], record.k, {payload.stream: payload for payload in record.payloads}
+        invariant(all(payload.k == k for payload in record.payloads), "a record holds one round")
+        invariant(len(sent) == len(record.payloads), "one vector a stream")
+        x, y = sent.get("X"), sent.get("Y")
+        shapes = {(payload.dtype, payload.dimension) for payload in record.payloads}
+        if record.noisy_gradient is not None and not shapes:
+            shapes.add(("float64", record.noisy_gradient.size))
+        invariant(len(shapes) == 1, "all payloads of a round have one shape")
+        ((dtype, dimension),) = shapes
         streams = [row.stream for row in record.rows]
         charged_once = all(row.k == k for row in record.rows) and streams == sorted(set(streams))
         invariant(charged_once, "a stream is charged once")
@@ -306,25 +312,27 @@ class Store:
             files.append((_file_name(run_id, k, what), (data,)))
             return None
 
-        seal = rows.payloads_seal(run_id, k, x.dtype, x.dimension, x.sha256, y.sha256, batch, g_sha256)
-        x_data, y_data, g_data = placed("X", x.data), placed("Y", y.data), placed("G", g)
-        values = (key, x.dtype, x.dimension, x_data, y_data, batch, g_sha256, g_data, seal)
+        x_sha256, y_sha256 = (None if payload is None else payload.sha256 for payload in (x, y))
+        seal = rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256)
+        x_data, y_data = placed("X", None if x is None else x.data), placed("Y", None if y is None else y.data)
+        g_data = placed("G", g)
+        values = (key, dtype, dimension, x_data, y_data, batch, g_sha256, g_data, seal)
         state, old = None, None
         if record.checkpoint is not None:
             at, parts = record.checkpoint, rows.state_parts(record.checkpoint)
-            dimension, digest = at.px.size, hashlib.sha256()
+            vectors, digest = rows.layout(at), hashlib.sha256()
             for part in parts:
                 digest.update(part)
-            large = 5 * 8 * dimension > FILE_BYTES
+            large = rows.size_of(vectors) > FILE_BYTES
             if large:  # no copy of hundreds of megabytes
                 files.append((_file_name(run_id, at.k, "state"), parts))
             drawn = rows.batch_bytes(at.batch)
-            sealed = rows.checkpoint_seal(run_id, at.k, dimension, digest.digest(), drawn)
-            state = (run, at.k, dimension, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+            sealed = rows.checkpoint_seal(run_id, at.k, vectors, digest.digest(), drawn)
+            state = (run, at.k, vectors, digest.digest(), None if large else b"".join(parts), drawn, sealed)
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:
-                    db.execute(INSERT_ROUND, (key, x.sha256, y.sha256))  # first: a second draw must not reach the files
+                    db.execute(INSERT_ROUND, (key, x_sha256, y_sha256))  # first: a second draw must not reach the files
                     db.execute(INSERT_PAYLOADS, values)
                     db.executemany(INSERT_LEDGER, charged)
                     if state is not None:
@@ -347,16 +355,15 @@ class Store:
                 self._blobs.remove(name for name, _ in files)
             raise
 
-    def payloads(self, run_id: bytes, k: int) -> tuple[Payload, Payload]:
-        """The stored X and Y of round ``k``, for resends, checked.  StoreError: none, pruned, or torn."""
+    def payloads(self, run_id: bytes, k: int) -> tuple[Payload, ...]:
+        """What was sent in round ``k``, for resends, checked.  StoreError: none, pruned, or torn."""
         with self._blamed(f"round {k} cannot be read"):
             found = self._db.execute(SELECT_PAYLOADS, self._span(run_id, k, k)).fetchone()
             if found is None:
                 known = self._db.execute("SELECT 1 FROM rounds WHERE id = ?", self._span(run_id, k, k)[:1]).fetchone()
                 why = "was pruned: every agent had it" if known else "is not here"
                 raise StoreError(f"{self._state_dir}: round {k} of run {run_id.hex()} {why}")
-            record = self._record(run_id, found, ())
-            return record.x, record.y
+            return self._record(run_id, found, ()).payloads
 
     def recover(self, run_id: bytes) -> Recovered | None:
         """The last checkpoint of the run and every durable round from it on (their ``checkpoint`` is None), checked
@@ -402,17 +409,20 @@ class Store:
         noisy = None
         if g_sha256 is not None:
             noisy = np.array(np.frombuffer(vector("G", g_data, g_sha256, 8 * dimension), dtype="<f8"))
-        x, y = payload("X", x_data, x_sha256), payload("Y", y_data, y_sha256)
-        return RoundRecord(k, x, y, tuple(charged), rows.batch_array(batch), None, noisy)
+        stored: tuple[tuple[Stream, bytes | None, bytes | None], ...]
+        stored = (("X", x_data, x_sha256), ("Y", y_data, y_sha256))
+        payloads = tuple(payload(stream, data, sha256) for stream, data, sha256 in stored if sha256 is not None)
+        return RoundRecord(k, payloads, tuple(charged), rows.batch_array(batch), None, noisy)
 
     def _state(
-        self, run_id: bytes, k: int, dimension: int, sha256: bytes, data: bytes | None, batch: bytes, seal: bytes
+        self, run_id: bytes, k: int, vectors: str, sha256: bytes, data: bytes | None, batch: bytes, seal: bytes
     ) -> State:
-        what, nbytes = f"{self._state_dir}: the checkpoint of round {k}", 5 * 8 * dimension
-        if seal != rows.checkpoint_seal(run_id, k, dimension, sha256, batch):
+        what = f"{self._state_dir}: the checkpoint of round {k}"
+        if seal != rows.checkpoint_seal(run_id, k, vectors, sha256, batch):
             raise StoreError(f"{what} is torn: its row is not what was stored; {DAMAGED}")
+        nbytes = rows.size_of(vectors)
         raw = self._blobs.read(_file_name(run_id, k, "state"), nbytes) if data is None else data
-        return rows.state_of(k, dimension, rows.intact(raw, sha256, nbytes, what), batch)
+        return rows.state_of(k, vectors, rows.intact(raw, sha256, nbytes, what), batch)
 
     def prune(self, run_id: bytes, through: int) -> None:
         """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.

@@ -1,0 +1,110 @@
+"""One agent as the place where its method's equations run: gradients, noise and payloads of one round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpgt_node.algo.graph import Edge
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed
+from dpgt_node.errors import Broken, invariant
+from dpgt_node.protocol.types import Payload, RoundRecord, on
+from dpgt_node.types import F64, I64, Stream
+
+BLOCK = 1 << 14
+"""Coordinates: what a step touches at a time stays in the cache."""
+NO_BATCH: I64 = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What an agent works with.
+
+    ``gradient(k, x, batch)`` draws a batch when it is None.  ``perturb(stream, k, private)`` adds the noise of one
+    draw.  ``incoming``: who sends on a stream, and the weight.
+    """
+
+    gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
+    perturb: Callable[[Stream, int, F64], F64]
+    encode: Callable[[Stream, int, F64], Payload]
+    incoming: Mapping[Stream, tuple[Edge, ...]]
+    perturbs_gradient: bool
+
+
+@dataclass(slots=True)
+class AgentSite:
+    """One move of one agent: see ``algo.methods.base.Site``.
+
+    ``received``: what came in, by stream and sender.  ``payloads``: what the agent sent in the round that the move
+    starts from; a release puts its own there.  ``record``: the round to be gone through again, which draws nothing.
+    ``batch``: what the gradient was sampled from.  ``noisy``: the perturbed gradient, where one was drawn.  ``draws``:
+    the noise of each draw, by its scale's stream, and the stream that carries it.
+    """
+
+    tools: Tools
+    received: Mapping[Stream, Mapping[int, F64]] = field(default_factory=dict)
+    payloads: tuple[Payload, ...] = ()
+    record: RoundRecord | None = None
+    batch: I64 = field(default_factory=lambda: NO_BATCH)
+    noisy: F64 | None = None
+    draws: list[tuple[Stream, Stream]] = field(default_factory=list)
+
+    @property
+    def block(self) -> int:
+        """Coordinates to work on at a time."""
+        return BLOCK
+
+    def gradient(self, k: int, x: F64) -> F64:
+        """g_k at ``x``: on a fresh batch, or on the recorded one.
+
+        Where the gradient itself is perturbed a record holds what came of it, and g_k is not computed again.
+        """
+        record = self.record
+        if record is not None and self.tools.perturbs_gradient:
+            self.batch = record.batch
+            return np.zeros(x.shape)
+        g, self.batch = self.tools.gradient(k, x, None if record is None else record.batch)
+        return g
+
+    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
+        """Send ``(private + noise) + public``."""
+        noisy = self.tools.perturb(stream, k, private)
+        self.draws.append((stream, stream))
+        noisy += public  # in the memory of ``noisy``, which nobody else holds
+        self.send(stream, k, noisy)
+
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+        """g~_k."""
+        self.noisy = self.tools.perturb(GRADIENT_NOISE, k, private)
+        self.draws.append((GRADIENT_NOISE, seen.stream))
+        return self.noisy
+
+    def send(self, stream: Stream, k: int, values: F64) -> None:
+        """Encode ``values``."""
+        self.payloads = (*self.payloads, self.tools.encode(stream, k, values))
+
+    def own(self, stream: Stream, k: int) -> F64:
+        """The values of a payload of this agent, wire rounding included."""
+        payload = on(stream, self.payloads)
+        invariant(payload.k == k, "an agent goes on from its own release of the same round")
+        return payload.array()
+
+    def drawn(self, k: int) -> F64:
+        """g~_k of the record."""
+        record = self.record
+        invariant(record is not None and record.k == k, "a round is gone through again with its own record")
+        noisy = None if record is None else record.noisy_gradient
+        if noisy is None:
+            raise Broken("a record of this method holds its perturbed gradient")
+        return noisy
+
+    def mixing(self, stream: Stream, k: int) -> Mix:
+        """Over the agents that send on ``stream``."""
+        edges, received = self.tools.incoming[stream], self.received.get(stream, {})
+
+        def mix(step: float, into: F64, block: slice) -> None:
+            add_mixed(edges, received, step, into, block)
+
+        return mix

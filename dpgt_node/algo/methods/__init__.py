@@ -1,0 +1,29 @@
+"""The methods by name, and what a run's method makes of its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.base import Method, Network, Rule
+from dpgt_node.algo.methods.dpgt import DPGT
+from dpgt_node.config.model import RunConfig
+
+METHODS: Mapping[str, Method] = {method.name: method for method in (DPGT,)}
+"""The word of the run file and the value; the first is the default."""
+
+
+def method_of(run: RunConfig) -> Method:
+    """The run's method."""
+    return METHODS[run.algorithm.method]
+
+
+def rule_of(run: RunConfig) -> type[Rule]:
+    """The recursion of the run's method under its mechanism."""
+    return method_of(run).rules[run.algorithm.mechanism]
+
+
+def network_of(run: RunConfig, topology: Topology) -> Network:
+    """Who sends what to whom in the run."""
+    weights = {mixing.stream: mixing.weights(topology) for mixing in method_of(run).sends}
+    return Network(topology.names, weights, rule_of(run).point)

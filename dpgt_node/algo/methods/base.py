@@ -1,0 +1,263 @@
+"""What a method is: a frozen value, and the recursion of each of its mechanisms, written once.
+
+A recursion is told in five moves, on vectors that have names:
+
+    begin       the state of round 0 at the public x_0
+    release     round k: draw noise, say what is sent
+    complete    the same state after a crash: round k was released before, nothing is drawn
+    advance     the state of round k+1 from that of round k and from what came in
+    final       x_{K+1}: there is no later gradient and no later release
+
+The same code runs in three places, which differ in what a vector is and in what a :class:`Site` does for it:
+
+    one agent                       vectors (d,), in blocks that stay in the cache; gradients, noise, payloads
+    all agents (``simulate --fast``)  matrices (n, d), a row an agent; what was sent is mixed by one product
+    many worlds over one transcript   private parts (worlds, d), everything else (d,); noise is read off what was sent
+
+So equations are elementwise on the last axis, and every sum over neighbours goes through :meth:`Site.mixing`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from dpgt_node.algo.graph import Edge, Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.types import F64, Stream
+
+Vectors = Mapping[str, F64]
+"""A state by the names of its vectors; never changed in place."""
+Number = TypeVar("Number", float, F64)
+"""A number of one agent, or a column (n, 1) with one of each."""
+Pick = Callable[[F64], Number]
+"""Of values (n,) the one of this agent, or all of them as a column."""
+Mix = Callable[[float, F64, slice], None]
+"""``mix(step, into, block)``: ``into += step * sum_j w_ij v_j[..., block]`` over the in-neighbours j, ascending."""
+
+
+GRADIENT_NOISE: Stream = "Y"
+"""The stream whose scale (eta) noise on a gradient has, whatever carries it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How a transcript shows a perturbed gradient: ``stream`` carries ``base + factor * (g + noise)``."""
+
+    stream: Stream
+    base: F64
+    factor: float = 1.0
+
+
+class Site(Protocol):
+    """Where a recursion runs, and what it asks for there."""
+
+    @property
+    def block(self) -> int:
+        """Coordinates to work on at a time."""
+        ...
+
+    def gradient(self, k: int, x: F64) -> F64:
+        """g_k at ``x``, on the batch of round ``k``."""
+        ...
+
+    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
+        """Send ``(private + noise) + public``: noise need only cover the small private part (privacy.md, section 6)."""
+        ...
+
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+        """g~_k = ``private`` + noise, of the scale eta.  ``seen``: what will be sent of it."""
+        ...
+
+    def send(self, stream: Stream, k: int, values: F64) -> None:
+        """Send ``values`` as they are."""
+        ...
+
+    def own(self, stream: Stream, k: int) -> F64:
+        """What this agent sent in round ``k``, as its receivers read it."""
+        ...
+
+    def drawn(self, k: int) -> F64:
+        """g~_k as it was drawn before a crash."""
+        ...
+
+    def mixing(self, stream: Stream, k: int) -> Mix:
+        """The weighted sum of what came in on ``stream`` in round ``k``."""
+        ...
+
+
+class Rule(ABC):
+    """A method's recursion under one mechanism, at one agent or at all of them."""
+
+    state: ClassVar[tuple[str, ...]]
+    """Names of the state's vectors, in the order of a checkpoint."""
+    raw_gradient: ClassVar[str | None] = None
+    """The state's vector that is g_k without noise; None: the state holds no such thing."""
+    perturbs_gradient: ClassVar[bool] = False
+    """Noise goes on g_k itself: after a crash nobody needs g_k again."""
+    pending: ClassVar[bool] = False
+    """The state of round k is complete only once that round is released: noise decides where or what g_k is."""
+    keeps_drawn: ClassVar[bool] = False
+    """g~_k is stored with what was sent, which does not tell it to the last bit."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Rule:
+        """The numbers of the agents that ``pick`` picks."""
+
+    @staticmethod
+    @abstractmethod
+    def point(v: Vectors) -> F64:
+        """x_k."""
+
+    @staticmethod
+    @abstractmethod
+    def tracker(v: Vectors) -> F64 | None:
+        """y_k of a complete state; None where the method has none."""
+
+    @abstractmethod
+    def begin(self, site: Site, x0: F64) -> Vectors:
+        """The state of round 0."""
+
+    @abstractmethod
+    def release(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """Round ``k``: noise is drawn here and nowhere else.  The complete state."""
+
+    def complete(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """The complete state of a round that was released before a crash."""
+        return v
+
+    @abstractmethod
+    def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """The state of round ``k + 1``; complete once it is released where the noise decides where or what g is."""
+
+    @abstractmethod
+    def final(self, site: Site, k: int, v: Vectors) -> F64:
+        """x_{k+1} alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """``stream`` is mixed with ``weights(topology)``: [i][j] > 0 where agent i receives what agent j sends on it.
+
+    ``graph``: what these weights are, in words for messages.
+    """
+
+    stream: Stream
+    graph: str
+    weights: Callable[[Topology], F64]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """``rules``: by mechanism, the default first.  ``sends``: what is sent, and over which weights.
+
+    ``status``: a rule that was published as it stands, or our reading of one; ``source``: whose.  ``noisy``: draws
+    noise; where not, the run file must switch it off.  ``misfits``: what in a graph this method cannot work with, in
+    words; empty when it can.
+    """
+
+    name: str
+    title: str
+    status: Literal["known", "ours"]
+    source: str
+    rules: Mapping[str, type[Rule]]
+    sends: tuple[Mixing, ...]
+    noisy: bool = True
+    misfits: Callable[[Topology], tuple[str, ...]] = lambda topology: ()
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """What an agent sends in a round, in order."""
+        return tuple(one.stream for one in self.sends)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEdges:
+    """What agent ``index`` (0-based) receives and sends: by stream, neighbours ascending, itself on a self-loop.
+
+    ``point``: x_k of a state.
+    """
+
+    index: int
+    name: str
+    incoming: Mapping[Stream, tuple[Edge, ...]]
+    outgoing: Mapping[Stream, tuple[int, ...]]
+    point: Callable[[Vectors], F64]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """What an agent sends in a round, in order."""
+        return tuple(self.outgoing)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """Who sends what to whom in one run: ``weights`` (n, n) by stream, in the order in which streams are sent."""
+
+    names: tuple[str, ...]
+    weights: Mapping[Stream, F64]
+    point: Callable[[Vectors], F64]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """What an agent sends in a round, in order."""
+        return tuple(self.weights)
+
+    def incoming(self, i: int) -> dict[Stream, tuple[Edge, ...]]:
+        """(j, weight) of everyone whose vector agent ``i`` mixes, ascending, itself included on a self-loop."""
+        return {stream: _edges(weights[i]) for stream, weights in self.weights.items()}
+
+    def outgoing(self, i: int) -> dict[Stream, tuple[int, ...]]:
+        """Agents that mix what agent ``i`` sends, ascending, itself included on a self-loop."""
+        return {s: tuple(int(j) for j in np.flatnonzero(weights[:, i])) for s, weights in self.weights.items()}
+
+    def edges(self, i: int) -> AgentEdges:
+        """All of agent ``i``."""
+        return AgentEdges(i, self.names[i], self.incoming(i), self.outgoing(i), self.point)
+
+    def peers(self, i: int) -> dict[int, tuple[Stream, ...]]:
+        """Where agent ``i`` sends: neighbour other than itself -> the streams it gets, neighbours ascending."""
+        return self._others(i, {s: frozenset(out) for s, out in self.outgoing(i).items()})
+
+    def senders(self, i: int) -> dict[int, tuple[Stream, ...]]:
+        """Who sends to agent ``i``: neighbour other than itself -> the streams it sends, neighbours ascending."""
+        return self._others(i, {s: frozenset(j for j, _ in edges) for s, edges in self.incoming(i).items()})
+
+    def _others(self, i: int, by_stream: Mapping[Stream, frozenset[int]]) -> dict[int, tuple[Stream, ...]]:
+        every = sorted(frozenset().union(*by_stream.values()) - {i})
+        return {j: tuple(s for s, there in by_stream.items() if j in there) for j in every}
+
+
+def _edges(row: F64) -> tuple[Edge, ...]:
+    return tuple((int(j), float(row[j])) for j in np.flatnonzero(row))
+
+
+# --- arithmetic that equations share -------------------------------------------------------------------------------
+
+
+def empty(*vectors: F64) -> F64:
+    """A new array for a sum of ``vectors``, which may be rows (worlds, d) and vectors (d,)."""
+    return np.empty(np.broadcast_shapes(*(v.shape for v in vectors)))
+
+
+def blocks(vectors: F64, block: int) -> Iterator[slice]:
+    """Parts of the last axis that stay in the cache: whole temporary vectors would cost more than the arithmetic."""
+    for start in range(0, int(vectors.shape[vectors.ndim - 1]), block):
+        yield slice(start, start + block)
+
+
+def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:
+    """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits."""
+    if not edges:
+        return
+    first, weight = edges[0]
+    total = weight * received[first][block]
+    for j, weight in edges[1:]:
+        total += weight * received[j][block]
+    total *= step
+    into += total
