@@ -13,14 +13,12 @@ overestimate.  What accuracy (T, nu) means depends on the data: that is measured
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpgt_node.accounts.planner import APPROXIMATE
 from dpgt_node.algo.graph import Topology
-from dpgt_node.privacy.accountants import gaussian, pure
+from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.mechanisms import Accounted
 from dpgt_node.types import F64
 
@@ -94,31 +92,27 @@ class Need:
 
 
 def need(
-    accounted: Accounted, accountant: str, epsilon: float, delta: float, K: int, gamma: float, a: F64, b: F64, unit: F64
+    accounted: Accounted,
+    accountant: Accountant,
+    epsilon: float,
+    delta: float,
+    K: int,
+    gamma: float,
+    a: F64,
+    b: F64,
+    unit: F64,
 ) -> Need:
     """``unit`` (n,): C/m of each agent in the norm of its accountant; ``a``, ``b`` (n,): alpha r_i and beta c_i.
 
-    Shifts of ``lemma5`` are Lemma 4's; those of ``corrected`` are approximated by ``tight``'s, and squares add as if
-    shifts were parallel: good enough to rank candidates, the final noise comes from the accounts.
+    Shifts of ``corrected`` are approximated by ``tight``'s, and squares add as if shifts were parallel: good enough to
+    rank candidates, the final noise comes from the accounts.
     """
-    power = 2 if accountant in APPROXIMATE else 1
-    goal = _goal(accountant, epsilon, delta)
+    power = 1 if accountant.pure else 2
+    goal = accountant.goal(epsilon, delta)
     if accounted.once:  # one shift of C/m a round
         return Need(np.zeros(len(unit)), unit * float(K + 1) ** (1.0 / power), power, goal)
     x, y = np.zeros(len(unit)), np.empty(len(unit))
     for i, size in enumerate(unit.tolist()):
-        if accountant == "lemma5":
-            shifts = pure.lemma4(a=float(a[i]), b=float(b[i]), gamma=gamma, m=1, C=size, K=K)
-        else:
-            shifts = pure.tight_shifts(accounted.kernel(float(a[i]), float(b[i]), gamma, K), size)
+        shifts = accountant.shifts(accounted, float(a[i]), float(b[i]), gamma, size, K)
         x[i], y[i] = float((shifts.x**power).sum()), float((shifts.y**power).sum())
     return Need(x ** (1.0 / power), y ** (1.0 / power), power, goal)
-
-
-def _goal(accountant: str, epsilon: float, delta: float) -> float:
-    if accountant == "gdp":
-        return gaussian.gdp_mu(epsilon, delta) ** 2
-    if accountant == "zcdp":
-        log = -math.log(delta)
-        return 2.0 * (epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))) ** 2
-    return epsilon

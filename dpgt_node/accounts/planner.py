@@ -14,22 +14,19 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node.accounts.account import (
-    ACCOUNTANTS,
-    LEMMA5_LABEL,
-    AgentAccount,
-    covers,
-)
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountants.accountant import Accountant
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, PURE, SOUND
+from dpgt_node.privacy.laws.law import Law
+from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted
 from dpgt_node.types import F64, NoiseLaw
 
 Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
 """A run's accounts, one an agent, with what the sampler and the model add: ``agent.noise.account_for``."""
 
-APPROXIMATE: Final = ("zcdp", "gdp")
-"""(epsilon, delta) accountants; the others are pure."""
 TOLERANCE: Final = 1e-9
 """How far below the promised epsilon an agent may stay, relative."""
 
@@ -64,7 +61,7 @@ class Route:
     @property
     def pure(self) -> bool:
         """Whether epsilon comes without a delta."""
-        return self.accountant not in APPROXIMATE
+        return ACCOUNTANTS[self.accountant].pure
 
     @property
     def accounted(self) -> Accounted:
@@ -92,40 +89,41 @@ def route(run: model.RunConfig, target: Target) -> Route:
     """Mechanism, law and accountant for ``target``.  ConfigError when there are none, with what to change."""
     _check(run, target)
     delta = run.privacy.delta if target.delta is None else target.delta
-    accountant = target.accountant or _accountant(run, target.mechanism, delta)
-    pure = accountant not in APPROXIMATE
+    chosen = _accountant(run, target.mechanism, delta) if target.accountant is None else ACCOUNTANTS[target.accountant]
+    accountant, pure = chosen.name, chosen.pure
     if pure:
         delta = 0.0
     elif delta == 0.0:
+        alternatives = " or ".join(name for name in PURE if _shared(ACCOUNTANTS[name], chosen))
         raise ConfigError.one(
-            target.source, "--delta", f"0 is a pure guarantee, but {accountant} needs a delta: take tight or amplified"
+            target.source, "--delta", f"0 is a pure guarantee, but {accountant} needs a delta: take {alternatives}"
         )
-    allowed = allowed_by(accountant)
+    allowed = allowed_by(chosen)
     mechanism = target.mechanism or allowed[0]
     if mechanism not in allowed:
-        fitting = [name for name in ACCOUNTANTS if mechanism in allowed_by(name)]
+        fitting = [one.name for one in ACCOUNTANTS.values() if one.covers(MECHANISMS[mechanism])]
         raise ConfigError.one(
             target.source,
             "--mechanism",
             f"{accountant} says nothing about {mechanism}; it covers {', '.join(allowed)}, "
             f"and {mechanism} has {', '.join(fitting)}",
         )
-    if accountant == "amplified" and run.privacy.clip_l1 is None:
-        raise ConfigError.one(
-            "run file", "privacy", "amplified needs clip_l1: C is declared, not enforced (tight accepts it)"
-        )
-    law: NoiseLaw = "laplace" if pure else "gaussian"
+    if chosen.clip_l1 and run.privacy.clip_l1 is None:
+        easier = [name for name in PURE if _shared(ACCOUNTANTS[name], chosen) and not ACCOUNTANTS[name].clip_l1]
+        but = f" ({' or '.join(easier)} accepts it)" if easier else ""
+        raise ConfigError.one("run file", "privacy", f"{accountant} needs clip_l1: C is declared, not enforced{but}")
+    law = admitting(chosen.guarantee)[-1]
     reasons = (
         _why_mechanism(mechanism, asked=target.mechanism is not None),
-        _why_law(accountant, delta),
+        _why_law(chosen, law, delta),
         why_adjacency(run, pure),
     )
-    return Route(mechanism, law, accountant, delta, reasons)
+    return Route(mechanism, law.name, accountant, delta, reasons)
 
 
-def allowed_by(accountant: str) -> tuple[str, ...]:
+def allowed_by(accountant: Accountant) -> tuple[str, ...]:
     """Mechanisms the accountant covers: the paper's own first where it does, else the one with the least noise."""
-    covered = [one for one in MECHANISMS.values() if covers(accountant, one)]
+    covered = [one for one in MECHANISMS.values() if accountant.covers(one)]
     return tuple(one.name for one in (covered if covered[0].printed else reversed(covered)))
 
 
@@ -236,20 +234,27 @@ def _check(run: model.RunConfig, target: Target) -> None:
         )
 
 
-def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> str:
-    """The tightest sound one: gdp where a delta may be spent, else pure epsilon."""
-    if mechanism is not None and MECHANISMS[mechanism].printed:
-        return "corrected"
+def _shared(one: Accountant, other: Accountant) -> bool:
+    """Whether both speak of the same mechanisms."""
+    return allowed_by(one) == allowed_by(other)
+
+
+def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> Accountant:
+    """The tightest sound one: with a delta where one may be spent, else of pure epsilon."""
+    planned = list(MECHANISMS.values())[-1] if mechanism is None else MECHANISMS[mechanism]
+    speaking = [ACCOUNTANTS[name] for name in SOUND if ACCOUNTANTS[name].covers(planned)]
+    if len(speaking) == 1:
+        return speaking[0]
     if delta > 0.0:
-        return "gdp"
+        return [one for one in speaking if not one.pure][-1]
     if run.privacy.clip_l2 is not None:
         raise ConfigError.one(
             "run file",
             "privacy.clip_l2",
             "a pure guarantee (delta = 0) needs an L1 bound: set clip_l1 instead, or allow a delta (--delta 1e-5)",
         )
-    # At m = D, which a plan always takes, both have the same value; only clipping makes ``amplified`` sound.
-    return "amplified" if run.privacy.clip_l1 is not None else "tight"
+    # At m = D, which a plan always takes, amplification changes no value; only clipping makes it sound.
+    return [one for one in speaking if one.pure and (run.privacy.clip_l1 is not None or not one.clip_l1)][-1]
 
 
 def _why_mechanism(mechanism: str, *, asked: bool) -> str:
@@ -260,13 +265,14 @@ def _why_mechanism(mechanism: str, *, asked: bool) -> str:
     return f"{mechanism}: {MECHANISMS[mechanism].advantage}"
 
 
-def _why_law(accountant: str, delta: float) -> str:
-    if accountant == "lemma5":
-        return f"laplace noise, accountant {LEMMA5_LABEL}: as asked for; it is no proof"
-    if accountant in APPROXIMATE:
-        exact = " (exact for Gaussian noise)" if accountant == "gdp" else ""
-        return f"gaussian noise, accountant {accountant}{exact}: delta = {delta:g} allows L2 shifts, without a sqrt(d)"
-    return f"laplace noise, accountant {accountant}: pure epsilon, no delta"
+def _why_law(accountant: Accountant, law: Law, delta: float) -> str:
+    if not accountant.sound:
+        return f"{law.name} noise, accountant {accountant.label}: as asked for; it is no proof"
+    if not accountant.pure:
+        remark = f" ({accountant.remark})" if accountant.remark else ""
+        name = f"{accountant.name}{remark}"
+        return f"{law.name} noise, accountant {name}: delta = {delta:g} allows L2 shifts, without a sqrt(d)"
+    return f"{law.name} noise, accountant {accountant.name}: pure epsilon, no delta"
 
 
 def why_adjacency(run: model.RunConfig, pure: bool) -> str:

@@ -13,13 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpgt_node.accounts.account import AgentAccount, within
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.config.model import Policy, RunConfig
-
-PURE = ("corrected", "tight", "amplified")
-APPROXIMATE = ("zcdp", "gdp")
-SOUND = PURE + APPROXIMATE
-"""``lemma5`` is conditional: it caps a budget only where the owner names it."""
+from dpgt_node.privacy.accountants.registry import APPROXIMATE, PURE, SOUND
+from dpgt_node.privacy.accountants.rounding import within
 
 
 @dataclass(frozen=True, slots=True)

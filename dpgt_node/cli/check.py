@@ -176,7 +176,7 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
 
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
-    from dpgt_node.report.text import ACCOUNTANT_LABELS
+    from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
     from dpgt_node.report.text import epsilon as number
 
     run, names = report.facts.run, report.facts.topology.names
@@ -189,13 +189,13 @@ def _privacy(report: CheckReport) -> list[str]:
         )
     else:
         adjacency = "no bound known"
-    speaking = [name for name in ACCOUNTANT_LABELS if any(v is not None for v in report.epsilon.get(name, ()))]
+    speaking = [name for name in ACCOUNTANTS if any(v is not None for v in report.epsilon.get(name, ()))]
     lines = [
         f"Epsilon of each agent's whole transcript, k = 0..{run.K}, mechanism {run.algorithm.mechanism}, "
         f"{run.noise.law} noise",
         f"  adjacent data sets: one sample replaced, gradients apart by at most {adjacency}; delta = {privacy.delta:g}",
         *_table(
-            ("agent", *(ACCOUNTANT_LABELS[name] for name in speaking)),
+            ("agent", *(ACCOUNTANTS[name].label for name in speaking)),
             [
                 (agent, *(number(report.epsilon[name][i]) for name in speaking))
                 for i, agent in enumerate(names)
@@ -203,7 +203,7 @@ def _privacy(report: CheckReport) -> list[str]:
             ],
         ),
     ]
-    for name, label in ACCOUNTANT_LABELS.items():
+    for name, label in ((one.name, one.label) for one in ACCOUNTANTS.values()):
         texts = report.reasons.get(name, ())
         for text in dict.fromkeys(text for text in texts if text is not None):
             agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]

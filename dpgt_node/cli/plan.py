@@ -11,7 +11,7 @@ import click
 
 from dpgt_node.cli import common
 from dpgt_node.config import RunConfig, load_run, resolved_dataset, to_toml
-from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.config.vocabulary import ACCOUNTANTS, TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ _WIDTH = 116
 @common.run_argument
 @click.option("--epsilon", type=float, required=True, help="What every agent's whole transcript may cost.")
 @click.option("--delta", type=float, help="0: a pure guarantee.  [default: the run file's privacy.delta]")
-@click.option(
-    "--accountant", help="tight, amplified, zcdp, gdp, corrected or lemma5.  [default: the tightest sound one]"
-)
+@click.option("--accountant", help=f"{', '.join(ACCOUNTANTS.built)}.  [default: the tightest sound one]")
 @click.option("--mechanism", help="[default: noise-once]")
 @click.option(
     "--shape",
@@ -175,17 +173,18 @@ def render(found: Plan, stand_in: str) -> str:
 
 
 def _head(found: Plan, stand_in: str) -> list[str]:
-    from dpgt_node.accounts.account import ACCOUNTANTS, LEMMA5_LABEL
     from dpgt_node.accounts.planner import why_adjacency
+    from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
     from dpgt_node.report.text import epsilon as number
 
     def label(name: str) -> str:
-        return LEMMA5_LABEL if name == "lemma5" else name
+        one = VALUES[name]
+        return name if one.sound else one.label
 
     way, outcome = found.route, found.outcome
     delta = f", delta = {way.delta:g}" if way.delta else ""
     names = found.run.graph.agents
-    speaking = [name for name in ACCOUNTANTS if any(v is not None for v in found.epsilon[name])]
+    speaking = [name for name in VALUES if any(v is not None for v in found.epsilon[name])]
     wide = max(map(len, names))
     lines = [
         f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "

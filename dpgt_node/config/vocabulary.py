@@ -8,6 +8,7 @@ from typing import Literal
 from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
 from dpgt_node.config.declare.kinds import Choice, described
 from dpgt_node.privacy import mechanisms
+from dpgt_node.privacy.accountants import registry
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000
@@ -82,7 +83,7 @@ MODELS = described(
     },
     plug_in="your function of (shape, classes), which returns a torch.nn.Module",
 )
-ACCOUNTANTS = Choice(("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"))
+ACCOUNTANTS = Choice(tuple(registry.ACCOUNTANTS))
 
 _DATASETS = {
     "digits": "1,797 handwritten digits of 8 x 8, pixels/16, in the package; 359 of them are the test set",

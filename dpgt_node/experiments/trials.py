@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +17,7 @@ from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.privacy.accountants.concentrated import zcdp_epsilon
-from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64
 
 Test = Literal["threshold", "guess"]
@@ -156,14 +154,12 @@ def lower_bound(
     accountant: str, absent: F64, present: F64, *, delta: float, test: Test = "threshold", confidence: float = 0.95
 ) -> tuple[float, Bound]:
     """(epsilon of the accountant's own kind, at its delta, that the trials prove; how)."""
-    if accountant == "gdp":
-        bound = _bound(test, absent, present, "mu", confidence)
-        return (gdp_epsilon(bound.value, delta) if bound.value else 0.0), bound
-    if accountant == "zcdp":
+    one = ACCOUNTANTS[accountant]
+    if one.guarantee == "concentrated":
         bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
-        return (zcdp_epsilon(bound.value, delta) if math.isfinite(bound.value) else math.inf), bound
-    bound = _bound(test, absent, present, "epsilon", confidence)
-    return bound.value, bound
+    else:
+        bound = _bound(test, absent, present, "epsilon" if one.pure else "mu", confidence)
+    return one.epsilon_of(bound.value, delta), bound
 
 
 def _bound(test: Test, absent: F64, present: F64, measure: Literal["epsilon", "mu"], confidence: float) -> Bound:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.adversary.audit import counterexample
 from dpgt_node.adversary.audit.replay import Replay, Unseen, World
 from dpgt_node.adversary.audit.report import Audit
@@ -19,6 +19,8 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.config import RunConfig, load_node
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.privacy.accountants.corrected import CORRECTED
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import Truth
 from dpgt_node.sim.scripted import ScriptedOracle, together
@@ -60,7 +62,7 @@ def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:
     if MECHANISMS[mechanism].printed:
         params = facts.steps(0)
         scales = tuple(facts.schedule.sigma("X", 0, k) for k in range(run.K + 1))
-        claimed["corrected"] = counterexample.corrected(a=params.a, b=params.b, gamma=params.gamma, scales=scales)
+        claimed[CORRECTED.name] = counterexample.corrected(a=params.a, b=params.b, gamma=params.gamma, scales=scales)
     return Audit(
         "agent-1",
         "an observer of every link",
@@ -76,7 +78,7 @@ def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:
 
 
 def _pure(account: AgentAccount) -> dict[str, float | None]:
-    return {name: account.total(name) for name in ACCOUNTANTS if name not in ("zcdp", "gdp")}
+    return {name: account.total(name) for name, one in ACCOUNTANTS.items() if one.pure}
 
 
 # ---------------------------------------------------------------- captured transcripts

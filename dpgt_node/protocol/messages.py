@@ -15,7 +15,6 @@ PROTOCOL_VERSION = 1
 
 RefusalKind = Literal["policy", "run-hash", "identity", "version", "data", "other"]
 Action = Literal["pause", "resume", "stop"]
-ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 
 # --- agent to agent -----------------------------------------------------------------------------------------------
 

@@ -8,53 +8,42 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final
 
 from dpgt_node.config.model import Noise, Privacy, RunConfig
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
-from dpgt_node.record.metrics import ACCOUNTANTS, Accountant
 from dpgt_node.record.summary import PrivacySummary, Summary
 
-LEMMA5: Final = "Lemma 5 (paper; conditional)"
-ACCOUNTANT_LABELS: Final[dict[Accountant, str]] = {
-    "lemma5": LEMMA5,
-    "corrected": "Lemma 4 corrected (pure)",
-    "tight": "tight (pure)",
-    "amplified": "tight, amplified by sampling (pure)",
-    "zcdp": "zero-concentrated (epsilon, delta)",
-    "gdp": "Gaussian (epsilon, delta)",
-}
-WITH_DELTA: Final = frozenset({"zcdp", "gdp"})
-# Of equal values the first is named: the smaller claim needs no delta.
-SOUND: Final[tuple[Accountant, ...]] = ("amplified", "tight", "corrected", "gdp", "zcdp")
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
 
 
-def tightest(costs: Mapping[str, Sequence[float | None]]) -> Accountant | None:
+def tightest(costs: Mapping[str, Sequence[float | None]]) -> str | None:
     """The sound accountant with the smallest epsilon of the worst agent; None when none covers every agent.
 
     ``costs``: by accountant, one epsilon an agent.
     """
     complete = {
         name: max((math.inf if v is None else v for v in costs[name]), default=math.inf)
-        for name in SOUND
+        for name in HEADLINE
         if costs.get(name) and all(v is not None for v in costs[name])
     }
     return min(complete, key=complete.__getitem__, default=None)
 
 
-def shown_accountant(costs: Mapping[str, Sequence[float | None]]) -> Accountant | None:
-    """Whose epsilon is shown where there is room for one: the tightest sound one, else Lemma 5, else none."""
+def shown_accountant(costs: Mapping[str, Sequence[float | None]]) -> str | None:
+    """Whose epsilon is shown where there is room for one: the tightest sound one, else a conditional one, else none."""
     if (name := tightest(costs)) is not None:
         return name
-    return "lemma5" if any(v is not None for v in costs.get("lemma5", ())) else None
+    return next((name for name in CONDITIONAL if any(v is not None for v in costs.get(name, ()))), None)
 
 
 def qualifier(accountant: str, delta: float) -> str:
     """``gdp, delta 1e-05`` · ``tight, pure`` · ``Lemma 5; conditional``."""
-    if accountant == "lemma5":
-        return "Lemma 5; conditional"
-    return f"{accountant}, delta {delta:g}" if accountant in WITH_DELTA else f"{accountant}, pure"
+    one = ACCOUNTANTS[accountant]
+    if not one.sound:
+        return f"{one.title}; conditional"
+    return f"{accountant}, pure" if one.pure else f"{accountant}, delta {delta:g}"
 
 
 def head(accountant: str, delta: float) -> str:
@@ -62,9 +51,9 @@ def head(accountant: str, delta: float) -> str:
     return f"epsilon ({qualifier(accountant, delta)})"
 
 
-def label(accountant: Accountant, delta: float) -> str:
+def label(accountant: str, delta: float) -> str:
     """The accountant in full, ``Gaussian (delta = 1e-05)``."""
-    return ACCOUNTANT_LABELS[accountant].replace("(epsilon, delta)", f"(delta = {delta:g})")
+    return ACCOUNTANTS[accountant].label.replace("(epsilon, delta)", f"(delta = {delta:g})")
 
 
 def merged(names: Sequence[str], reasons: Sequence[str | None]) -> str | None:
@@ -81,7 +70,7 @@ def merged(names: Sequence[str], reasons: Sequence[str | None]) -> str | None:
 class Line:
     """What one accountant says: ``values`` an agent each, in the summary's order, or the ``reason`` for none."""
 
-    accountant: Accountant
+    accountant: str
     label: str
     values: tuple[float | None, ...]
     reason: str | None
@@ -93,10 +82,10 @@ class Line:
 
 
 def lines(summary: Summary) -> tuple[Line, ...]:
-    """What every accountant says of every agent's whole transcript so far, all six in their order."""
+    """What every accountant says of every agent's whole transcript so far, all accountants in their order."""
     found = []
     for name in ACCOUNTANTS:
-        values = tuple(cast("float | None", getattr(agent.epsilon, name)) for agent in summary.agents)
+        values = tuple(agent.epsilon[name] for agent in summary.agents)
         reason = summary.reasons.get(name)
         if reason is None and all(value is None for value in values):
             reason = "not known before the run has a summary"
@@ -104,11 +93,11 @@ def lines(summary: Summary) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def shown(summary: Summary) -> Accountant | None:
+def shown(summary: Summary) -> str | None:
     """The accountant of the summary's headline; else what its values allow."""
     named = summary.headline
     if named is not None:
-        return cast(Accountant, named)
+        return named
     return shown_accountant({line.accountant: line.values for line in lines(summary)})
 
 

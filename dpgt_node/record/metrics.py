@@ -11,21 +11,23 @@ import io
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.record.costs import Epsilon
 
 METRICS_FILE = "metrics.csv"
-Accountant = Literal["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"]
-ACCOUNTANTS: tuple[Accountant, ...] = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+EPSILON = "epsilon_"
+"""Begins the name of an accountant's column."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsRow:
-    """One line of ``metrics.csv``; the fields, in order, are its columns.
+    """One line of ``metrics.csv``; the fields, in order, are its columns, ``epsilon`` one an accountant.
 
     ``k``: 0..K+1.  ``wall_seconds``: since round 0 began.  Losses in nats, accuracies in [0, 1], ``grad_norm`` the L2
     norm of the local gradient, ``consensus_error`` = sqrt(mean_i ||x_i - mean x||^2), the epsilons cumulative.
@@ -40,15 +42,18 @@ class MetricsRow:
     accuracy_test: float | None = None
     grad_norm: float | None = None
     consensus_error: float | None = None
-    epsilon_lemma5: float | None = None
-    epsilon_corrected: float | None = None
-    epsilon_tight: float | None = None
-    epsilon_amplified: float | None = None
-    epsilon_zcdp: float | None = None
-    epsilon_gdp: float | None = None
+    epsilon: Epsilon = field(default_factory=Epsilon)
+
+    def value(self, column: str) -> float | None:
+        """What stands in that column of numbers, any behind ``k``."""
+        if column.startswith(EPSILON):
+            return self.epsilon[column.removeprefix(EPSILON)]
+        found: float | None = getattr(self, column)
+        return found
 
 
-COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(MetricsRow))
+_PLAIN = tuple(f.name for f in fields(MetricsRow) if f.name != "epsilon")
+COLUMNS: tuple[str, ...] = (*_PLAIN, *(f"{EPSILON}{name}" for name in ACCOUNTANTS))
 
 
 class MetricsStore:
@@ -75,7 +80,7 @@ class MetricsStore:
 
     def append(self, rows: Iterable[MetricsRow]) -> None:
         """Write ``rows`` and flush them to the operating system."""
-        self._writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+        self._writer.writerows([row.agent, row.k, *(_cell(row.value(name)) for name in COLUMNS[2:])] for row in rows)
         self._file.flush()
 
     def close(self) -> None:
@@ -138,8 +143,9 @@ def _cell(value: str | int | float | None) -> str:
 
 
 def _parse(record: dict[str, str]) -> MetricsRow:
-    values = {name: float(text) for name in COLUMNS[2:] if (text := record.get(name))}
-    return MetricsRow(record["agent"], int(record["k"]), **values)
+    values = {name: float(text) for name in _PLAIN[2:] if (text := record.get(name))}
+    costs = {name: float(text) for name in ACCOUNTANTS if (text := record.get(f"{EPSILON}{name}"))}
+    return MetricsRow(record["agent"], int(record["k"]), **values, epsilon=Epsilon.of(costs))
 
 
 def _cut_torn_line(path: Path) -> bool:

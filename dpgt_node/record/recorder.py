@@ -12,17 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record import epsilons
-from dpgt_node.record.metrics import Accountant, MetricsRow, MetricsStore
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.summary import (
     AgentSummary,
-    Epsilon,
     PrivacySummary,
     Summary,
     read_restarts,
@@ -100,7 +102,7 @@ class RunRecorder:
             None if twin is None else _accounts(twin, topology, Schedule.from_config(twin), samples, dimension)
         )
         self._prepared = False
-        self._shown: Accountant | None = None
+        self._shown: str | None = None
         self._early: list[int] = []
         self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
         self._store = MetricsStore(out_dir)
@@ -129,14 +131,14 @@ class RunRecorder:
             self._write(k)
 
     @property
-    def accountant(self) -> Accountant | None:
+    def accountant(self) -> str | None:
         """Whose epsilon is shown while the run goes on: the headline, else Lemma 5, which is conditional.
 
         None: no accountant has a value, or they are not prepared yet.
         """
         return self._shown
 
-    def headline(self) -> Accountant | None:
+    def headline(self) -> str | None:
         """The tightest sound accountant of the whole run that covers every agent; None when there is none."""
         return epsilons.tightest(self._totals())
 
@@ -228,7 +230,7 @@ class RunRecorder:
             epsilon=Epsilon.of(self.epsilon(name, charged)),
             releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
-            paper_lemma5=None if self._paper is None else self._paper[name].cost("lemma5", charged),
+            paper_lemma5=None if self._paper is None else self._paper[name].cost(LEMMA5.name, charged),
         )
 
     def _totals(self) -> dict[str, list[float | None]]:
@@ -274,7 +276,7 @@ class RunRecorder:
                     m.accuracy_test if m else None,
                     m.grad_norm if m else None,
                     error,
-                    *(costs[a] for a in ACCOUNTANTS),
+                    Epsilon.of(costs),
                 )
             )
         self._store.append(rows)

@@ -17,27 +17,11 @@ from typing import Any
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.record.costs import Epsilon
 
 SUMMARY_FILE = "summary.json"
 RESTARTS_FILE = "restarts.json"
 """How often ``launch`` started each of its processes again in this folder, by name; none when it never did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Epsilon:
-    """What one agent's whole transcript costs, by accountant; ``inf`` without noise, None where none applies."""
-
-    lemma5: float | None = None
-    corrected: float | None = None
-    tight: float | None = None
-    amplified: float | None = None
-    zcdp: float | None = None
-    gdp: float | None = None
-
-    @classmethod
-    def of(cls, costs: Mapping[str, float | None]) -> Epsilon:
-        """From a ledger's cost by accountant name; names it lacks are None."""
-        return cls(**{f.name: costs.get(f.name) for f in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)

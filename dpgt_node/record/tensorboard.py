@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpgt_node.record.metrics import ACCOUNTANTS, MetricsRow
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.record.metrics import EPSILON, MetricsRow
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -25,7 +26,7 @@ TAGS: dict[str, str] = {
     "accuracy_train": "accuracy/train",
     "accuracy_test": "accuracy/test",
     "grad_norm": "grad_norm",
-    **{f"epsilon_{name}": f"epsilon/{name}" for name in ACCOUNTANTS},
+    **{f"{EPSILON}{name}": f"epsilon/{name}" for name in ACCOUNTANTS},
 }
 
 
@@ -52,7 +53,7 @@ class TensorBoardWriter:
         """Write the scalars that ``rows`` have, and flush."""
         touched = set()
         for row in rows:
-            scalars = {tag: value for name, tag in TAGS.items() if (value := getattr(row, name)) is not None}
+            scalars = {tag: value for name, tag in TAGS.items() if (value := row.value(name)) is not None}
             self._write(row.agent, row.k, scalars)
             touched.add(row.agent)
             if row.consensus_error is not None and row.k > self._consensus_at:

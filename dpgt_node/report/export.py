@@ -19,10 +19,12 @@ import numpy as np
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
-from dpgt_node.record.metrics import ACCOUNTANTS
-from dpgt_node.record.summary import Epsilon, PrivacySummary, to_json, versions
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.summary import PrivacySummary, to_json, versions
 from dpgt_node.types import F64
 
 Which = Literal["average", "last", "final"]
@@ -162,7 +164,7 @@ def no_guarantee(run: RunConfig, source: Source) -> str | None:
     headline = _headline(source)
     if headline is None:
         return "no sound accountant has a value for every agent (Lemma 5 is conditional)"
-    if not all(math.isfinite(getattr(p.epsilon, headline)) for p in source.parties):
+    if any(p.epsilon[headline] in (None, math.inf) for p in source.parties):
         return "every sound epsilon is infinite"
     return None
 
@@ -211,7 +213,7 @@ def statement(data: Mapping[str, Any]) -> str:
         lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
     lines += [
         "",
-        f"lemma5 is {epsilons.LEMMA5}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
+        f"lemma5 is {LEMMA5.label}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
         "pure; `-`: no value.",
         "",
     ]
@@ -282,7 +284,7 @@ def _what(run: RunConfig, chosen: Chosen) -> str:
 
 
 def _headline(source: Source) -> str | None:
-    return epsilons.tightest({name: [getattr(p.epsilon, name) for p in source.parties] for name in ACCOUNTANTS})
+    return epsilons.tightest({name: [p.epsilon[name] for p in source.parties] for name in ACCOUNTANTS})
 
 
 def _claim(data: Mapping[str, Any]) -> str:
@@ -290,7 +292,7 @@ def _claim(data: Mapping[str, Any]) -> str:
     worst = max(agent["epsilon"][headline] for agent in data["agents"])
     alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
     whose = "every agent" if len(data["agents"]) > 1 else alone
-    kind = f"delta {delta:g}" if headline in epsilons.WITH_DELTA else "pure"
+    kind = f"delta {delta:g}" if headline in APPROXIMATE else "pure"
     claim = f"Differential privacy for one replaced sample of {whose}: epsilon {worst:.6g}, {kind}"
     return f"**{claim} (accountant {headline}).**"
 

@@ -12,9 +12,10 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record import epsilons
-from dpgt_node.record.metrics import ACCOUNTANTS, Accountant, MetricsRow, MetricsStore
-from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary, load_summary
+from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
+from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
 from dpgt_node.report import adversary_html, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
@@ -48,7 +49,7 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
     agents = []
     for name in run.graph.agents:
         row = last.get(name, MetricsRow(name, 0))
-        costs = Epsilon.of({a: getattr(row, f"epsilon_{a}") for a in ACCOUNTANTS})
+        costs = row.epsilon
         agents.append(AgentSummary(name, row.accuracy_test, row.loss_train, costs, None, None))
     rounds = min((row.k for row in last.values()), default=0)
     seconds = max((row.wall_seconds for row in last.values() if row.wall_seconds is not None), default=None)
@@ -204,7 +205,7 @@ def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highl
         (agents("accuracy", "Test accuracy", "percent", "accuracy_test"), "", ""),
         (Curves("consensus", "Consensus error", "log", consensus), "all agents together", ""),
         *(
-            (agents(f"eps{name}", "Epsilon so far", "linear", f"epsilon_{name}"),
+            (agents(f"eps{name}", "Epsilon so far", "linear", f"{EPSILON}{name}"),
              epsilons.label(name, summary.privacy.delta), _why_no_epsilon(run, summary))
             for name in _accountants(summary)
         ),
@@ -223,11 +224,11 @@ def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highl
     ]
 
 
-def _accountants(summary: Summary) -> Sequence[Accountant]:
+def _accountants(summary: Summary) -> Sequence[str]:
     """Those with a curve, the one that is shown first; Lemma 5 alone where none has, so that the absence shows."""
     first = epsilons.shown(summary)
     found = text.accountants_with_values(summary)
-    return sorted(found, key=lambda name: name != first) or ("lemma5",)
+    return sorted(found, key=lambda name: name != first) or (LEMMA5.name,)
 
 
 def _why_no_epsilon(run: RunConfig, summary: Summary) -> str:
@@ -281,7 +282,7 @@ def _agents(summary: Summary, worst: AgentSummary | None) -> AgentTable:
         last = agent is worst and len(summary.agents) > 1
         colour = Mark("thick", "--worst") if last else Mark("", f"--s{i}")
         cells = [text.percent(agent.accuracy_test), text.number(agent.loss_train, 4)]
-        cells += [text.epsilon(getattr(agent.epsilon, name)) for name in accountants]
+        cells += [text.epsilon(agent.epsilon[name]) for name in accountants]
         cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     return AgentTable(many, heads, rows)
@@ -298,7 +299,7 @@ def _series(rows: Sequence[MetricsRow], names: Sequence[str], column: str) -> di
     """One series an agent, in the order of ``names``, by k; rows without a value are left out."""
     found: dict[str, dict[int, float]] = {name: {} for name in names}
     for row in sorted(rows, key=lambda row: row.k):
-        value = getattr(row, column)
+        value = row.value(column)
         if value is not None and row.agent in found:
             found[row.agent][row.k] = value
     return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary, Summary
@@ -86,7 +87,7 @@ def _rows(summary: Summary, names: Sequence[str], few: bool) -> list[Row]:
             rows.append(Row(line.label, (), line.reason or ""))
     paper = epsilons.comparison(summary)
     if paper is not None:
-        title = f"{epsilons.comparison_label(summary)}: {epsilons.LEMMA5}"
+        title = f"{epsilons.comparison_label(summary)}: {LEMMA5.label}"
         rows.append(Row(title, _cells(names, paper, few), kind="other"))
     return rows
 

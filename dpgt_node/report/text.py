@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from statistics import median
 
 from dpgt_node.config.model import NoiseStream, RunConfig
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record import epsilons
-from dpgt_node.record.epsilons import ACCOUNTANT_LABELS as ACCOUNTANT_LABELS
-from dpgt_node.record.epsilons import LEMMA5 as LEMMA5
-from dpgt_node.record.metrics import ACCOUNTANTS, Accountant
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 
 WHY_CONDITIONAL = (
@@ -57,7 +56,7 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     if noise_off(run):
         found.append(NOISE_OFF)
     elif accountant is not None:
-        if largest_epsilon(summary, "lemma5") is not None:
+        if largest_epsilon(summary, LEMMA5.name) is not None:
             found.append(WHY_CONDITIONAL)
         largest = largest_epsilon(summary, accountant)
         if largest is not None and largest >= LARGE_EPSILON:
@@ -104,13 +103,13 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(there) if there else None
 
 
-def largest_epsilon(summary: Summary, accountant: Accountant) -> float | None:
+def largest_epsilon(summary: Summary, accountant: str) -> float | None:
     """The largest epsilon of any agent; None when no agent has one."""
-    values = (getattr(agent.epsilon, accountant) for agent in summary.agents)
+    values = (agent.epsilon[accountant] for agent in summary.agents)
     return max((value for value in values if value is not None), default=None)
 
 
-def accountants_with_values(summary: Summary) -> tuple[Accountant, ...]:
+def accountants_with_values(summary: Summary) -> tuple[str, ...]:
     """Accountants under which some agent has an epsilon."""
     return tuple(a for a in ACCOUNTANTS if largest_epsilon(summary, a) is not None)
 

@@ -26,6 +26,7 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
 from dpgt_node.types import F64
 
@@ -207,7 +208,7 @@ class Planner:
     ) -> tuple[Candidate, F64, F64]:
         noise_x, noise_y = response.noise_x[c.K], c.gamma**2 * response.noise_y[c.K]
         a, b = c.alpha * self._topology.r, c.beta * self._topology.c
-        asked = need(way.accounted, way.accountant, target.epsilon, way.delta, c.K, c.gamma, a, b, unit)
+        asked = need(way.accounted, ACCOUNTANTS[way.accountant], target.epsilon, way.delta, c.K, c.gamma, a, b, unit)
         eta, ratio = asked.scales(noise_x, noise_y)
         # Laplace of scale s has variance 2 s^2.
         variance = eta.mean() ** 2 * (noise_y + ratio**2 * noise_x) * (2.0 if way.law == "laplace" else 1.0)

@@ -7,13 +7,14 @@ Free text is cut to its limit instead, because it may quote somebody else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import EdgeReport
-from dpgt_node.wire import edges
+from dpgt_node.wire import edges, metrics
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,
@@ -52,39 +53,6 @@ def _kind(value: int) -> m.RefusalKind:
     return _REFUSALS[value - 1]
 
 
-# --- shared parts -------------------------------------------------------------------------------------------------
-
-
-def _epsilon_pb(epsilon: Mapping[str, float | None]) -> coordinator_pb2.Epsilon:
-    return coordinator_pb2.Epsilon(**{name: no_nan(value) for name, value in epsilon.items()})
-
-
-def _epsilon(message: coordinator_pb2.Epsilon) -> dict[str, float | None]:
-    return {name: real_field(message, name, 0.0) for name in m.ACCOUNTANTS}
-
-
-def _metrics_pb(v: m.MetricsReport) -> coordinator_pb2.Metrics:
-    return coordinator_pb2.Metrics(
-        round=v.k,
-        loss_train=no_nan(v.loss_train),
-        accuracy_train=no_nan(v.accuracy_train),
-        accuracy_test=no_nan(v.accuracy_test),
-        grad_norm=no_nan(v.grad_norm),
-        epsilon=_epsilon_pb(v.epsilon),
-    )
-
-
-def _metrics(p: coordinator_pb2.Metrics) -> m.MetricsReport:
-    return m.MetricsReport(
-        k=p.round,
-        loss_train=real_field(p, "loss_train"),
-        accuracy_train=real_field(p, "accuracy_train", 0.0, 1.0),
-        accuracy_test=real_field(p, "accuracy_test", 0.0, 1.0),
-        grad_norm=real_field(p, "grad_norm", 0.0),
-        epsilon=_epsilon(p.epsilon),
-    )
-
-
 # --- agent to coordinator -----------------------------------------------------------------------------------------
 
 
@@ -102,7 +70,7 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
         case EdgeReport():
             message = pb.AgentMessage(edges=edges.to_protobuf(v))
         case m.MetricsReport():
-            message = pb.AgentMessage(metrics=_metrics_pb(v))
+            message = pb.AgentMessage(metrics=metrics.to_protobuf(v))
         case m.Register():
             register = pb.Register(
                 protocol_version=v.protocol_version, package_version=v.package_version, name=v.name,
@@ -117,14 +85,14 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
         case m.FinishedReport():
             finished = pb.Finished(
                 status=v.status, releases=v.releases, bytes_sent=v.bytes_sent,
-                epsilon=_epsilon_pb(v.epsilon), metrics=_metrics_pb(v.metrics),
+                epsilon=metrics.costs_to_protobuf(v.epsilon), metrics=metrics.to_protobuf(v.metrics),
             )  # fmt: skip
             message = pb.AgentMessage(finished=finished)
         case m.Refusal():
             message = pb.AgentMessage(refusal=pb.Refusal(kind=_enum_name(v.kind), reason=cut(v.reason)))
         case m.Failed():
             message = pb.AgentMessage(failed=pb.Failed(exit_code=v.exit_code, message=cut(v.message)))
-    return message.SerializeToString()
+    return message.SerializeToString(deterministic=True)  # costs are a map
 
 
 def _done(p: coordinator_pb2.Done) -> m.Done:
@@ -165,8 +133,8 @@ def _finished(p: coordinator_pb2.Finished) -> m.FinishedReport:
         status="finished" if p.status == "finished" else "stopped",
         releases=p.releases,
         bytes_sent=p.bytes_sent,
-        epsilon=_epsilon(p.epsilon),
-        metrics=_metrics(p.metrics),
+        epsilon=metrics.costs_from_protobuf(p.epsilon),
+        metrics=metrics.from_protobuf(p.metrics),
     )
 
 
@@ -177,7 +145,7 @@ def _failed(p: coordinator_pb2.Failed) -> m.Failed:
 
 _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "done": _done,
-    "metrics": _metrics,
+    "metrics": metrics.from_protobuf,
     "heartbeat": lambda _: m.Heartbeat(),
     "edges": edges.from_protobuf,
     "register": _register,
@@ -365,7 +333,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
     """A status reply; PeerError if it is malformed or out of range."""
     p = parse(coordinator_pb2.StatusReply, data, "status reply")
     require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
-    require(p.accountant in ("", *m.ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
+    require(p.accountant in ("", *ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
     agents = tuple(
         m.AgentStatus(
             name=name_field(a.name, "name"),

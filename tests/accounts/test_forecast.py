@@ -8,6 +8,7 @@ import pytest
 from dpgt_node.accounts.forecast import need, respond
 from dpgt_node.algo.graph import Topology
 from dpgt_node.privacy.accountants import gaussian
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE, PAPER, PUBLISHED_POINT
 from tests.oracles import mechanisms
 
@@ -63,7 +64,7 @@ def test_noise_once_takes_noise_back_and_the_others_pile_it_up() -> None:
 def test_two_scales_meet_the_goal_with_the_least_noise() -> None:
     a, b, unit = np.full(3, 0.3), np.full(3, 0.4), np.full(3, 0.01)
     for accountant in ("tight", "zcdp"):
-        asked = need(PUBLISHED_POINT.accounted, accountant, 1.0, 1e-5, K, GAMMA, a, b, unit)
+        asked = need(PUBLISHED_POINT.accounted, ACCOUNTANTS[accountant], 1.0, 1e-5, K, GAMMA, a, b, unit)
         noise_x, noise_y = np.full(3, 0.7), np.full(3, 2.0)
         eta, ratio = asked.scales(noise_x, noise_y)
 
@@ -78,10 +79,15 @@ def test_two_scales_meet_the_goal_with_the_least_noise() -> None:
 def test_one_release_a_round_needs_what_the_closed_form_says() -> None:
     unit = np.array([0.02, 0.01, 0.01])
     zero = np.zeros(3)
-    eta, _ = need(NOISE_ONCE.accounted, "amplified", 0.5, 0.0, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+
+    def least(name: str, delta: float) -> np.ndarray:
+        asked = need(NOISE_ONCE.accounted, ACCOUNTANTS[name], 0.5, delta, 9, 1.0, zero, zero, unit)
+        return asked.scales(zero, np.ones(3))[0]
+
+    eta = least("amplified", 0.0)
     np.testing.assert_allclose(eta, 10 * unit / 0.5)
-    eta, _ = need(NOISE_ONCE.accounted, "gdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+    eta = least("gdp", 1e-5)
     np.testing.assert_allclose(eta, unit * np.sqrt(10) / gaussian.gdp_mu(0.5, 1e-5))
-    eta, _ = need(NOISE_ONCE.accounted, "zcdp", 0.5, 1e-5, 9, 1.0, zero, zero, unit).scales(zero, np.ones(3))
+    eta = least("zcdp", 1e-5)
     rho = 5 * (unit / eta) ** 2
     np.testing.assert_allclose(rho + 2 * np.sqrt(rho * np.log(1e5)), 0.5)

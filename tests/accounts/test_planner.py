@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.accounts import planner
-from dpgt_node.accounts.account import AgentAccount, agent_accounts, within
+from dpgt_node.accounts.account import AgentAccount, agent_accounts
 from dpgt_node.accounts.planner import Accounts, Target, calibrate, route
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountants.rounding import within
 
 RING = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0))
 CHORD = ((0.0, 0.3, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.2))

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
-from dpgt_node.record.metrics import ACCOUNTANTS
-from dpgt_node.record.summary import Epsilon, PrivacySummary, Summary
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.summary import PrivacySummary, Summary
 from dpgt_node.report import text
 from tests.report.synthetic import digits_run, rows_of, summary_of
 

@@ -18,6 +18,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.protocol.types import Payload
@@ -97,7 +98,7 @@ def change_field(message: Any, rng: Random) -> None:
             if rng.random() < 0.3 and value:
                 del value[rng.choice(sorted(value))]
             else:
-                value[rng.choice(TEXTS)] = rng.choice(TEXTS)
+                value[rng.choice(TEXTS)] = scalar(field.message_type.fields_by_name["value"], rng)
             return
         act = rng.randrange(4)
         if not inner:
@@ -171,7 +172,7 @@ def call(profile: int, rng: Random) -> list[bytes]:
 
 
 def _epsilon(rng: Random) -> dict[str, float | None]:
-    return {name: rng.choice((None, 0.0, 1.5, math.inf)) for name in m.ACCOUNTANTS}
+    return {name: rng.choice((None, 0.0, 1.5, math.inf)) for name in ACCOUNTANTS}
 
 
 def _metrics(rng: Random) -> m.MetricsReport:

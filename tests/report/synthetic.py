@@ -18,8 +18,9 @@ from dpgt_node.config.model import (
     RunConfig,
     SchemeS2,
 )
+from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow
-from dpgt_node.record.summary import AgentSummary, Epsilon, PrivacySummary, Summary
+from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 
 R5 = ((0, 0, 0, 0, 1), (1, 0, 0, 0, 0), (1, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0))
 C5 = ((0, 0, 1, 0, 1), (1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0))
@@ -68,7 +69,7 @@ def rows_of(
                     accuracy_test=value if accuracy else None,
                     grad_norm=1.4 * math.exp(-3 * t) + 0.02,
                     consensus_error=0.6 * math.sqrt(t) * math.exp(-t) + 0.02 * float(rng.random()) if k else 0.0,
-                    epsilon_lemma5=None if lemma5 is None else lemma5 * t**1.5 * (1 + 0.06 * (i % 3)),
+                    epsilon=Epsilon(lemma5=None if lemma5 is None else lemma5 * t**1.5 * (1 + 0.06 * (i % 3))),
                 )
             )
     return rows
@@ -79,12 +80,8 @@ def summary_of(run: RunConfig, rows: Sequence[MetricsRow], *, lemma5: float | No
     final = {row.agent: row for row in rows}
     agents = []
     for agent in run.graph.agents:
-        row = final.get(agent, MetricsRow(agent, run.K + 1, None, 0.41, None, 0.9, epsilon_lemma5=lemma5))
-        agents.append(
-            AgentSummary(
-                agent, row.accuracy_test, row.loss_train, Epsilon(lemma5=row.epsilon_lemma5), 2 * (run.K + 1), 2_093_616
-            )
-        )
+        row = final.get(agent, MetricsRow(agent, run.K + 1, None, 0.41, None, 0.9, epsilon=Epsilon(lemma5=lemma5)))
+        agents.append(AgentSummary(agent, row.accuracy_test, row.loss_train, row.epsilon, 2 * (run.K + 1), 2_093_616))
     return Summary(
         name=run.name,
         run_id="5b0c6f5e7d9a4c1e8f2a3b4c5d6e7f80",

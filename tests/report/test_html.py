@@ -15,9 +15,10 @@ import pytest
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
 from dpgt_node.errors import ConfigError
-from dpgt_node.record import epsilons
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
-from dpgt_node.record.summary import Epsilon, Summary, write_summary
+from dpgt_node.record.summary import Summary, write_summary
 from dpgt_node.report import rendering, text
 from dpgt_node.report.html import build_report, render, summary_so_far
 from tests.report.page import Page, reaches_out
@@ -50,7 +51,7 @@ def test_structure(demo: Page) -> None:
     titles = demo.of("h3")
     assert titles[:5] == ["Test accuracy", "Consensus error", "Epsilon so far", "Training loss", "Gradient norm"]
     assert demo.tags.count("svg") == 7 and demo.tags.count("tr") == 6 + 7
-    assert epsilons.LEMMA5 in demo.words() and text.WHY_CONDITIONAL in demo.words() and text.STUDY in demo.words()
+    assert LEMMA5.label in demo.words() and text.WHY_CONDITIONAL in demo.words() and text.STUDY in demo.words()
     assert "C = 80 in L1 (Definition 3)" in demo.words() and "enforced: every per-sample gradient" in demo.words()
     assert "dpgt_node 0.1.0 · grpcio 1.85.0" in demo.words()
     assert to_toml(digits_run()).strip() in demo.words()
@@ -193,7 +194,7 @@ def test_summary_so_far_is_the_last_rows() -> None:
     assert (so_far.status, so_far.rounds, so_far.seconds) == ("unfinished", 30, 0.48)
     assert so_far.consensus_error == rows[-2].consensus_error
     assert [agent.accuracy_test for agent in so_far.agents[:4]] == [row.accuracy_test for row in rows[-5:-1]]
-    assert so_far.agents[4].epsilon.lemma5 == rows[-6].epsilon_lemma5 and so_far.agents[4].releases is None
+    assert so_far.agents[4].epsilon["lemma5"] == rows[-6].epsilon["lemma5"] and so_far.agents[4].releases is None
 
 
 def test_toy_without_accuracy_or_C(tmp_path: Path) -> None:
@@ -220,7 +221,9 @@ def test_noise_off(tmp_path: Path) -> None:
 
 def test_local_run_without_any_metric() -> None:
     run = replace(digits_run(), evaluate=Evaluation(metrics="local"))
-    rows = [MetricsRow(name, k, float(k), epsilon_lemma5=2.0 * k) for k in (0, 10) for name in run.graph.agents]
+    rows = [
+        MetricsRow(name, k, float(k), epsilon=Epsilon(lemma5=2.0 * k)) for k in (0, 10) for name in run.graph.agents
+    ]
     page = page_of(run, rows)
     assert page.of("h3")[:1] == ["Epsilon so far"] and 'class="worst"' not in page.source
 
@@ -239,7 +242,7 @@ def private(n: int = 5) -> tuple[RunConfig, list[MetricsRow], Summary]:
     run = digits_run(n=n)
     run = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
     run = replace(run, noise=replace(run.noise, law="gaussian"), privacy=Privacy(clip_l2=1.0))
-    rows = [replace(row, epsilon_zcdp=0.05 * row.k, epsilon_gdp=0.04 * row.k) for row in rows_of(run, lemma5=None)]
+    rows = [replace(row, epsilon=Epsilon(zcdp=0.05 * row.k, gdp=0.04 * row.k)) for row in rows_of(run, lemma5=None)]
     summary = summary_of(run, rows)
     agents = tuple(
         replace(agent, epsilon=Epsilon(zcdp=10.25 + i / 8, gdp=8.25 + i / 8), paper_lemma5=51_000.0 + i)

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.record.metrics import ACCOUNTANTS, COLUMNS, MetricsRow, MetricsStore
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.metrics import COLUMNS, MetricsRow, MetricsStore
 
 CONTRACT = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
     "epsilon_lemma5,epsilon_corrected,epsilon_tight,epsilon_amplified,epsilon_zcdp,epsilon_gdp"
 )
-ROW = MetricsRow("agent-1", 0, 0.125, 2.302585092994046, None, 0.1, None, 0.0, math.inf)
+ROW = MetricsRow("agent-1", 0, 0.125, 2.302585092994046, None, 0.1, None, 0.0, Epsilon(lemma5=math.inf))
 
 
 def write(out: Path, *rows: MetricsRow) -> None:
@@ -44,7 +46,8 @@ def test_file_text_inf_and_empty(tmp_path: Path) -> None:
             MetricsRow,
             st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0")),
             st.integers(0, 10**6),
-            *[st.none() | st.floats(allow_nan=False)] * 12,
+            *[st.none() | st.floats(allow_nan=False)] * 6,
+            st.dictionaries(st.sampled_from(list(ACCOUNTANTS)), st.floats(allow_nan=False)).map(Epsilon.of),
         ),
         unique_by=lambda row: (row.agent, row.k),
     )
@@ -99,3 +102,10 @@ def test_bad_cell_names_file_and_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "metrics.csv").write_text(f"{CONTRACT}\n{line}\n")
     with pytest.raises(ConfigError, match=r"metrics\.csv: line 2: is not a metrics row"):
         MetricsStore.read(tmp_path)
+
+
+def test_columns_of_another_version_are_read_past(tmp_path: Path) -> None:
+    """An older file lacks an accountant, a newer one has one more: what both know is read."""
+    text = "agent,k,wall_seconds,epsilon_lemma5,epsilon_renyi\na,3,0.5,inf,7.0\n"
+    (tmp_path / "metrics.csv").write_text(text)
+    assert MetricsStore.read(tmp_path) == (MetricsRow("a", 3, 0.5, epsilon=Epsilon(lemma5=math.inf)),)

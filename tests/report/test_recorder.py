@@ -11,11 +11,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from dpgt_node.accounts.account import ACCOUNTANTS, AgentAccount
+from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.recorder import RunRecorder, consensus_error
 from tests.report.synthetic import digits_run
@@ -106,8 +107,8 @@ def test_rows_hold_every_accountant(tmp_path: Path) -> None:
     assert [row.agent for row in rows] == list(run.graph.agents)
     for i, row in enumerate(rows):
         expected = account(run, i).epsilon_after(9)
-        assert {name: getattr(row, f"epsilon_{name}") for name in ACCOUNTANTS} == expected
-        assert row.epsilon_gdp is not None and row.epsilon_zcdp is not None and row.epsilon_tight is None
+        assert {name: row.epsilon[name] for name in ACCOUNTANTS} == expected
+        assert row.epsilon["gdp"] is not None and row.epsilon["zcdp"] is not None and row.epsilon["tight"] is None
 
 
 @pytest.mark.filterwarnings("error")

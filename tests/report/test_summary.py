@@ -11,8 +11,8 @@ import pytest
 
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
+from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.summary import (
-    Epsilon,
     PrivacySummary,
     Summary,
     adjacency,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow
 from dpgt_node.record.tensorboard import TensorBoardWriter
 from tests.report.synthetic import digits_run, rows_of
@@ -44,7 +45,7 @@ def test_read_back(tmp_path: Path) -> None:
 def test_continued_run_adds_files(tmp_path: Path) -> None:
     for k in (0, 10):
         writer = TensorBoardWriter(tmp_path, clock=lambda: 1e9)
-        writer.append([MetricsRow("a", k, loss_train=float(k), epsilon_lemma5=math.inf)])
+        writer.append([MetricsRow("a", k, loss_train=float(k), epsilon=Epsilon(lemma5=math.inf))])
         writer.close()
     assert len(list((tmp_path / "tb" / "a").iterdir())) == 2
     assert scalars(tmp_path / "tb" / "a") == {

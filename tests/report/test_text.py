@@ -9,7 +9,8 @@ import pytest
 
 from dpgt_node.config.model import NoiseStream, Privacy
 from dpgt_node.record import epsilons
-from dpgt_node.record.summary import AgentSummary, Epsilon
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.summary import AgentSummary
 from dpgt_node.report import text
 from tests.report.synthetic import digits_run, summary_of
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpgt_node.accounts.account import within
 from dpgt_node.accounts.planner import Target, calibrate, route
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.sim import planning
 from dpgt_node.sim.planning import Planner
 from dpgt_node.sim.rehearsal import Rehearsal, Shape, Table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import PeerError
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.wire import convert
@@ -21,8 +23,8 @@ from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 
 RUN = bytes(range(16))
 SHA = "0123456789abcdef" * 4
-FULL = dict.fromkeys(m.ACCOUNTANTS, 1.5) | {"lemma5": math.inf, "gdp": None, "zcdp": 0.0}
-NONE = dict.fromkeys(m.ACCOUNTANTS, None)
+FULL = dict.fromkeys(ACCOUNTANTS, 1.5) | {"lemma5": math.inf, "gdp": None, "zcdp": 0.0}
+NONE = dict.fromkeys(ACCOUNTANTS, None)
 METRICS = m.MetricsReport(201, 0.25, 0.0, 1.0, math.inf, FULL)
 REGISTER = m.Register(
     name="agent-1",
@@ -174,6 +176,23 @@ def test_unknown_accountants_are_our_own_bug() -> None:
         convert.encode_agent_message(m.MetricsReport(0, epsilon={"renyi": 1.0}))
 
 
+def test_accountants_of_another_version_are_read_past() -> None:
+    """A newer version's are left out; what an older one said in a field of its own is null."""
+    outer = coordinator_pb2.AgentMessage.FromString(convert.encode_agent_message(m.MetricsReport(3, epsilon=FULL)))
+    outer.metrics.epsilon.costs["renyi-2"] = 1.0
+    assert convert.decode_agent_message(outer.SerializeToString()) == m.MetricsReport(3, epsilon=FULL)
+    outer.metrics.epsilon.Clear()
+    outer.metrics.epsilon.MergeFromString(b"\x09" + struct.pack("<d", 1.5))  # field 1, a double: lemma5
+    assert convert.decode_agent_message(outer.SerializeToString()) == m.MetricsReport(3, epsilon=NONE)
+
+
+def test_a_report_is_the_same_bytes_in_any_order() -> None:
+    there, back = (dict(items) for items in (FULL.items(), reversed(FULL.items())))
+    assert convert.encode_agent_message(m.MetricsReport(3, epsilon=there)) == convert.encode_agent_message(
+        m.MetricsReport(3, epsilon=back)
+    )
+
+
 # --- hostile ------------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +215,10 @@ def _change(inner: Message, fields: dict[str, Any]) -> None:
         *path, last = name.split("__")
         for part in path:
             target = getattr(target, part)
-        setattr(target, last, value)
+        if isinstance(value, dict):
+            getattr(target, last).update(value)
+        else:
+            setattr(target, last, value)
 
 
 DONE, FAILED, FINISHED = m.Done(1, 0, 0), m.Failed(1, "x"), m.FinishedReport("finished", 2, 0, NONE, METRICS)
@@ -237,8 +259,14 @@ BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (METRICS, {"accuracy_train": -0.1}, "accuracy_train -0.1 is out of range"),
     (METRICS, {"loss_train": math.nan}, "loss_train nan is out of range"),
     (METRICS, {"grad_norm": -1.0}, "grad_norm -1.0 is out of range"),
-    (METRICS, {"epsilon__lemma5": -1e-9}, "lemma5 -1e-09 is out of range"),
-    (METRICS, {"epsilon__gdp": math.nan}, "gdp nan is out of range"),
+    (METRICS, {"epsilon__costs": {"lemma5": -1e-9}}, "lemma5 -1e-09 is out of range"),
+    (METRICS, {"epsilon__costs": {"gdp": math.nan}}, "gdp nan is out of range"),
+    (METRICS, {"epsilon__costs": {"renyi": -math.inf}}, "renyi -inf is out of range"),
+    (METRICS, {"epsilon__costs": {"": 1.0}}, "accountant '' is not a word"),
+    (METRICS, {"epsilon__costs": {"a" * 33: 1.0}}, "is not a word"),
+    (METRICS, {"epsilon__costs": {"gdp\n": 1.0}}, r"accountant 'gdp\\n' is not a word"),
+    (METRICS, {"epsilon__costs": {f"a{i}": 1.0 for i in range(33)}}, "epsilon of 3[3-9] accountants"),
+    (FINISHED, {"epsilon__costs": {"tight": math.nan}}, "tight nan is out of range"),
     (FINISHED, {"status": "perhaps"}, "status 'perhaps' is neither finished nor stopped"),
     (FINISHED, {"metrics__accuracy_test": 2.0}, "accuracy_test 2.0 is out of range"),
     (m.Refusal("data", "x"), {"kind": 0}, "refusal kind 0 is unknown"),

@@ -21,10 +21,10 @@ import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import doubt, log_probability
 from dpgt_node.adversary.audit.replay import Replay, World
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64
 
-PURE = ("lemma5", "corrected", "tight", "amplified")
 LITTLE = 0.1
 """A pair of data sets, or an audit, that can show less than this part of a claim says nothing about it."""
 
@@ -113,9 +113,9 @@ def witness(mechanism: str, claimed: Mapping[str, float | None], ratio: Ratio, *
         if epsilon is None:
             continue
         note = ""
-        if accountant not in PURE:
+        if not ACCOUNTANTS[accountant].pure:
             note = "an (epsilon, delta) claim: one transcript refutes nothing, repeated runs do (--runs)"
-        elif fixed and accountant != "tight":
+        elif fixed and not ACCOUNTANTS[accountant].any_batches:
             note = "the batches are fixed here, and this claim may count on their being secret"
         elif ratio.foreign:
             note = f"{ratio.foreign} of {ratio.noised} vectors lie on no grid of the run file's noise: not its sampler"

@@ -101,7 +101,7 @@ def _is_state(folder: Path) -> bool:
 
 def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
     """From an agent's own state directory: it knows its own cost and nobody else's."""
-    from dpgt_node.record.summary import Epsilon
+    from dpgt_node.record.costs import Epsilon
     from dpgt_node.report.export import Party, Source
     from dpgt_node.runtime.store.released import read_released
 

@@ -119,6 +119,7 @@ def _gone(pid: int) -> bool:
 def _result(run_dir: Path) -> StatusReply | None:
     """The end of the run in ``run_dir``, None while there is none."""
     from dpgt_node.config import load_run
+    from dpgt_node.privacy.accountants.registry import APPROXIMATE
     from dpgt_node.protocol.messages import AgentStatus, StatusReply
     from dpgt_node.record import epsilons
     from dpgt_node.record.summary import load_summary
@@ -135,7 +136,7 @@ def _result(run_dir: Path) -> StatusReply | None:
             connected=False,
             k=summary.rounds - 1,
             accuracy_test=agent.accuracy_test,
-            epsilon=None if accountant is None else getattr(agent.epsilon, accountant),
+            epsilon=None if accountant is None else agent.epsilon[accountant],
             state=ENDED,
         )
         for agent in summary.agents
@@ -151,7 +152,7 @@ def _result(run_dir: Path) -> StatusReply | None:
         consensus_error=summary.consensus_error,
         reason="" if summary.status == "finished" else "start the same command again to go on",
         accountant=accountant,
-        delta=summary.privacy.delta if accountant in epsilons.WITH_DELTA else None,
+        delta=summary.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=summary.privacy.adjacency,
     )
 

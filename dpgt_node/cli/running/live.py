@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 from dpgt_node.report import text
@@ -209,7 +210,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
     _print_epsilons(summary, console)
     console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
-    if text.largest_epsilon(summary, "lemma5") is not None:
+    if text.largest_epsilon(summary, LEMMA5.name) is not None:
         console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
@@ -236,7 +237,7 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
     paper = epsilons.comparison(summary)
     if paper is not None:
         label = epsilons.comparison_label(summary)
-        console.print(Text(f"{label}: {epsilons.LEMMA5} = {_epsilon(_largest(paper))} at most"), soft_wrap=True)
+        console.print(Text(f"{label}: {LEMMA5.label} = {_epsilon(_largest(paper))} at most"), soft_wrap=True)
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
@@ -273,7 +274,7 @@ def _summary_table(summary: Summary) -> Table:
             Text(agent.name),
             text.accuracy(agent.accuracy_test),
             text.number(agent.loss_train, 4),
-            *([] if accountant is None else [_epsilon(getattr(agent.epsilon, accountant))]),
+            *([] if accountant is None else [_epsilon(agent.epsilon[accountant])]),
             "–" if agent.releases is None else str(agent.releases),
             text.size(agent.bytes_sent),
             style="bold yellow" if agent is worst and len(agents) > 1 else "",

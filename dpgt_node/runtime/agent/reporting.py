@@ -11,6 +11,7 @@ from dpgt_node.agent.work import AgentWork
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import ReportStall
+from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.recorder import STUDY_DIMENSION_MAX
 from dpgt_node.runtime.agent.study import StudyUploader
@@ -92,7 +93,7 @@ class Reporter:
                 metrics.accuracy_train,
                 metrics.accuracy_test,
                 metrics.grad_norm,
-                **{f"epsilon_{name}": cost for name, cost in costs.items()},
+                epsilon=Epsilon.of(costs),
             )
             self._local.append([row])
         if last:

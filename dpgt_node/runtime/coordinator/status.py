@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpgt_node.config import RunConfig
+from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordination import Coordination
 from dpgt_node.protocol.liveness import Trouble
-from dpgt_node.record.epsilons import WITH_DELTA
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.coordinator.results import Results
 
@@ -56,7 +56,7 @@ def reply(
         consensus_error=recorder.consensus if recorder and results.study else None,
         reason=(conclude.reason if conclude else _standstill(machine, troubles, now_ns))[:1000],
         accountant=accountant,
-        delta=run.privacy.delta if accountant in WITH_DELTA else None,
+        delta=run.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=adjacency(run),
     )
 

@@ -25,6 +25,7 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.errors import ConfigError, DpgtError, PeerError
 from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.launch import hostcheck
@@ -146,7 +147,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
     spent = spent_on(config.data_id, _charges(config.state_dir))
     verdict = judge_policy(config.policy, run, account, spent, samples=oracle.samples)
-    accountant = verdict.accountant or next((a for a in ("corrected", "tight") if account.total(a) is not None), None)
+    accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None
     found = "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant})"
     found += f", {len(spent)} run(s) on this data set before"

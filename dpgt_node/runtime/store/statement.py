@@ -6,10 +6,10 @@ import csv
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from dpgt_node.accounts.account import ACCOUNTANTS
-from dpgt_node.agent.policy import APPROXIMATE, PURE, SOUND, Spent, add_up, as_written, tally
+from dpgt_node.agent.policy import Spent, add_up, as_written, tally
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import ACCOUNTANT_LABELS, epsilon
+from dpgt_node.report.text import epsilon
 from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.store.ledger import Charge, Ledger, LedgerEntry, last_charges
 
@@ -141,7 +141,7 @@ def _run(charge: Charge) -> dict[str, Any]:
 
 def _costs(cost: Mapping[str, float | None], delta: Mapping[str, float]) -> list[str]:
     lines = []
-    for name, label in ACCOUNTANT_LABELS.items():
+    for name, one in ACCOUNTANTS.items():
         with_delta = f", delta {delta[name]:g}" if name in APPROXIMATE and cost.get(name) is not None else ""
-        lines.append(f"    {label:<36} epsilon {epsilon(cost.get(name))}{with_delta}")
+        lines.append(f"    {one.label:<36} epsilon {epsilon(cost.get(name))}{with_delta}")
     return lines

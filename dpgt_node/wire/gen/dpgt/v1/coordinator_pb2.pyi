@@ -125,20 +125,17 @@ class Metrics(_message.Message):
     def __init__(self, round: _Optional[int] = ..., loss_train: _Optional[float] = ..., accuracy_train: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., grad_norm: _Optional[float] = ..., epsilon: _Optional[_Union[Epsilon, _Mapping]] = ...) -> None: ...
 
 class Epsilon(_message.Message):
-    __slots__ = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
-    LEMMA5_FIELD_NUMBER: _ClassVar[int]
-    CORRECTED_FIELD_NUMBER: _ClassVar[int]
-    TIGHT_FIELD_NUMBER: _ClassVar[int]
-    AMPLIFIED_FIELD_NUMBER: _ClassVar[int]
-    ZCDP_FIELD_NUMBER: _ClassVar[int]
-    GDP_FIELD_NUMBER: _ClassVar[int]
-    lemma5: float
-    corrected: float
-    tight: float
-    amplified: float
-    zcdp: float
-    gdp: float
-    def __init__(self, lemma5: _Optional[float] = ..., corrected: _Optional[float] = ..., tight: _Optional[float] = ..., amplified: _Optional[float] = ..., zcdp: _Optional[float] = ..., gdp: _Optional[float] = ...) -> None: ...
+    __slots__ = ("costs",)
+    class CostsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    costs: _containers.ScalarMap[str, float]
+    def __init__(self, costs: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("status", "releases", "bytes_sent", "epsilon", "metrics")

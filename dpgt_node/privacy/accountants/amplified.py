@@ -1,0 +1,39 @@
+"""``tight`` with amplification by sampling: pure epsilon, for clipped gradients on secret uniform batches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dpgt_node.privacy.accountants import pure
+from dpgt_node.privacy.accountants.accountant import PUBLIC_POINT, Accountant, at_a_public_point
+from dpgt_node.privacy.accountants.releases import Releases
+from dpgt_node.privacy.accountants.tight import tight_curve
+from dpgt_node.types import F64
+
+
+def _curve(r: Releases) -> F64:
+    w = pure.participation_weights(r.kernel, r.unit, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
+    ahead = pure.amplified(w, r.batch / (r.D or 1))
+    rows = np.concatenate((np.zeros(1), np.repeat(ahead, 2)[:-1]))  # row 2k holds the batches before k
+    # ``tight`` charges only what was released so far; both bound every prefix.
+    return np.minimum(rows, tight_curve(r))
+
+
+def _no_amplification(r: Releases) -> str | None:
+    if r.D is None:
+        return "D is not known here, so the sampling rate m/D is not either"
+    return f"m = {r.m} exceeds D = {r.D}" if r.batch > r.D else None
+
+
+AMPLIFIED: Final = Accountant(
+    "amplified",
+    "tight, amplified by sampling (pure)",
+    "pure",
+    at_a_public_point,
+    PUBLIC_POINT,
+    _curve,
+    clip_l1="C is declared, not enforced: amplification by sampling needs clip_l1",
+    also=_no_amplification,
+)

@@ -1,0 +1,31 @@
+"""``paper`` under clipping, with the term that Lemma 4 drops: pure epsilon, sound, and large."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dpgt_node.privacy.accountants import pure
+from dpgt_node.privacy.accountants.accountant import Accountant
+from dpgt_node.privacy.accountants.releases import Releases
+from dpgt_node.privacy.mechanisms import Mechanism
+from dpgt_node.types import F64
+
+
+def _printed(mechanism: Mechanism) -> bool:
+    return mechanism.printed
+
+
+def _curve(r: Releases) -> F64:
+    shifts = pure.corrected_shifts(a=r.a, b=r.b, gamma=r.gamma, m=r.batch, C=r.constant, K=r.K)
+    return pure.corrected(shifts, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
+
+
+CORRECTED: Final = Accountant(
+    "corrected",
+    "Lemma 4 corrected (pure)",
+    "pure",
+    _printed,
+    "is for mechanism paper; tight is sound and smaller for {mechanism}",
+    _curve,
+    clip_l1="needs clip_l1: without it nothing bounds how far x_k moves the gradients",
+)

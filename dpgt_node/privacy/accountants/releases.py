@@ -1,0 +1,138 @@
+"""One agent's releases in one run, as accountants see them: numbers, and what several accountants compute from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+
+from dpgt_node.privacy.accountants import concentrated
+from dpgt_node.privacy.accountants.kernels import Kernel
+from dpgt_node.privacy.accountants.rounding import PrivateState, inflated, private_state
+from dpgt_node.privacy.laws.law import Law
+from dpgt_node.privacy.mechanisms import Accounted, Mechanism
+from dpgt_node.types import F64, STREAMS, Stream
+
+Leftover = Callable[[float, float | None], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """``a`` = alpha r_i, ``b`` = beta c_i, ``gamma``: steps of the run.  ``m``: batch size, ``D``: number of samples.
+
+    ``C``: adjacency constant in L1, ``C2`` in L2; ``clip``: what enforces it, None where it is declared only.
+    ``noisy``: whether there is any noise; ``scale(stream, k)``: its scale.  ``leftover(scale, norm)``: what the sampler
+    adds to every release whatever the shift, ``norm`` bounds the L1 norm of the private part; ``dimension``: d.
+    None: not known.
+    """
+
+    mechanism: Mechanism
+    law: Law
+    K: int
+    a: float
+    b: float
+    gamma: float
+    m: int | None
+    D: int | None
+    C: float | None
+    C2: float | None
+    clip: Literal["l1", "l2"] | None
+    delta: float
+    noisy: bool
+    scale: Callable[[Stream, int], float]
+    leftover: Leftover | None
+    dimension: int | None
+
+    @cached_property
+    def sigma_x(self) -> F64:
+        """Scales of x̆, float64 (K+1,)."""
+        return self._scales("X")
+
+    @cached_property
+    def sigma_y(self) -> F64:
+        """Scales of y̆, or of g~, float64 (K+1,)."""
+        return self._scales("Y")
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """How a sampled gradient enters later releases."""
+        return self.mechanism.accounted.kernel(self.a, self.b, self.gamma, self.K)
+
+    @property
+    def batch(self) -> int:
+        """m, where it is known."""
+        if self.m is None:
+            raise ValueError("the batch size is not known")
+        return self.m
+
+    @property
+    def constant(self) -> float:
+        """C with the rounding of a mean over a batch; ValueError where it is not known."""
+        if self.C is None:
+            raise ValueError("no L1 adjacency constant is known")
+        return inflated(self.C, self.batch)
+
+    @property
+    def unit(self) -> float:
+        """The most that one sample moves a mean gradient, in L1."""
+        return self.constant / self.batch
+
+    def left(self, stream: Stream, spread: float = 1.0) -> F64:
+        """What a row costs beside its exact shift, (K+1,): the sampler's part over ``spread``, and rounding."""
+        first = stream == STREAMS[0]
+        sigma = self.sigma_x if first else self.sigma_y
+        left = np.zeros(self.K + 1)
+        if stream not in self.mechanism.charged or not (sigma > 0.0).all():
+            return left  # nothing is drawn, or everything is infinite anyway
+        state = self._private_state
+        if state is not None:
+            left += (state.error_x if first else state.error_y) / sigma
+        if self.leftover is not None:
+            norm = None if state is None else float((state.norm_x if first else state.norm_y).max())
+            if norm is not None and self.clip == "l2":
+                norm *= math.sqrt(self.dimension or math.inf)
+            scales, where = np.unique(sigma, return_inverse=True)
+            left += np.array([self.leftover(float(scale), norm) for scale in scales])[where] / spread
+        if first:
+            left[0] = 0.0  # the same bits in both worlds
+        return left
+
+    @cached_property
+    def shift_norms(self) -> F64:
+        """L2 shift of the transcript in scales after every row, (2(K+1),)."""
+        if self.C2 is None:
+            raise ValueError("no L2 adjacency constant is known")
+        # An L1 leftover is spread evenly over d coordinates, each of them concentrated by itself.
+        spread = math.sqrt(self.dimension or 1) if self.law.leftover_l1 else 1.0
+        left = np.empty(2 * (self.K + 1))
+        left[0::2], left[1::2] = (self.left(stream, spread) for stream in STREAMS)
+        scales = (self.sigma_x.tobytes(), self.sigma_y.tobytes())
+        energy = _energy(self.mechanism.accounted, self.a, self.b, self.gamma, *scales)
+        return concentrated.shift_norm(energy, inflated(self.C2, self.batch) / self.batch, left)
+
+    @cached_property
+    def _private_state(self) -> PrivateState | None:
+        if self.C2 is None or self.clip is None:
+            return None
+        once = self.mechanism.accounted.once
+        return private_state(
+            keep_a=1.0 - self.a,
+            keep_b=0.0 if once else 1.0 - self.b,
+            gamma_K=0.0 if once else self.gamma,
+            C=self.C2,
+            K=self.K,
+        )
+
+    def _scales(self, stream: Stream) -> F64:
+        return np.array([self.scale(stream, k) for k in range(self.K + 1)])
+
+
+@lru_cache(maxsize=32)
+def _energy(accounted: Accounted, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
+    """The one costly curve, O(K^2); agents with equal weights and scales share it."""
+    x, y = np.frombuffer(sigma_x), np.frombuffer(sigma_y)
+    return concentrated.energy(accounted.kernel(a, b, gamma, len(x) - 1), x, y)
