@@ -25,7 +25,8 @@ from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
 from dpgt_node.record import truth
 from dpgt_node.types import Stream
-from dpgt_node.wire.transcript import Header, Seen, Transcript, TranscriptError, TranscriptWriter, seen
+from dpgt_node.wire.transcript import Header, Seen, Transcript, TranscriptError, seen
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import grpc.aio
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.wire import convert
-from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, parse, shown
+from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, shown
 from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
 
 AGENT_SERVICE = "dpgt.v1.Agent"
@@ -173,7 +173,7 @@ Guard = Callable[[Caller], AbstractContextManager[None]]
 """Entered around every call; a PeerError on the way in or out ends the call with its status."""
 
 
-def _no_guard(_: Caller) -> AbstractContextManager[None]:
+def no_guard(_: Caller) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -182,7 +182,8 @@ async def _abort(context: Any, error: PeerError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
-async def _guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[], Awaitable[Out]]) -> Out:
+async def guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[], Awaitable[Out]]) -> Out:
+    """The answer of ``work``; a PeerError becomes the call's status."""
     try:
         with guard(caller):
             return await work()
@@ -190,27 +191,27 @@ async def _guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[]
         await _abort(context, error)
 
 
-def agent_handler(servicer: AgentServicer, guard: Guard = _no_guard) -> Service:
+def agent_handler(servicer: AgentServicer, guard: Guard = no_guard) -> Service:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def exchange(_: object, context: Any) -> None:
         stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, convert.encode_exchange_reply)
-        await _guarded(context, guard, stream, lambda: servicer.exchange(stream))
+        await guarded(context, guard, stream, lambda: servicer.exchange(stream))
 
     return Service(AGENT_SERVICE, {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)})
 
 
-def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard) -> Service:
+def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) -> Service:
     """For ``server.add_generic_rpc_handlers([...])``."""
 
     async def join(_: object, context: Any) -> None:
         decode, encode = convert.decode_agent_message, convert.encode_coordinator_message
         stream: ServerStream[m.AgentMessage, m.CoordinatorMessage] = ServerStream(context, decode, encode)
-        await _guarded(context, guard, stream, lambda: servicer.join(stream))
+        await guarded(context, guard, stream, lambda: servicer.join(stream))
 
     async def upload(_: object, context: Any) -> bytes:
         stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, _same, convert.encode_upload_reply)
-        return convert.encode_upload_reply(await _guarded(context, guard, stream, lambda: servicer.upload(stream)))
+        return convert.encode_upload_reply(await guarded(context, guard, stream, lambda: servicer.upload(stream)))
 
     async def status(data: bytes, context: Any) -> bytes:
         caller = Caller(context)
@@ -219,7 +220,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard)
             convert.decode_status_request(data)
             return await servicer.status(caller)
 
-        return convert.encode_status_reply(await _guarded(context, guard, caller, answer))
+        return convert.encode_status_reply(await guarded(context, guard, caller, answer))
 
     async def control(data: bytes, context: Any) -> bytes:
         caller = Caller(context)
@@ -227,7 +228,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = _no_guard)
         async def answer() -> m.ControlReply:
             return await servicer.control(convert.decode_control_request(data), caller)
 
-        return convert.encode_control_reply(await _guarded(context, guard, caller, answer))
+        return convert.encode_control_reply(await guarded(context, guard, caller, answer))
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Join": grpc.stream_stream_rpc_method_handler(join),
@@ -261,41 +262,6 @@ def bind(server: grpc.aio.Server | Server, listen: str, credentials: grpc.Server
     if port == 0:  # some versions of grpcio say it this way
         raise ConfigError.one(source, "listen", message)
     return port
-
-
-async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
-    """Add the standard gRPC health service: ``service`` and the whole server are SERVING from now on.
-
-    Behind mTLS a probe needs a certificate of the run, like everybody else.
-    """
-    from grpc_health.v1 import health_pb2
-
-    reply = health_pb2.HealthCheckResponse
-
-    def known(data: bytes) -> bool:
-        return parse(health_pb2.HealthCheckRequest, data, "health check").service in ("", service)
-
-    async def check(data: bytes, context: Any) -> bytes:
-        async def answer() -> bytes:
-            if not known(data):
-                raise PeerError("no such service", grpc_status="NOT_FOUND")
-            return reply(status=reply.SERVING).SerializeToString()
-
-        return await _guarded(context, _no_guard, Caller(context), answer)
-
-    async def watch(data: bytes, context: Any) -> None:
-        async def answer() -> None:
-            status = reply.SERVING if known(data) else reply.SERVICE_UNKNOWN
-            await context.write(reply(status=status).SerializeToString())
-            await asyncio.Event().wait()  # it never changes; the call ends with the caller or the server
-
-        await _guarded(context, _no_guard, Caller(context), answer)
-
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Check": grpc.unary_unary_rpc_method_handler(check),
-        "Watch": grpc.unary_stream_rpc_method_handler(watch),
-    }
-    server.add_generic_rpc_handlers([Service(health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, methods)])
 
 
 # --- client -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady
 from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for
 from dpgt_node.sim.world import SimAgent, World
-from dpgt_node.wire.transcript import Header, Link, TranscriptWriter, seen
+from dpgt_node.wire.transcript import Header, Link, seen
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 from tests.states import parts
 
 RUN_ID = bytes(range(16))

@@ -10,7 +10,8 @@ import pytest
 
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig, parse_run
-from dpgt_node.wire.transcript import Header, Link, TranscriptError, TranscriptWriter, seen
+from dpgt_node.wire.transcript import Header, Link, TranscriptError, seen
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 
 RUN = parse_run(
     """

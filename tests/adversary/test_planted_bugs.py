@@ -233,7 +233,8 @@ def test_reuse_where_data_outweigh_noise_is_no_power(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- retries
 def drawn_again(p: Play, tmp_path: Path, *, of: str = "agent-2") -> Observation:
     """The mutant: what one neighbour gets in round 2 was drawn afresh."""
-    from dpgt_node.wire.transcript import Transcript, TranscriptWriter, seen
+    from dpgt_node.wire.transcript import Transcript, seen
+    from dpgt_node.wire.transcript_writer import TranscriptWriter
 
     whole = Transcript(p.transcript(tmp_path / "whole"))
     with TranscriptWriter(tmp_path / "t", whole.header) as writer:
@@ -255,7 +256,8 @@ def test_a_release_that_was_drawn_again_is_found(sound: Play, tmp_path: Path) ->
 
 
 def test_a_declared_hash_that_differs_is_a_copy_that_differs(sound: Play, tmp_path: Path) -> None:
-    from dpgt_node.wire.transcript import Transcript, TranscriptWriter
+    from dpgt_node.wire.transcript import Transcript
+    from dpgt_node.wire.transcript_writer import TranscriptWriter
 
     whole = Transcript(sound.transcript(tmp_path / "whole"))
     with TranscriptWriter(tmp_path / "t", whole.header) as writer:

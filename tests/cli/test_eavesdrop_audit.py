@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.wire.transcript import Header, TranscriptWriter
+from dpgt_node.wire.transcript import Header
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 
 RUN = """
 name = "audit"

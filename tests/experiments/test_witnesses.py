@@ -18,7 +18,8 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.witnesses import UNTIED, counterexample_audits, transcript_audits
 from dpgt_node.record.truth import find_truth
 from dpgt_node.sim.simulate import simulate
-from dpgt_node.wire.transcript import Transcript, TranscriptError, TranscriptWriter
+from dpgt_node.wire.transcript import Transcript, TranscriptError
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 from tests.oracles import accountants
 from tests.oracles import counterexample as oracle
 

@@ -7,13 +7,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dpgt_node.wire import services
+from dpgt_node.wire.health import serve_health
 
 
 @pytest.mark.parametrize("service", ["", services.AGENT_SERVICE])
 async def test_a_standard_probe_finds_the_server_serving(service: str) -> None:
     server = grpc.aio.server(options=services.SERVER_OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
-    await services.serve_health(server, services.AGENT_SERVICE)
+    await serve_health(server, services.AGENT_SERVICE)
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=services.CHANNEL_OPTIONS) as channel:

@@ -23,6 +23,7 @@ from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import server as server_module
 from dpgt_node.wire import services
+from dpgt_node.wire.health import serve_health
 from tests.fuzz import http2
 from tests.wire.test_services import NOBODY, Coordinator
 
@@ -36,7 +37,7 @@ NOT_TEXT = b"/\xff\x00\xfe"
 async def serving(security: Security | None = None, *, peers: int = 1) -> AsyncIterator[int]:
     server = services.server(peers)
     server.add_generic_rpc_handlers([services.coordinator_handler(Coordinator())])
-    await services.serve_health(server, services.COORDINATOR_SERVICE)
+    await serve_health(server, services.COORDINATOR_SERVICE)
     credentials = None if security is None else security.server_credentials()
     port = services.bind(server, "127.0.0.1:0", credentials, "test")
     await server.start()

@@ -17,10 +17,10 @@ from dpgt_node.wire.transcript import (
     Seen,
     Transcript,
     TranscriptError,
-    TranscriptWriter,
     seen,
     without_values,
 )
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 
 RUN = bytes(range(16))
 HEADER = Header("eavesdropper", links=(Link("agent-1", "agent-2"),), run_id=RUN, source="capture.pcap")

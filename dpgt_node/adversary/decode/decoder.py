@@ -21,7 +21,8 @@ from dpgt_node.adversary.decode.vectors import Sighting, Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume
 from dpgt_node.types import Stream, WireDtype
-from dpgt_node.wire.transcript import Channel, Header, Link, Seen, TranscriptWriter
+from dpgt_node.wire.transcript import Channel, Header, Link, Seen
+from dpgt_node.wire.transcript_writer import TranscriptWriter
 
 _MAX_REASONS = 64
 

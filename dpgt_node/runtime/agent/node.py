@@ -71,6 +71,7 @@ from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security, agent_identity
 from dpgt_node.wire import services
+from dpgt_node.wire.health import serve_health
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +204,7 @@ class Node:
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
         self._advertise = self._advertised(host, port)
-        await services.serve_health(server, services.AGENT_SERVICE)
+        await serve_health(server, services.AGENT_SERVICE)
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         uplink = asyncio.ensure_future(self._uplink.run())

@@ -14,6 +14,7 @@ from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.wire import services
+from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.server import Server
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ async def _serve(
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
     server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
-    await services.serve_health(server, services.COORDINATOR_SERVICE)
+    await serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
