@@ -105,6 +105,12 @@ def missing_names(text: str) -> list[str]:
     return out
 
 
+def missing_paths(text: str) -> list[str]:
+    """Files and folders of the repository, named in a code span or a command, that are not there."""
+    named = re.findall(r"(?<![\w/.-])((?:dpgt_node|tests|examples|deploy|proto)/[\w./*@-]*\w)", text)
+    return sorted({name for name in named if not any(ROOT.glob(name))})
+
+
 def long_lines(text: str) -> list[str]:
     """Lines above the limit; rows of tables cannot be broken, nor can a line that is one word."""
     rows = re.compile(r" *\|[ -]")
@@ -207,6 +213,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     assert missing_tests(text) == []
     assert missing_names(text) == []
+    assert missing_paths(text) == []
     assert broken_links(page, text) == []
     assert [problem for words in shown_commands(text) if (problem := wrong_command(words))] == []
     assert long_lines(text) == []
@@ -334,6 +341,14 @@ def test_a_link_to_nowhere_is_noticed(text: str) -> None:
     assert broken_links(ROOT / "README.md", text)
     sound = "[a](LICENSE) [b](https://example.org) [c](docs/explanation/theory.md#1-definitions)"
     assert not broken_links(ROOT / "README.md", sound)
+
+
+def test_a_path_that_is_not_there_is_noticed() -> None:
+    assert missing_paths("`dpgt_node/nothing.py`, then python examples/nothing.py") == [
+        "dpgt_node/nothing.py",
+        "examples/nothing.py",
+    ]
+    assert missing_paths("`dpgt_node/cli/`, [x](../examples/rates.py), https://example.org/tests/x") == []
 
 
 def test_a_long_line_is_noticed() -> None:
