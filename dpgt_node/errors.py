@@ -74,6 +74,16 @@ class PeerError(DpgtError):
         super().__init__(message)
 
 
+class Untrusted(PeerError):
+    """The connection comes up, but one of the two ends does not believe the other's certificate.
+
+    Tried again (UNAVAILABLE), because a renewal or a clock may cure it, but never for ever.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, grpc_status="UNAVAILABLE")
+
+
 class RefusedError(PeerError):
     """A run was refused before it began; the message names who refused and why."""
 
@@ -90,12 +100,6 @@ class BudgetReached(DpgtError):
     """The privacy budget does not cover the next round: a clean stop."""
 
     exit_code = ExitCode.BUDGET
-
-
-class Stopped(DpgtError):
-    """Somebody asked the run to stop, or interrupted it."""
-
-    exit_code = ExitCode.STOPPED
 
 
 class Broken(AssertionError):

@@ -25,10 +25,13 @@ from typing import Literal
 
 from dpgt_node.errors import PeerError
 
+COORDINATOR = ":coordinator"
+"""The coordinator as the peer of a call: no agent can be named so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call.  ``peer``: the agent's name as its certificate proves it, or "coordinator".
+    """One call.  ``peer``: the agent's name as its certificate proves it, or ``COORDINATOR``.
 
     ``number``: unique for (``dialled``, ``peer``) in the life of a process.  ``dialled``: this side opened it.
     """

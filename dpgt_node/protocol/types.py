@@ -188,9 +188,10 @@ class ReleaseReady:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """The record of round ``k`` is durable."""
+    """The record of round ``k`` is durable.  ``head``: of the ledger after it, 32 bytes."""
 
     k: int
+    head: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

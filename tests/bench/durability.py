@@ -182,7 +182,7 @@ async def one(mode: str, n: int, d: int, rounds: int, folder: Path) -> tuple[flo
 
 async def driven(c: Cluster, name: str, k: int) -> None:
     """Wait until an agent has mixed round ``k``."""
-    while (driver := c.nodes[name]._driver) is None or driver.machine.done_through < k:
+    while (session := c.nodes[name].session) is None or session.agent is None or session.agent.done_through < k:
         if c.agents[name].done():
             c.agents[name].result()
         await asyncio.sleep(0.001)

@@ -83,7 +83,7 @@ def measure(rounds: int, n: int, mbit: float | None, noise: float, dimension: in
         "status_asked": asked,
         "ever_unconnected": sorted(unconnected),
         "largest_silence_s": round(largest_silence_s, 1),
-        "streams_broken": sum("runtime.links" in line and "trying again" in line for line in said.splitlines()),
+        "streams_broken": sum("stream to " in line and "trying again" in line for line in said.splitlines()),
     }
 
 

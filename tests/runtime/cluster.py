@@ -173,13 +173,12 @@ class Cluster:
 
     def round(self, name: str) -> int:
         """The round an agent is in; -1 before Welcome."""
-        driver = self.nodes[name]._driver
-        return -1 if driver is None else driver.machine.k
+        session = self.nodes[name].session
+        return -1 if session is None or session.agent is None else session.agent.k
 
     def all_reported(self) -> bool:
         """Whether every agent has sent its last report."""
-        reporters = [node._reporter for node in self.nodes.values()]
-        return all(reporter is not None and reporter.final is not None for reporter in reporters)
+        return all(node.session is not None and node.session.reported for node in self.nodes.values())
 
     async def reached(self, k: int, name: str = "agent-1") -> None:
         await eventually(f"{name} is in round {k}", lambda: self.round(name) >= k)

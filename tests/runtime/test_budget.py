@@ -18,6 +18,7 @@ from dpgt_node.protocol.agent import AgentMachine
 from dpgt_node.runtime.agent import budget
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, last_charges, read_ledger
 from tests.runtime.cluster import RUN, Cluster, cluster, eventually
@@ -206,7 +207,7 @@ async def test_an_agent_that_overspends_is_noticed(
     elif mutant == "spent forgotten":
         monkeypatch.setattr(budget, "spent_on", lambda *_: [])
     else:
-        monkeypatch.setattr(node_module.Node, "_charges", property(lambda _: (), lambda *_: None), raising=False)
+        monkeypatch.setattr(Opening, "_charges", property(lambda _: (), lambda *_: None), raising=False)
     cap = 60 * PER_ROUND
     await until_the_cap(tmp_path, cap, private_run(9))
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +23,11 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.recording import Recording
-from dpgt_node.runtime.agent.links import Link
 from dpgt_node.runtime.agent.node import Node
+from dpgt_node.runtime.agent.streams import SendingEdge
 from dpgt_node.runtime.store import disk
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
-from dpgt_node.types import Stream
 from tests.runtime.cluster import cluster, make_run
 from tests.runtime.records import RUN, opened, record, vector
 
@@ -163,22 +162,16 @@ async def test_a_node_without_room_refuses_before_anything_is_drawn(
 
 
 def spy_on_sends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rounds of every payload that a link of FAULTY takes, fresh or again."""
+    """The rounds of every payload that FAULTY writes to a neighbour, fresh or again."""
     rounds: list[int] = []
-    send, resend = Link.send, Link.resend
+    encode = SendingEdge.encode
 
-    def spied(link: Link, payloads: tuple[Payload, ...]) -> None:
-        if link._own_name == FAULTY:
-            rounds.append(payloads[0].k)
-        send(link, payloads)
+    def spied(edge: SendingEdge, message: tuple[Payload, ...]) -> Iterable[bytes]:
+        if edge._sender == FAULTY:
+            rounds.extend(payload.k for payload in message)
+        return encode(edge, message)
 
-    def spied_again(link: Link, k: int, streams: tuple[Stream, ...]) -> None:
-        if link._own_name == FAULTY:
-            rounds.append(k)
-        resend(link, k, streams)
-
-    monkeypatch.setattr(Link, "send", spied)
-    monkeypatch.setattr(Link, "resend", spied_again)
+    monkeypatch.setattr(SendingEdge, "encode", spied)
     return rounds
 
 
@@ -216,8 +209,9 @@ async def test_a_disk_that_fails_in_mid_run(
         assert FAULTY in outcome.conclude.reason and outcome.conclude.exit_code is ExitCode.CONFIG
         await asyncio.gather(*c.agents.values(), return_exceptions=True)
         stored = max(entry.row.k for entry in read_ledger(c.folder / "state" / FAULTY).entries)
-        held = c.nodes["agent-1"]._driver
-        assert held is not None and held.machine.needs(2)[1] <= stored + 1, "the neighbour holds what was not stored"
+        session = c.nodes["agent-1"].session
+        assert session is not None and session.agent is not None
+        assert session.agent.needs(2)[1] <= stored + 1, "the neighbour holds what was not stored"
         assert max(sent) <= stored < run.K
     async with cluster(tmp_path, run) as c:
         c.start_all()

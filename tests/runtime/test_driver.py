@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,12 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.learning.oracle import Metrics
+from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.calls import Call
 from dpgt_node.runtime.agent.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
+from dpgt_node.runtime.interpreter import Interpreter
 from tests.protocol import cases
 from tests.runtime.cluster import eventually
 
@@ -22,7 +25,7 @@ MAIN = threading.current_thread().name
 
 
 class World:
-    """Work, store, links and upward in one: notes what was done, where and in which order."""
+    """Work and store in one, and what hears of effects for others: notes what was done, where and in which order."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -68,34 +71,73 @@ class World:
     def finish_run(self, run_id: bytes, x: t.F64) -> None:
         self.note("save")
 
-    # link
-    def send(self, payloads: tuple[t.Payload, ...]) -> None:
-        self.note("send", payloads[0].k)
-
-    def resend(self, k: int, streams: tuple[t.Stream, ...]) -> None:
-        self.note("resend", f"{k} {''.join(streams)}")
+    def payloads(self, run_id: bytes, k: int) -> tuple[t.Payload, t.Payload]:
+        self.note("read", k)
+        return cases.payload("X", k), cases.payload("Y", k)
 
     head = b"h" * 32
 
-    # upward
-    def done(self, k: int, durable_through: int, head: bytes) -> None:
-        self.note("done", f"{k} {durable_through}")
-
+    # others
     def evaluated(self, k: int, x: t.F64, metrics: Metrics) -> None:
         self.note("evaluated", k)
 
-    def stalled(self, effect: t.ReportStall, waited_s: float) -> None:
-        self.note("stalled", effect.k)
+    def hears(self, effect: t.AgentEffect) -> None:
+        match effect:
+            case t.Send(_, payloads):
+                self.note("send", payloads[0].k)
+            case t.ReportDone(k, durable_through):
+                self.note("done", f"{k} {durable_through}")
+            case t.ReportStall(k):
+                self.note("stalled", k)
 
 
-def driver(world: World, *, last_round: int = 1, commit_inline: bool = True, **options: Any) -> AgentDriver:
-    made: Any = world
-    return AgentDriver(
-        cases.machine(last_round, **options), made, made, b"r" * 16, {1: made}, made, commit_inline=commit_inline
-    )
+class Driven:
+    """An agent's machine, the driver of its work, and the interpreter between them."""
+
+    def __init__(self, world: World, machine: AgentMachine, *, commit_inline: bool) -> None:
+        self.world = world
+        self.machine = machine
+        self.outcome: asyncio.Future[t.Finish] = asyncio.get_running_loop().create_future()
+        self.read: list[s.RoundRead] = []
+        made: Any = world
+        self.driver = AgentDriver(
+            made, made, b"r" * 16, self.feed, self._broken, world.evaluated, commit_inline=commit_inline
+        )
+        self._interpreter = Interpreter(machine, self._carry_out, self._broken)
+
+    def feed(self, event: Any) -> None:
+        match event:
+            case s.Broke(error):
+                self._broken(error)
+            case s.RoundRead():
+                self.read.append(event)
+            case _:
+                self._interpreter.feed(event)
+
+    def _carry_out(self, effect: Any) -> None:
+        match effect:
+            case t.Finish():
+                self.outcome.set_result(effect)
+            case t.Send() | t.Resend() | t.ReportDone() | t.ReportStall():
+                self.world.hears(effect)
+            case _:
+                self.driver.carry_out(effect)
+
+    def _broken(self, error: BaseException) -> None:
+        self._interpreter.stop()
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+    async def close(self) -> None:
+        self._interpreter.stop()
+        await self.driver.close(ended=True)
 
 
-def vectors(d: AgentDriver, k: int) -> None:
+def driver(world: World, *, last_round: int = 1, commit_inline: bool = True, **options: Any) -> Driven:
+    return Driven(world, cases.machine(last_round, **options), commit_inline=commit_inline)
+
+
+def vectors(d: Driven, k: int) -> None:
     d.feed(t.VectorReceived(1, cases.payload("X", k)))
     d.feed(t.VectorReceived(1, cases.payload("Y", k)))
 
@@ -115,7 +157,6 @@ async def test_small_work_is_done_at_once_inline_and_in_order() -> None:
     vectors(d, 1)
     assert [w for w in world.did if w not in ("evaluate 2", "evaluated 2")] == WHOLE
     assert set(world.where.values()) == {MAIN}
-    assert d.releases == 4
     d.feed(t.Dismissed())
     assert (await d.outcome).status == "finished"
     await d.close()
@@ -206,7 +247,9 @@ async def test_an_end_does_not_wait_for_evaluations_that_did_not_begin() -> None
         await eventually("the round is mixed", lambda k=k: f"advance {k + 1}" in world.did)
     d.feed(t.StopRequested("enough"))
     closing = asyncio.ensure_future(d.close())
-    await eventually("those that wait are dropped", lambda: all(e.cancelled() or e.running() for e in d._evaluations))
+    await eventually(
+        "those that wait are dropped", lambda: all(e.cancelled() or e.running() for e in d.driver._evaluations)
+    )
     world.gates["evaluate"].set()
     async with asyncio.timeout(30):
         await closing
@@ -219,7 +262,6 @@ async def test_commits_that_wait_for_a_disk_run_in_a_thread_even_when_small() ->
     d.feed(t.Started(0))
     await eventually("round 0 is durable", lambda: "commit 0" in world.did)
     assert world.where["commit"].startswith("dpgt-store") and world.where["draw"] == MAIN
-    assert await d.in_store_thread(lambda: threading.current_thread().name) == world.where["commit"]
     await d.close()
 
 
@@ -267,27 +309,25 @@ async def test_late_inputs_are_reported_by_the_clock() -> None:
     await d.close()
 
 
-async def test_moved_wakes_those_that_wait_for_the_window() -> None:
-    d = driver(World(SMALL))
-    d.feed(t.Started(1))
-    waiting: Callable[[], Any] = d.moved.wait
-    task = asyncio.ensure_future(waiting())
-    d.feed(t.VectorReceived(1, cases.payload("X", 0)))
-    done, _ = await asyncio.wait([task], timeout=0.02)
-    assert not done
-    d.feed(t.VectorReceived(1, cases.payload("Y", 0)))
-    async with asyncio.timeout(30):
-        await task
-    assert d.machine.window() == (1, 2)
-    await d.close()
+async def test_a_stored_round_is_read_where_commits_run_and_a_prune_reaches_the_store() -> None:
+    call = Call("agent-9", 1, dialled=True)
+    for commit_inline in (True, False):
+        world = World(SMALL)
+        d = driver(world, commit_inline=commit_inline)
+        d.driver.carry_out(s.ReadRound(call, 3, ("Y",)))
+        d.feed(t.AllDurable(0))
+        await eventually("both are done", lambda d=d, world=world: bool(d.read) and "prune 0" in world.did)
+        assert [p.stream for p in d.read[0].payloads] == ["Y"] and d.read[0].call == call
+        assert world.did == ["read 3", "prune 0"]
+        assert (world.where["read"] == MAIN) is commit_inline and world.where["read"] == world.where["prune"]
+        await d.close()
 
 
-async def test_a_resend_is_read_when_its_turn_comes_and_a_prune_reaches_the_store() -> None:
+async def test_what_is_durable_comes_with_the_head_of_the_ledger() -> None:
     world = World(SMALL)
     d = driver(world)
-    d.feed(t.Started(1))
-    vectors(d, 0)
-    d.feed(t.PeerNeeds(1, 1, 0))
-    d.feed(t.AllDurable(0))
-    assert world.did[-3:] == ["resend 0 Y", "resend 1 XY", "prune 0"]
+    events: list[Any] = []
+    d.driver._feed = events.append
+    d.driver.carry_out(t.Persist(cases.record(4)))
+    assert events == [t.Persisted(4, world.head)]
     await d.close()

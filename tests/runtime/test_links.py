@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc.aio
 import pytest
 
 from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
+from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
-from dpgt_node.runtime.agent import backoff as backoff_module
-from dpgt_node.runtime.agent.backoff import Backoff
-from dpgt_node.runtime.agent.links import Link
-from dpgt_node.runtime.agent.uplink import Uplink
+from dpgt_node.protocol.sender import Sender
+from dpgt_node.protocol.uplink import Uplink
+from dpgt_node.runtime.agent.streams import SendingEdge
+from dpgt_node.runtime.calls import Calls, Framing
+from dpgt_node.runtime.interpreter import Interpreter, Machine
+from dpgt_node.runtime.trust.channels import Opened
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler
 from tests.runtime.cluster import eventually
@@ -73,26 +80,95 @@ def pair(k: int) -> tuple[t.Payload, t.Payload]:
     return vectors.payload("X", k, 3), vectors.payload("Y", k, 3)
 
 
-class Sender:
-    """A link whose machine is a list of events; ``on_needs`` answers PeerNeeds."""
+class Hosted:
+    """One machine over real calls: ``hears`` takes its effects that are no business of calls.
 
-    def __init__(self, on_needs: Callable[[Link, t.PeerNeeds], None] = lambda link, needs: None) -> None:
-        self.events: list[t.AgentEvent] = []
-        self.on_needs = on_needs
-        self.link = Link(4, "agent-9", NAME, RUN_ID, open_channel, self.feed, self.read)
-        self.task = asyncio.ensure_future(self.link.run())
+    ``ended`` resolves with what ends it.
+    """
 
-    def feed(self, event: t.AgentEvent) -> None:
-        self.events.append(event)
-        if isinstance(event, t.PeerNeeds):
-            self.on_needs(self.link, event)
+    def __init__(self, open_channel: Callable[[str], Opened]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open_channel = open_channel
+        self._calls = Calls(NAME, self.feed, self.broken, self._dial, self._framing)
 
-    async def read(self, k: int) -> tuple[t.Payload, t.Payload]:
-        return pair(k)
+    def host(self, machine: Machine) -> None:
+        self._interpreter = Interpreter(machine, self._carry_out, self.broken)
+
+    def feed(self, event: Any) -> None:
+        self._interpreter.feed(event)
+
+    def broken(self, error: BaseException) -> None:
+        self._interpreter.stop()
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def hears(self, effect: Any) -> None:
+        raise NotImplementedError
+
+    def _carry_out(self, effect: Any) -> None:
+        if isinstance(effect, c.Dial | c.Write | c.End | c.Hold | c.ReadOn):
+            self._calls.carry_out(effect)
+        elif isinstance(effect, c.Note):
+            logging.getLogger("dpgt_node.test").warning(effect.text)
+        else:
+            self.hears(effect)
+
+    @asynccontextmanager
+    async def _dial(self, call: c.Call, address: str) -> AsyncIterator[Any]:
+        async with self._open_channel(address) as channel:
+            stream: Any = (services.join if call.peer == c.COORDINATOR else services.exchange)(channel, NAME)
+            try:
+                yield stream
+            finally:
+                stream.cancel()
+
+    def _framing(self, call: c.Call) -> Framing:
+        return Framing() if call.peer == c.COORDINATOR else SendingEdge(RUN_ID, NAME)
 
     async def close(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        self._interpreter.stop()
+        await self._calls.close(20.0)
+        self.ended.cancel()
+
+
+class Link(Hosted):
+    """The sender's end of an edge to agent-9; its agent's machine is a list of events, and ``on_needs`` answers."""
+
+    def __init__(
+        self,
+        on_needs: Callable[[Link, t.PeerNeeds], None] = lambda link, needs: None,
+        *,
+        open_channel: Callable[[str], Opened] = open_channel,
+        patience_s: float = 1e6,
+        silence_s: float = 60.0,
+        peer: str = "agent-9",
+    ) -> None:
+        super().__init__(open_channel)
+        self.events: list[t.AgentEvent] = []
+        self.on_needs = on_needs
+        times = {"patience_ns": int(patience_s * SECOND), "silence_ns": int(silence_s * SECOND)}
+        self.sender = Sender(4, peer, RUN_ID, **times)
+        self.host(self.sender)
+
+    def hears(self, effect: Any) -> None:
+        match effect:
+            case s.ReadRound(call, k, streams):
+                self.feed(s.RoundRead(call, tuple(p for p in pair(k) if p.stream in streams)))
+            case s.EdgeLost(error):
+                self.broken(error)
+            case _:
+                self.events.append(effect)
+                if isinstance(effect, t.PeerNeeds):
+                    self.on_needs(self, effect)
+
+    def dial(self, address: str) -> None:
+        self.feed(s.Address(address))
+
+    def send(self, payloads: tuple[t.Payload, ...]) -> None:
+        self.feed(t.Send(4, payloads))
+
+    def resend(self, k: int, streams: tuple[t.Stream, ...]) -> None:
+        self.feed(t.Resend(4, k, streams))
 
 
 async def test_a_link_asks_then_sends_fresh_and_stored_rounds_in_order() -> None:
@@ -104,26 +180,26 @@ async def test_a_link_asks_then_sends_fresh_and_stored_rounds_in_order() -> None
 
     peer = Peer(Resume("agent-9", RUN_ID, 2, 1))
     async with served(services.agent_handler(peer)) as address:
-        s = Sender(answer)
-        s.link.dial(address)
+        link = Link(answer)
+        link.dial(address)
         await eventually("all arrive", lambda: len(peer.got) == 5)
         assert peer.rounds == [("Y", 1), ("X", 2), ("Y", 2), ("X", 3), ("Y", 3)]
         assert [p.data for p in peer.got[3:]] == [p.data for p in pair(3)]
-        await eventually("they are acknowledged", lambda: s.link.acknowledged == 3)
-        assert s.link.bytes_sent > 5 * 24 and not s.task.done()
-        await s.close()
+        await eventually("all is taken", lambda: link.sender.bytes_sent > 5 * 24)
+        assert not link.ended.done()
+        await link.close()
 
 
 async def test_a_broken_stream_is_reported_and_reopened_and_what_was_queued_is_dropped() -> None:
     peer = Peer(Resume("agent-9", RUN_ID, 0, 0), limit=2)
     async with served(services.agent_handler(peer)) as address:
-        s = Sender(lambda link, _: link.send(pair(0)))
-        s.link.dial(address)
+        link = Link(lambda link, _: link.send(pair(0)))
+        link.dial(address)
         await eventually("it comes back", lambda: peer.calls >= 3)
-        kinds = [type(event).__name__ for event in s.events]
+        kinds = [type(event).__name__ for event in link.events]
         assert kinds[:4] == ["PeerNeeds", "PeerGone", "PeerNeeds", "PeerGone"]
-        s.link.send(pair(50))  # the machine would not: the peer is away.  It must not travel on the next stream.
-        await s.close()
+        link.send(pair(50))  # the machine would not: the peer is away.  It must not travel on the next stream.
+        await link.close()
     assert ("X", 50) not in peer.rounds
 
 
@@ -135,11 +211,11 @@ async def test_a_broken_stream_is_reported_and_reopened_and_what_was_queued_is_d
 async def test_whoever_answers_for_another_gets_nothing(resume: Resume, caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(resume)
     async with served(services.agent_handler(peer)) as address:
-        s = Sender(lambda link, _: link.send(pair(0)))
-        s.link.dial(address)
+        link = Link(lambda link, _: link.send(pair(0)))
+        link.dial(address)
         await eventually("it tries again", lambda: peer.calls >= 2)
-        await s.close()
-    assert peer.got == [] and not any(isinstance(event, t.PeerNeeds) for event in s.events)
+        await link.close()
+    assert peer.got == [] and not any(isinstance(event, t.PeerNeeds) for event in link.events)
     assert caplog.text.count("answers as") == 1, "one line a spell of trouble"
 
 
@@ -147,41 +223,27 @@ async def test_a_peer_that_is_not_up_yet_is_waited_for_with_one_line(caplog: pyt
     peer = Peer(Resume("agent-9", RUN_ID, 0, 0))
     async with served(services.agent_handler(Peer(peer.resume))) as address:
         pass  # a free port that nobody listens on now
-    s = Sender(lambda link, _: link.send(pair(0)))
-    s.link.dial(address)
-    await eventually("it tried in vain", lambda: s.events.count(t.PeerGone(4)) >= 2)
+    link = Link(lambda link, _: link.send(pair(0)))
+    link.dial(address)
+    await eventually("it tried in vain", lambda: link.sender._call.number >= 3)
     async with served(services.agent_handler(peer), address):
         await eventually("it got through", lambda: len(peer.got) == 2)
-        await s.close()
+        await link.close()
     assert caplog.text.count("trying again") == 1
 
 
 async def test_a_peer_that_moved_is_dialled_at_its_new_address() -> None:
     old, new = Peer(Resume("agent-9", RUN_ID, 0, 0)), Peer(Resume("agent-9", RUN_ID, 1, 1))
     async with served(services.agent_handler(old)) as first, served(services.agent_handler(new)) as second:
-        s = Sender(lambda link, needs: link.send(pair(needs.x_from)))
-        s.link.dial(first)
+        link = Link(lambda link, needs: link.send(pair(needs.x_from)))
+        link.dial(first)
         await eventually("the old one hears", lambda: len(old.got) == 2)
-        s.link.dial(first)
-        s.link.dial(second)
+        link.dial(first)
+        link.dial(second)
         await eventually("the new one hears", lambda: len(new.got) == 2)
         assert (old.calls, new.calls) == (1, 1)
         assert new.rounds == [("X", 1), ("Y", 1)]
-        await s.close()
-
-
-async def test_a_store_that_fails_ends_the_link_loudly() -> None:
-    async with served(services.agent_handler(Peer(Resume("agent-9", RUN_ID, 0, 0)))) as address:
-        s = Sender(lambda link, _: link.resend(0, ("X",)))
-
-        async def broken(k: int) -> tuple[t.Payload, t.Payload]:
-            raise OSError("torn")
-
-        s.link._read = broken
-        s.link.dial(address)
-        with pytest.raises(OSError, match="torn"):
-            async with asyncio.timeout(30):
-                await s.task
+        await link.close()
 
 
 # --- to the coordinator ----------------------------------------------------------------------------------------------
@@ -214,24 +276,43 @@ async def welcome_and_leave(stream: Join) -> None:
     await stream.write(WELCOME)
 
 
-def uplink(
-    address: str,
-    received: list[m.CoordinatorMessage],
-    *,
-    first_s: float = 20.0,
-    then_s: float = 20.0,
-    heartbeat_s: float = 2.0,
-) -> Uplink:
-    return Uplink(
-        lambda: open_channel(address),
-        address,
-        "agent-1",
-        lambda: REGISTER,
-        received.append,
-        first_patience_s=first_s,
-        patience_s=then_s,
-        heartbeat_s=heartbeat_s,
-    )
+class Up(Hosted):
+    """The call to the coordinator; ``answer`` is said to each Welcome."""
+
+    def __init__(
+        self,
+        address: str,
+        received: list[m.CoordinatorMessage],
+        *,
+        first_s: float = 20.0,
+        then_s: float = 20.0,
+        heartbeat_s: float = 2.0,
+        open_channel: Callable[[str], Opened] = open_channel,
+    ) -> None:
+        super().__init__(open_channel)
+        self.received = received
+        up = Uplink(
+            address,
+            lambda: REGISTER,
+            first_patience_ns=int(first_s * SECOND),
+            patience_ns=int(then_s * SECOND),
+            heartbeat_ns=int(heartbeat_s * SECOND),
+            now_ns=time.monotonic_ns(),
+        )
+        self.host(up)
+        self.feed(t.Tick())
+
+    def hears(self, effect: Any) -> None:
+        match effect:
+            case s.Told(message):
+                self.received.append(message)
+                if isinstance(message, m.Welcome):
+                    self.feed(s.Say(m.Ready(), first=True))
+            case s.Abandoned(error):
+                self.broken(error)
+
+    def say(self, message: m.AgentMessage) -> None:
+        self.feed(s.Say(message))
 
 
 async def test_every_attempt_registers_and_old_messages_do_not_travel_on_a_new_stream() -> None:
@@ -239,15 +320,12 @@ async def test_every_attempt_registers_and_old_messages_do_not_travel_on_a_new_s
     coordinator.script.append(coordinator.welcome)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         received: list[m.CoordinatorMessage] = []
-        up = uplink(address, received)
-        task = asyncio.ensure_future(up.run())
+        up = Up(address, received)
         await eventually("three attempts", lambda: coordinator.got.count(REGISTER) == 3)
-        up.send(m.Done(7, 6, 1))
+        up.say(m.Done(7, 6, 1))
         await eventually("and then messages", lambda: coordinator.got[-1] == m.Done(7, 6, 1))
-        await up.drain(10)
-        assert coordinator.got == [REGISTER] * 3 + [m.Done(7, 6, 1)] and received == [WELCOME] * 3
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        assert coordinator.got == [REGISTER] * 3 + [m.Ready(), m.Done(7, 6, 1)] and received == [WELCOME] * 3
+        await up.close()
 
 
 async def test_nothing_overtakes_the_registration_and_ready_comes_first() -> None:
@@ -260,28 +338,13 @@ async def test_nothing_overtakes_the_registration_and_ready_comes_first() -> Non
 
     coordinator = StubCoordinator(slow)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
-
-        def received(message: m.CoordinatorMessage) -> None:
-            assert message == WELCOME
-            up.send(m.Ready(), first=True)
-
-        up = Uplink(
-            lambda: open_channel(address),
-            address,
-            "agent-1",
-            lambda: REGISTER,
-            received,
-            first_patience_s=20.0,
-            patience_s=20.0,
-        )
-        task = asyncio.ensure_future(up.run())
+        up = Up(address, [])
         await eventually("it registered", lambda: coordinator.got == [REGISTER])
-        up.send(m.Done(0, -1, 1))
+        up.say(m.Done(0, -1, 1))
         asked.set()
         await eventually("the report came", lambda: len(coordinator.got) == 3)
         assert coordinator.got == [REGISTER, m.Ready(), m.Done(0, -1, 1)]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await up.close()
 
 
 async def test_heartbeats_go_both_ways_unheard_above() -> None:
@@ -292,11 +355,10 @@ async def test_heartbeats_go_both_ways_unheard_above() -> None:
     coordinator = StubCoordinator(beat)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         received: list[m.CoordinatorMessage] = []
-        task = asyncio.ensure_future(uplink(address, received, heartbeat_s=0.02).run())
+        up = Up(address, received, heartbeat_s=0.02)
         await eventually("heartbeats come", lambda: coordinator.got.count(m.Heartbeat()) >= 3)
         assert received == [WELCOME]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await up.close()
 
 
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION"])
@@ -308,7 +370,7 @@ async def test_a_refusal_that_no_second_attempt_can_cure_is_final(status: str) -
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         with pytest.raises(PeerError, match="not you"):
             async with asyncio.timeout(30):
-                await uplink(address, []).run()
+                await Up(address, []).ended
     assert coordinator.got == [REGISTER]
 
 
@@ -317,38 +379,12 @@ async def test_patience_ends_as_unreachable_before_and_as_lost_after_the_welcome
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         pass
     with pytest.raises(PeerError, match="no coordinator at") as caught:
-        await uplink(address, [], first_s=0.1).run()
+        await Up(address, [], first_s=0.1).ended
     assert not isinstance(caught.value, PeerLost)
     received: list[m.CoordinatorMessage] = []
-    task = asyncio.ensure_future(uplink(address, received, then_s=0.1).run())
+    up = Up(address, received, then_s=0.1)
     async with served(services.coordinator_handler(coordinator), address):  # type: ignore[arg-type]
         await eventually("it was welcome", lambda: len(received) > 0)
     with pytest.raises(PeerLost, match="no coordinator at"):
         async with asyncio.timeout(30):
-            await task
-
-
-async def test_backoff_doubles_to_its_cap_and_says_a_cause_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    slept: list[float] = []
-
-    async def sleep(delay_s: float) -> None:
-        slept.append(delay_s)
-
-    monkeypatch.setattr(backoff_module.asyncio, "sleep", sleep)
-    b, log = Backoff(), logging.getLogger("dpgt_node.test")
-    for _ in range(7):
-        b.note(log, "the peer", PeerError("away"))
-        await b.wait()
-    assert slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    b.note(log, "the peer", PeerError("mad"))
-    b.reset()
-    b.note(log, "the peer", PeerError("mad"))
-    await b.wait()
-    assert slept[-1] == 0.05
-    assert [record.message for record in caplog.records] == [
-        "the peer: away (trying again)",
-        "the peer: mad (trying again)",
-        "the peer: mad (trying again)",
-    ]
+            await up.ended

@@ -18,7 +18,7 @@ from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDEN
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 from tests.runtime.test_coordinator import Hand, register, started
-from tests.runtime.test_links import StubCoordinator, served, uplink, welcome_and_leave
+from tests.runtime.test_links import StubCoordinator, Up, served, welcome_and_leave
 
 LONG_K = 100_000
 
@@ -154,7 +154,7 @@ async def test_an_agent_leaves_a_coordinator_whose_stream_is_open_but_dead() -> 
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
         with pytest.raises(PeerLost, match=r"no coordinator at .* for 1 s: no sign of life for"):
             async with asyncio.timeout(60):
-                await uplink(address, [], then_s=1.0, heartbeat_s=0.05).run()
+                await Up(address, [], then_s=1.0, heartbeat_s=0.05).ended
     assert len(coordinator.got) > 1, "it tried another stream first"
 
 
@@ -167,11 +167,10 @@ async def test_a_coordinator_that_keeps_saying_something_is_never_left() -> None
 
     coordinator = StubCoordinator(beat, welcome_and_leave)
     async with served(services.coordinator_handler(coordinator)) as address:  # type: ignore[arg-type]
-        task = asyncio.ensure_future(uplink(address, [], then_s=20.0, heartbeat_s=0.05).run())
+        up = Up(address, [], then_s=20.0, heartbeat_s=0.05)
         await eventually("the stream that beat ended by itself", lambda: coordinator.script[0] is welcome_and_leave)
-        assert sum(isinstance(message, m.Register) for message in coordinator.got) >= 1 and not task.done()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        assert sum(isinstance(message, m.Register) for message in coordinator.got) >= 1 and not up.ended.done()
+        await up.close()
 
 
 # --- a cluster -------------------------------------------------------------------------------------------------------

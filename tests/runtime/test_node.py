@@ -14,6 +14,7 @@ import pytest
 from dpgt_node import __version__
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.calls import Heard
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.coordinator.daemon import Coordinator
@@ -363,7 +364,9 @@ async def test_no_coordinator_makes_an_unfinished_agent_done_or_a_bug(
     async with cluster(tmp_path, make_run(10_000)) as c:
         c.start_all()
         await c.reached(3)
-        c.nodes["agent-1"]._received(message)
+        node = c.nodes["agent-1"]
+        assert node.session is not None
+        node._feed(Heard(node.session._uplink._call, message))
         (ended,) = await asyncio.gather(c.agents["agent-1"], return_exceptions=True)
     if isinstance(expected, ExitCode):
         assert ended is expected

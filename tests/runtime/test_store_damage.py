@@ -96,7 +96,7 @@ def test_a_flipped_bit_anywhere_in_the_database(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_anywhere_in_the_log(tmp_path: Path) -> None:
-    """SQLite drops a torn end of its log: an older state, which others find out (see ``passed_through``)."""
+    """SQLite drops a torn end of its log: an older state, which others find out (see ``head_after``)."""
     make(tmp_path / "good", killed=True)
     log = f"{DATABASE}-wal"
     chance = random.Random(SEED)
@@ -171,13 +171,13 @@ def test_the_last_rounds_rolled_back_together(tmp_path: Path) -> None:
     with contextlib.closing(opened(tmp_path / "old")) as store:
         for k in range(ROUNDS - 1):
             store.commit_round(RUN, made(k, k in (0, CHECKPOINT)))
-        assert not store.passed_through(RUN, ROUNDS - 1, head)
+        assert store.head_after(RUN, ROUNDS - 1) != head
         store.commit_round(RUN, record(ROUNDS - 1, SMALL, checkpoint=False, draw=1))
-        assert not store.passed_through(RUN, ROUNDS - 1, head), "the same round, drawn again"
+        assert store.head_after(RUN, ROUNDS - 1) != head, "the same round, drawn again"
     with contextlib.closing(opened(tmp_path / "new")) as store:
-        assert store.passed_through(RUN, ROUNDS - 1, head)
+        assert store.head_after(RUN, ROUNDS - 1) == head
         store.commit_round(RUN, record(ROUNDS, SMALL))
-        assert store.passed_through(RUN, ROUNDS - 1, head) and not store.passed_through(RUN, ROUNDS - 2, head)
+        assert store.head_after(RUN, ROUNDS - 1) == head and store.head_after(RUN, ROUNDS - 2) != head
 
 
 def test_a_charge_repeated_at_the_end_is_found(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ async def test_the_oldest_states_give_way_and_it_is_said_once(
         return nobody()  # type: ignore[return-value]
 
     monkeypatch.setattr(study, "QUEUE_BYTES", 3 * 80)
-    uploader = study.StudyUploader(opened, bytes(16), "agent-1")
+    uploader = study.StudyUploader(opened, bytes(16), "agent-1", taken=lambda: None, failed=lambda _: None)
     with caplog.at_level(logging.WARNING):
         for k in (0, 10, 20, 31, 15):
             uploader.put(k, np.full(10, float(k)))

@@ -13,10 +13,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.errors import PeerError, PeerLost, Untrusted
 from dpgt_node.protocol.messages import Resume
-from dpgt_node.runtime.agent.links import Link
-from dpgt_node.runtime.agent.uplink import Uplink
 from dpgt_node.runtime.trust import channels, guard, probe
 from dpgt_node.runtime.trust import credentials as credentials_module
 from dpgt_node.runtime.trust.certificates import target_name_override
@@ -27,6 +25,7 @@ from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import codec, services
 from tests.runtime import trust
 from tests.runtime.cluster import cluster, eventually, make_run
+from tests.runtime.test_links import Link, Up
 from tests.runtime.trust import enrol, minted, relay, say, serial, served_by, serving, talk
 from tests.wire import vectors
 
@@ -97,7 +96,7 @@ async def test_who_answers_as_another_is_named(authority: CertificateAuthority, 
     agent = minted(authority, tmp_path / "agent", "agent-2", "good")
     async with serving(agent.server_credentials()) as (echo, address):
         for identity in (COORDINATOR_IDENTITY, agent_identity("agent-3")):
-            with pytest.raises(probe.Untrusted, match=f"is dpgt:agent:agent-2's, not {identity}'s"):
+            with pytest.raises(Untrusted, match=f"is dpgt:agent:agent-2's, not {identity}'s"):
                 async with agent.dialler(identity)(address) as channel:
                     await say(services.exchange(channel, "-"))
     assert echo.heard == []
@@ -140,18 +139,15 @@ async def test_a_link_without_trust_ends_and_says_its_cause_once(
     ours = minted(authority, tmp_path / "ours", "agent-1", "good")
     theirs = minted(CertificateAuthority.create(), tmp_path / "theirs", "agent-2", "good")
 
-    async def nothing(_: int) -> object:
-        raise AssertionError
-
     async with serving(theirs.server_credentials()) as (_, address):
         dialler = ours.dialler(agent_identity("agent-2"))
-        link = Link(1, "agent-2", "agent-1", b"r" * 16, dialler, lambda _: None, nothing, patience_s=1.0)  # type: ignore[arg-type]
+        link = Link(open_channel=dialler, patience_s=1.0, peer="agent-2")
         link.dial(address)
         with pytest.raises(
             PeerLost, match=r"no trust between here and agent-2 for 1 s: .* not issued by the authority"
         ):
             async with asyncio.timeout(LIMIT_S):
-                await link.run()
+                await link.ended
     assert caplog.text.count("(trying again)") == 1
 
 
@@ -165,27 +161,9 @@ async def test_an_agent_gives_a_coordinator_without_trust_up_and_names_the_cause
     async with serving(coordinator.server_credentials()) as (_, address):
         dialler = ours.dialler(COORDINATOR_IDENTITY)
 
-        def unheard(_: object) -> None:
-            raise AssertionError
-
-        uplink = Uplink(
-            lambda: dialler(address),
-            address,
-            "agent-1",
-            lambda: vectors_register(),
-            unheard,
-            first_patience_s=0.2,
-            patience_s=0.2,
-        )
         with pytest.raises(PeerError, match=r"no coordinator at .* for 0\.2 s: the certificate shown .* expired on"):
             async with asyncio.timeout(LIMIT_S):
-                await uplink.run()
-
-
-def vectors_register() -> services.m.Register:
-    return services.m.Register(
-        "agent-1", "0" * 64, "{}", "h:1", None, 3, "0" * 64, -1, -1, -1, False, b"", b"i" * 16, "1"
-    )
+                await Up(address, [], first_s=0.2, then_s=0.2, open_channel=dialler).ended
 
 
 # --- revocation: servers ----------------------------------------------------------------------------------------------
@@ -286,7 +264,7 @@ async def test_a_channel_is_left_when_its_server_is_revoked(tmp_path: Path) -> N
     watch = asyncio.ensure_future(one.watch())
     async with serving(two.server_credentials()) as (_, address):
         dialler = one.dialler(agent_identity("agent-2"))
-        with pytest.raises(probe.Untrusted, match="the revocation list changed"):
+        with pytest.raises(Untrusted, match="the revocation list changed"):
             async with asyncio.timeout(LIMIT_S), dialler(address) as channel:
                 call = services.exchange(channel, "-")
                 assert await say(call) == 2
@@ -399,7 +377,7 @@ async def test_y_on_an_edge_of_R_alone_is_refused_over_mtls_and_logged_once(
     """agent-1 -> agent-2 carries x̆ only; agent-3 -> agent-2 nothing.  x̆ of agent-1 goes on."""
     async with cluster(tmp_path, make_run(5), secure=True) as c:
         c.start("agent-2")  # agent-1 is played here: its own process would replace the streams
-        await eventually("agent-2 is in the run", lambda: c.nodes["agent-2"]._driver is not None)
+        await eventually("agent-2 is in the run", lambda: c.round("agent-2") >= 0)
         address = c.nodes["agent-2"]._advertise
         for stream in ("X", "Y", "Y", "Y", "X", "Y"):
             async with c.security(agent_identity("agent-1")).opener(agent_identity("agent-2"))(address) as channel:

@@ -1,8 +1,7 @@
-"""Carries out an agent's effects: the only place where an agent's machine meets threads, disks and sockets.
+"""Carries out an agent's work: the only place where it meets threads and disks.
 
-``feed`` steps the machine and interprets its effects in order.  Work on more than 64 kB, and every commit that
-waits for a disk, runs in a thread and comes back as an event; the rest runs inline, so a small round costs no
-thread switch.
+Work on more than 64 kB, and every commit that waits for a disk, runs in a thread and comes back as an event; the rest
+runs inline, so a small round costs no thread switch.
 """
 
 from __future__ import annotations
@@ -10,45 +9,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Any
 
 from dpgt_node.agent.work import AgentWork
+from dpgt_node.errors import DpgtError
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.session_types import Broke, ReadRound, RoundRead, Witness
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
     AdvanceFinal,
-    AgentEffect,
-    AgentEvent,
     DrawRelease,
     Evaluate,
     FinalSaved,
-    Finish,
-    Payload,
     Persist,
     Persisted,
     Prune,
-    ReportDone,
-    ReportStall,
-    Resend,
+    ReleaseReady,
     SaveFinal,
-    Send,
-    Tick,
-    VectorReceived,
+    State,
 )
 from dpgt_node.record.recording import Recording
 from dpgt_node.runtime.store.faults import blamed
 from dpgt_node.runtime.store.store import Store
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 
 log = logging.getLogger(__name__)
 NOT_RECORDED = "what [adversary] asks for cannot be recorded"
-T = TypeVar("T")
 
 INLINE_BYTES = 64 * 1024
 """Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
@@ -70,156 +59,90 @@ ANNOUNCE_ROUNDS = 64
 """Small payloads are pruned in batches: a message and a transaction a round would cost more."""
 
 
-class OutLink(Protocol):
-    """The stream to one out-neighbour."""
-
-    def send(self, payloads: tuple[Payload, ...]) -> None:
-        """Queue fresh payloads of one round."""
-        ...
-
-    def resend(self, k: int, streams: tuple[Stream, ...]) -> None:
-        """Queue stored payloads of round ``k``; their bytes are read when their turn comes."""
-        ...
-
-
-class Upward(Protocol):
-    """What the driver tells the coordinator's side."""
-
-    def done(self, k: int, durable_through: int, head: bytes) -> None:
-        """Round ``k`` is done; ``head`` of the ledger after it, empty while rounds of before are replayed."""
-        ...
-
-    def evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
-        """Metrics of x_{i,k}; where they go is the run's ``evaluate.metrics``."""
-        ...
-
-    def stalled(self, effect: ReportStall, waited_s: float) -> None:
-        """Inputs of a round are late."""
-        ...
-
-
 class AgentDriver:
-    """One agent's machine in a daemon.
+    """An agent's oracle, noise and store in a daemon, in run ``run_id``.
 
-    ``outcome`` resolves with the machine's ``Finish``, or raises what broke a step (a full disk, a diverged run, a
-    bug).
+    ``feed`` takes what came of an effect, ``Broke`` for what is to be expected to break (a full disk, a diverged run);
+    ``broken`` takes bugs.  ``evaluated`` takes metrics of x_{i,k}, in the event loop.
     """
 
     def __init__(
         self,
-        machine: AgentMachine,
         work: AgentWork,
         store: Store,
         run_id: bytes,
-        links: Mapping[int, OutLink],
-        upward: Upward,
+        feed: Callable[[Any], None],
+        broken: Callable[[BaseException], None],
+        evaluated: Callable[[int, F64, Metrics], None],
         *,
         commit_inline: bool,
         recording: Recording | None = None,
     ) -> None:
-        self.machine = machine
         self._work = work
         self._store = store
         self._run_id = run_id
-        self._links = links
-        self._upward = upward
+        self._feed = feed
+        self._broken = broken
+        self._evaluated = evaluated
         self._recording = recording
+        self._drawn: State | None = None
         self._inline = work.dimension * 8 <= INLINE_BYTES
         self._commit_inline = commit_inline and self._inline
         self._evaluate_inline = self._inline and work.evaluation_numbers <= EVALUATION_NUMBERS
         self._turns = threading.Semaphore(EVALUATIONS_AHEAD + 1)
-        self._queue: deque[AgentEvent] = deque()
-        self._stepping = False
         self._loop = asyncio.get_running_loop()
         # One thread each: the store and the oracle are used by one thread at a time, and a slow evaluation or commit
         # never holds up the other.
         self._threads = {name: ThreadPoolExecutor(1, f"dpgt-{name}") for name in ("work", "store", "evaluate")}
-        self._running: set[asyncio.Future[AgentEvent | None]] = set()
-        self._evaluations: list[Future[AgentEvent | None]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self.outcome: asyncio.Future[Finish] = self._loop.create_future()
-        self.moved = asyncio.Event()
-        """Set, and replaced, whenever the inbox window moved."""
-        self.releases = 0
-        self._head = (-1, b"")
+        self._running: set[asyncio.Future[Any]] = set()
+        self._evaluations: list[Future[Any]] = []
         self._late = False
 
-    def feed(self, event: AgentEvent) -> None:
-        """Step the machine and carry out what follows.  Never raises: failures end in ``outcome``."""
-        self._queue.append(event)
-        if self._stepping or self.outcome.done():
-            return
-        self._stepping = True
-        low = self.machine.window()[0]
-        try:
-            while self._queue:
-                event = self._queue.popleft()
-                if self._recording is not None and isinstance(event, VectorReceived):
-                    self._record(event)
-                for effect in self.machine.step(event, time.monotonic_ns()):
-                    self._interpret(effect)
-        except BaseException as error:
-            self._fail(error)
-        finally:
-            self._stepping = False
-        if self.machine.window()[0] != low:
-            moved, self.moved = self.moved, asyncio.Event()
-            moved.set()
-        self._arm()
-
-    async def in_store_thread(self, job: Callable[[], T]) -> T:
-        """Run ``job`` where the store may be used: inline, or in its thread when commits run there."""
-        if self._commit_inline:
-            return job()
-        return await self._loop.run_in_executor(self._threads["store"], job)
-
-    async def close(self) -> None:
-        """Wait for running threads and stop them; nothing new starts, and no evaluation that waits for its turn."""
-        if self._timer:
-            self._timer.cancel()
-        dropped = sum(evaluation.cancel() for evaluation in self._evaluations)
-        self._turns.release(1 + dropped)  # whoever waits for one of them
-        if self._running:
-            await asyncio.wait(self._running)
-        if (recording := self._recording) is not None:
-            ended = self.outcome.done() and not self.outcome.cancelled() and self.outcome.exception() is None
-            try:
-                await self.in_store_thread(lambda: recording.close(ended=ended))
-            except OSError as error:
-                log.error("%s: the transcript has no end: %s", recording.state_dir, error)
-        for pool in self._threads.values():
-            pool.shutdown(wait=True)
-
-    def _interpret(self, effect: AgentEffect) -> None:
+    def carry_out(self, effect: Any) -> None:
+        """Do one effect, or have it done by the thread for it."""
         match effect:
-            case Send(peer, payloads):
-                self._links[peer].send(payloads)
-            case ReportDone(k, durable_through):
-                committed, head = self._head
-                self._upward.done(k, durable_through, head if k == committed else b"")
             case Advance():
                 self._do("work", self._inline, lambda: self._advance(effect))
             case DrawRelease():
-                self._do("work", self._inline, lambda: self._work.release(effect))
+                self._do("work", self._inline, lambda: self._release(effect))
             case Persist():
                 self._do("store", self._commit_inline, lambda: self._commit(effect))
+            case Witness():
+                if self._recording is not None:  # where commits run: before any commit that this vector leads to
+                    self._do("store", self._commit_inline, lambda: self._record(effect))
             case Evaluate():
                 if not self._inline:  # in the thread that the round's other work waits for
                     self._do("work", False, self._wait_for_a_turn)
                 self._do("evaluate", self._evaluate_inline, lambda: self._evaluate(effect))
-            case Resend(peer, k, streams):
-                self._links[peer].resend(k, streams)
+            case ReadRound():
+                self._do("store", self._commit_inline, lambda: self._read(effect))
             case Prune(through):
                 self._do("store", self._commit_inline, lambda: self._store.prune(self._run_id, through))
             case AdvanceFinal():
                 self._do("work", self._inline, lambda: self._work.advance_final(effect))
             case SaveFinal(x):
                 self._do("store", self._commit_inline, lambda: self._save_final(x))
-            case ReportStall():
-                self._upward.stalled(effect, (time.monotonic_ns() - effect.since_ns) / 1e9)
-            case Finish():
-                if not self.outcome.done():
-                    self.outcome.set_result(effect)
+            case _:
+                raise AssertionError(f"nobody carries out {type(effect).__name__}")
+
+    async def close(self, *, ended: bool) -> None:
+        """Wait for running threads and stop them; nothing new starts, and no evaluation that waits for its turn.
+
+        ``ended``: the run came to its end here, and a transcript says so.
+        """
+        dropped = sum(evaluation.cancel() for evaluation in self._evaluations)
+        self._turns.release(1 + dropped)  # whoever waits for one of them
+        if self._running:
+            await asyncio.wait(self._running)
+        if (recording := self._recording) is not None:
+            try:
+                await self._loop.run_in_executor(self._threads["store"], lambda: recording.close(ended=ended))
+            except OSError as error:
+                log.error("%s: the transcript has no end: %s", recording.state_dir, error)
+        for pool in self._threads.values():
+            pool.shutdown(wait=True)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
 
     def _advance(self, effect: Advance) -> Advanced:
         advanced = self._work.advance(effect)
@@ -228,16 +151,15 @@ class AgentDriver:
                 self._recording.replayed(advanced.state)
         return advanced
 
-    def _record(self, event: VectorReceived) -> None:
-        recording = self._recording
-        assert recording is not None
+    def _release(self, effect: DrawRelease) -> ReleaseReady:
+        release = self._work.release(effect)
+        self._drawn = release.state
+        return release
 
-        def write() -> None:
-            with blamed(recording.state_dir, NOT_RECORDED):
-                recording.received(event.sender, event.payload)
-
-        # Where commits run, so that it is done before any commit that this vector leads to.
-        self._do("store", self._commit_inline, write)
+    def _record(self, effect: Witness) -> None:
+        assert self._recording is not None
+        with blamed(self._recording.state_dir, NOT_RECORDED):
+            self._recording.received(effect.sender, effect.payload)
 
     def _commit(self, effect: Persist) -> Persisted:
         recording = self._recording
@@ -246,13 +168,14 @@ class AgentDriver:
                 recording.flush()
         self._store.commit_round(self._run_id, effect.record)
         if recording is not None:
-            state = self.machine.state  # stands still until this commit is reported
-            assert state is not None
+            assert self._drawn is not None and self._drawn.k == effect.record.k
             with blamed(recording.state_dir, NOT_RECORDED):
-                recording.released(effect.record, state)
-        self._head = (effect.record.k, self._store.head)
-        self.releases += len(effect.record.payloads)
-        return Persisted(effect.record.k)
+                recording.released(effect.record, self._drawn)
+        return Persisted(effect.record.k, self._store.head)
+
+    def _read(self, effect: ReadRound) -> RoundRead:
+        stored = self._store.payloads(self._run_id, effect.k)
+        return RoundRead(effect.call, tuple(payload for payload in stored if payload.stream in effect.streams))
 
     def _save_final(self, x: F64) -> FinalSaved:
         if self._recording is not None:
@@ -274,21 +197,26 @@ class AgentDriver:
         finally:
             self._turns.release()
         if self._evaluate_inline:
-            self._upward.evaluated(effect.k, effect.x, metrics)
+            self._evaluated(effect.k, effect.x, metrics)
         else:
-            self._loop.call_soon_threadsafe(self._evaluated, effect, metrics)
+            self._loop.call_soon_threadsafe(self._hand_over, effect, metrics)
 
-    def _evaluated(self, effect: Evaluate, metrics: Metrics) -> None:
+    def _hand_over(self, effect: Evaluate, metrics: Metrics) -> None:
         try:
-            self._upward.evaluated(effect.k, effect.x, metrics)
+            self._evaluated(effect.k, effect.x, metrics)
         except BaseException as error:
-            self._fail(error)
+            self._failed(error)
 
-    def _do(self, thread: str, inline: bool, job: Callable[[], AgentEvent | None]) -> None:
+    # --- threads ------------------------------------------------------------------------------------------------
+
+    def _do(self, thread: str, inline: bool, job: Callable[[], Any]) -> None:
         if inline:
-            event = job()
+            try:
+                event = job()
+            except DpgtError as error:
+                event = Broke(error)
             if event is not None:
-                self._queue.append(event)
+                self._feed(event)
             return
         submitted = self._threads[thread].submit(job)
         if thread == "evaluate":
@@ -297,30 +225,18 @@ class AgentDriver:
         self._running.add(future)
         future.add_done_callback(self._came_back)
 
-    def _came_back(self, future: asyncio.Future[AgentEvent | None]) -> None:
+    def _came_back(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if future.cancelled():
             return
         error = future.exception()
         if error is not None:
-            self._fail(error)
+            self._failed(error)
         elif (event := future.result()) is not None:
-            self.feed(event)
+            self._feed(event)
 
-    def _fail(self, error: BaseException) -> None:
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
-        elif not isinstance(error, asyncio.CancelledError):
-            log.error("after the run ended: %s", error)
-
-    def _arm(self) -> None:
-        deadline = self.machine.next_deadline_ns()
-        if deadline is None:
-            return
-        if self._timer is None or self._timer.cancelled() or self._timer.when() < self._loop.time():
-            delay_s = max(0.0, (deadline - time.monotonic_ns()) / 1e9)
-            self._timer = self._loop.call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.feed(Tick())
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, DpgtError):
+            self._feed(Broke(error))
+        else:
+            self._broken(error)

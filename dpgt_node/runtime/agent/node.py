@@ -1,5 +1,7 @@
 """One agent daemon: serves its in-neighbours, dials its out-neighbours, follows the coordinator, and ends with the
 run.
+
+What it does and when is its session's (``protocol.session``); here it gets its sockets, threads, files and clock.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,48 +29,27 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
-from dpgt_node.errors import (
-    BudgetReached,
-    ConfigError,
-    DpgtError,
-    ExitCode,
-    PeerError,
-    PeerLost,
-    RefusedError,
-    StoreError,
-)
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
+from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
+from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.protocol.types import (
-    AllDurable,
-    Dismissed,
-    Finish,
-    Go,
-    Payload,
-    Recovered,
-    Started,
-    StopRequested,
-)
+from dpgt_node.protocol import session_types as s
+from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.clock import SECOND, heartbeat_ns
+from dpgt_node.protocol.session import Session, Terms
 from dpgt_node.record.metrics import MetricsStore
-from dpgt_node.record.recording import Recording, wanted
-from dpgt_node.record.released import window_start
-from dpgt_node.runtime.agent.budget import obey, terms_of
-from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, NOT_RECORDED, AgentDriver
-from dpgt_node.runtime.agent.edge_watch import EdgeWatch
-from dpgt_node.runtime.agent.inbound import Inbound, Session
-from dpgt_node.runtime.agent.links import Link
+from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
+from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.reporting import Reporter
+from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
 from dpgt_node.runtime.agent.study import StudyUploader
-from dpgt_node.runtime.agent.uplink import Uplink
-from dpgt_node.runtime.clock import heartbeat_s
-from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
-from dpgt_node.runtime.store.faults import blamed
-from dpgt_node.runtime.store.ledger import Charge
+from dpgt_node.runtime.calls import Calls, Framing
+from dpgt_node.runtime.interpreter import Interpreter
 from dpgt_node.runtime.store.store import Store
-from dpgt_node.runtime.trust.channels import Security, agent_identity
+from dpgt_node.runtime.trust.channels import Security
+from dpgt_node.types import F64, Stream
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
 
@@ -109,7 +89,6 @@ class Node:
         self._topology = Topology.from_config(setup.run.graph)
         self._schedule = Schedule.from_config(setup.run)
         self._network = network_of(setup.run, self._topology)
-        self._study = setup.run.evaluate.metrics == "study"
         self._store = Store(setup.config.state_dir, setup.config.durability)
         self._work = AgentWork(
             setup.run,
@@ -120,62 +99,33 @@ class Node:
             self._keystream(),
             sampler_for(setup.run),
         )
-        self._inbound = Inbound(self._network, setup.index)
-        self._instance = os.urandom(16)
-        self._sha256 = run_sha256(setup.run)
-        self._json = canonical_json(setup.run)
+        self._opening = Opening(setup.config, setup.run, self._topology, setup.index, self._work, self._store)
         try:
-            self._run_id: bytes | None = self._store.find_run(self._sha256, setup.name)
             if setup.config.disk_check:
                 self._require_room()
         except DpgtError:
             self._store.close()
             raise
+        senders = self._network.senders(setup.index)
+        self._streams_in = {self._network.names[j]: frozenset(streams) for j, streams in senders.items()}
+        self._run_id = b""
         self._advertise = ""
+        self._interrupted = False
         self._driver: AgentDriver | None = None
-        self._links: dict[int, Link] = {}
-        self._link_tasks: list[asyncio.Task[None]] = []
-        self._edges: EdgeWatch | None = None
         self._reporter: Reporter | None = None
-        self._welcome_again = False
-        self._stop_code = ExitCode.STOPPED
-        self._stop_heard = asyncio.Event()
-        self._charges: tuple[Charge, ...] = ()
-        self._refusal: m.Refusal | None = None
-        self._shortfall: str | None = None
-        self._failure: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
-        self._interrupted = asyncio.Event()
-        open_coordinator = setup.security.dialler(setup.config.tls.coordinator_id)
-        self._open_coordinator = lambda: open_coordinator(setup.config.coordinator)
-        self._uplink = Uplink(
-            self._open_coordinator,
-            setup.config.coordinator,
-            setup.name,
-            self._register,
-            self._received,
-            # With its result saved it comes back only in case somebody still needs it.
-            first_patience_s=setup.run.runtime.round_timeout_s
-            if self._saved()
-            else setup.run.runtime.register_timeout_s,
-            patience_s=setup.run.runtime.round_timeout_s,
-            heartbeat_s=heartbeat_s(setup.run.runtime.round_timeout_s),
-        )
+        self._uploader: StudyUploader | None = None
+        self._ended: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
+        self._dial = Dialler(setup.name, setup.security, setup.config.tls.coordinator_id, setup.dial)
+        self._calls = Calls(setup.name, self._feed, self._broken, self._dial, self._framing)
+        self._interpreter: Interpreter | None = None
+        self.session: Session | None = None
+        """What this process does, once it serves."""
 
     def _require_room(self) -> None:
         """Before anything is drawn: a disk that fills up in mid-run stops everybody."""
-        setup, K = self._setup, self._run.K
-        oracle = setup.oracle
+        oracle = self._setup.oracle
         batch = None if oracle.samples is None else self._schedule.m_for(oracle.samples)
-        need = agent_need(self._run, setup.name, oracle.dimension, batch, oracle.sample_size)
-        released = next((run.last_durable_round for run in self._store.runs() if run.run_id == self._run_id), -1)
-        held = used_bytes(setup.config.state_dir / "blobs")
-        require_room(
-            setup.config.state_dir,
-            still_needed(need, K, released, held),
-            source=setup.name,
-            key="state_dir",
-            hint="free some, give another state_dir, or set disk_check = false in NODE.toml to try all the same",
-        )
+        self._opening.require_room(batch, oracle.sample_size)
 
     def _keystream(self) -> Keystream:
         if self._setup.test_keystream is not None:
@@ -184,7 +134,8 @@ class Node:
 
     def interrupt(self) -> None:
         """The operator wants this process to end; its state stays as it is and the run may go on with a restart."""
-        self._interrupted.set()
+        self._interrupted = True
+        self._feed(s.Interrupted())
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -197,9 +148,13 @@ class Node:
 
     async def _serve(self) -> ExitCode:
         await asyncio.to_thread(self._work.prepare)
-        self._charges = await asyncio.to_thread(self._store.charges)
+        held = await asyncio.to_thread(self._opening.held)
+        peers = s.Peers(self._network.names, self._setup.index, self._streams_in)
+        self.session = Session(self._terms(), peers, held, self._make_agent)
+        self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
         server = services.server(self._topology.n)
-        server.add_generic_rpc_handlers((services.agent_handler(self._inbound, self._setup.security.guard),))
+        neighbours = Neighbours(self._calls)
+        server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard),))
         config = self._setup.config
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
@@ -207,69 +162,49 @@ class Node:
         await serve_health(server, services.AGENT_SERVICE)
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
-        uplink = asyncio.ensure_future(self._uplink.run())
         trust = asyncio.ensure_future(self._setup.security.watch())
-        outcome = asyncio.ensure_future(self._outcome())
-        interrupted = asyncio.ensure_future(self._interrupted.wait())
-        waiting: list[asyncio.Future[Any]] = [uplink, outcome, interrupted, self._failure]
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return await self._conclude(uplink, outcome)
+            self._feed(s.Begin(self._advertise))
+            if self._interrupted:
+                self._feed(s.Interrupted())
+            return await self._ended
         finally:
-            tasks: list[asyncio.Future[Any]] = [*waiting, trust, *self._link_tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self._driver is not None:
-                await self._driver.close()
-            if self._reporter is not None:
-                await self._reporter.close()
-            await self._inbound.drained(FAREWELL_S)
-            await self._inbound.close(FAREWELL_S)
+            self._interpreter.stop()
+            trust.cancel()
+            await asyncio.gather(trust, return_exceptions=True)
+            await self._close()
+            await self._calls.close(FAREWELL_S)
             await server.stop(grace=0)
 
-    async def _conclude(self, uplink: asyncio.Future[None], outcome: asyncio.Future[Finish]) -> ExitCode:
-        if outcome.done():
-            try:
-                finish = outcome.result()
-                if finish.status == "budget":
-                    raise BudgetReached(f"{finish.reason}: {self._shortfall}")
-            except DpgtError as error:
-                # The others must know why they wait in vain.
-                await self._tell(m.Failed(int(error.exit_code), str(error)[:1000] or type(error).__name__))
-                raise
-            if finish.status == "finished":
-                return ExitCode.DONE
-            log.warning("stopped: %s", finish.reason)
-            return self._stop_code
-        if self._failure.done():
-            if self._refusal is not None:
-                await self._tell(self._refusal)
-            elif isinstance(lost := self._failure.exception(), PeerLost):
-                await self._tell(m.Failed(int(lost.exit_code), str(lost)[:1000]))
-            return self._failure.result()
-        if uplink.done():
-            try:
-                uplink.result()
-            except PeerError as error:
-                if not self._saved():
-                    raise
-                # Nobody asks for more than a saved result; whoever still waits for this agent's payloads names it.
-                log.warning("%s; the result is saved (start this node again if the others have to go on)", error)
-                return ExitCode.DONE
-        log.warning("interrupted in round %s", self._driver.machine.k if self._driver else "-")
-        return ExitCode.STOPPED
+    async def _close(self) -> None:
+        if self._driver is not None:
+            agent = None if self.session is None else self.session.agent
+            await self._driver.close(ended=agent is not None and agent.phase is Phase.ENDED)
+        if self._uploader is not None:
+            await self._uploader.cancel()
+        if self._reporter is not None:
+            self._reporter.close()
 
-    async def _tell(self, last_word: m.Failed | m.Refusal) -> None:
-        """Say why this agent leaves, and wait until the coordinator acts on it: it then stops everybody."""
-        self._uplink.send(last_word)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._stop_heard.wait(), FAREWELL_S)
-
-    async def _outcome(self) -> Finish:
-        while self._driver is None:
-            await asyncio.sleep(0.01)
-        return await self._driver.outcome
+    def _terms(self) -> Terms:
+        setup, runtime = self._setup, self._run.runtime
+        return Terms(
+            coordinator=setup.config.coordinator,
+            run_json=canonical_json(setup.run),
+            run_sha256=run_sha256(setup.run),
+            run_source=str(setup.config.run),
+            state_source=str(setup.config.state_dir),
+            package_version=__version__,
+            instance=os.urandom(16),
+            last_round=self._run.K,
+            samples=setup.oracle.samples,
+            dimension=setup.oracle.dimension,
+            shape_sha256=setup.oracle.shape_sha256,
+            heartbeat_ns=heartbeat_ns(runtime.round_timeout_s),
+            first_patience_ns=int(runtime.register_timeout_s * SECOND),
+            patience_ns=int(runtime.round_timeout_s * SECOND),
+            distrust_ns=int(runtime.register_timeout_s * SECOND),
+            farewell_ns=int(FAREWELL_S * SECOND),
+        )
 
     def _advertised(self, host: str, port: int) -> str:
         if self._setup.config.advertise is not None:
@@ -281,250 +216,112 @@ class Node:
             )
         return format_address(host, port)
 
-    # --- the coordinator's messages -----------------------------------------------------------------------------
+    # --- the session's interpreter ------------------------------------------------------------------------------
 
-    def _register(self) -> m.Register:
-        machine = self._driver.machine if self._driver else None
-        released, done, durable = self._progress()
-        return m.Register(
-            name=self._setup.name,
-            run_sha256=self._sha256,
-            run_json=self._json,
-            advertise=self._advertise,
-            samples=self._setup.oracle.samples,
-            dimension=self._setup.oracle.dimension,
-            shape_sha256=self._setup.oracle.shape_sha256,
-            last_released_round=released,
-            last_done_round=done,
-            last_durable_round=durable,
-            finished=machine is not None and machine.done_through == self._run.K,
-            run_id=self._run_id or b"",
-            instance=self._instance,
-            package_version=__version__,
-        )
+    def _feed(self, event: Any) -> None:
+        if self._interpreter is not None:
+            self._interpreter.feed(event)
 
-    def _progress(self) -> tuple[int, int, int]:
-        """Last round (released, mixed, never asked for again), from the machine or from the store."""
-        if self._driver is not None:
-            machine = self._driver.machine
-            return machine.released_through, machine.done_through, machine.durable_through
-        if self._run_id is None:
-            return -1, -1, -1
-        if self._store.is_finished(self._run_id):
-            return self._run.K, self._run.K, self._run.K
-        recovered = self._store.recover(self._run_id)
-        if recovered is None:
-            return -1, -1, -1
-        k = recovered.checkpoint.k
-        return k + len(recovered.records) - 1, k - 1, k - 1
+    def _broken(self, error: BaseException) -> None:
+        """A bug, here or in a machine: it becomes the outcome of the process, whatever it is."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+        elif not isinstance(error, asyncio.CancelledError):
+            log.error("after the run ended: %s", error)
 
-    def _received(self, message: m.CoordinatorMessage) -> None:
-        try:
-            self._handle(message)
-        except Exception as error:  # becomes the outcome of the process, whatever it is
-            if not self._failure.done():
-                self._failure.set_exception(error)
-
-    def _handle(self, message: m.CoordinatorMessage) -> None:
-        match message:
-            case m.GoMessage(through):
-                self._need_driver().feed(Go(through))
-            case m.AllDurableMessage(through):
-                self._need_driver().feed(AllDurable(through))
-            case m.Welcome():
-                self._welcome(message)
-            case m.Refused(kind, reason):
-                error = RefusedError(f"the coordinator refused {self._setup.name}: {reason}")
-                error.exit_code = ExitCode.CONFIG if kind == "run-hash" else ExitCode.REFUSED
-                raise error
-            case m.Start(peers, go_through):
-                self._start(dict(peers), go_through)
-            case m.StopMessage(reason, exit_code):
-                self._stop_code = self._code_of(exit_code)
-                self._stop_heard.set()
-                if self._driver is None:
-                    raise RefusedError(f"the run does not begin: {reason}")
-                self._driver.feed(StopRequested(reason))
-            case m.Goodbye():
-                if not self._saved():
-                    raise PeerError("the coordinator said goodbye before the result was saved")
-                if self._driver is not None:
-                    self._driver.feed(Dismissed())
-                elif not self._failure.done():  # it came back for nothing: the run was over
-                    self._failure.set_result(ExitCode.DONE)
+    def _carry_out(self, effect: Any) -> None:
+        match effect:
+            case c.Write() | c.Dial() | c.Hold() | c.ReadOn() | c.End():
+                self._calls.carry_out(effect)
+            case c.Note(level, text):
+                log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+            case s.ReadRun():
+                self._feed(self._opening.read(effect))
+            case s.BeginRun():
+                self._begin(effect)
+            case s.Upload(k, x):
+                if self._uploader is not None:
+                    self._uploader.put(k, x)
+            case s.MakeReport(bytes_sent):
+                if self._reporter is not None:
+                    self._feed(self._reporter.result(bytes_sent))
+            case s.Exit(code, error):
+                self._exit(code, error)
             case _:
-                raise PeerError("the coordinator sent an unexpected message")
+                if self._driver is not None:
+                    self._driver.carry_out(effect)
 
-    def _saved(self) -> bool:
-        """Whether this agent's x_final is durable."""
-        if self._driver is not None:
-            return self._driver.machine.durable_through == self._run.K
-        return self._run_id is not None and self._store.is_finished(self._run_id)
-
-    def _code_of(self, stop: int) -> ExitCode:
-        """How to exit after Stop: no coordinator can make an unfinished run look done, nor this process buggy."""
-        code = next((code for code in ExitCode if code == stop), ExitCode.STOPPED)
-        mistaken = code is ExitCode.BUG or (code is ExitCode.DONE and not self._saved())
-        return ExitCode.STOPPED if mistaken else code
-
-    def _need_driver(self) -> AgentDriver:
-        if self._driver is None:
-            raise PeerError("the coordinator spoke of rounds before Welcome")
-        return self._driver
-
-    def _welcome(self, welcome: m.Welcome) -> None:
-        if welcome.protocol_version != m.PROTOCOL_VERSION or welcome.package_version != __version__:
-            raise RefusedError(f"the coordinator runs dpgt-node {welcome.package_version}, this is {__version__}")
-        if welcome.run_json != self._json:
-            # The owner of the data decides: nothing is released under a run this host has no copy of.
-            raise ConfigError.one(str(self._setup.config.run), "", "the coordinator's run differs from this copy")
-        if self._driver is not None:
-            if welcome.run_id != self._run_id:
-                raise PeerError("the coordinator came back with another run")
-            self._welcome_again = True
-            self._uplink.send(m.Ready(), first=True)
+    def _exit(self, code: ExitCode, error: DpgtError | None) -> None:
+        if self._ended.done():
             return
-        self._open_session(welcome)
-        self._uplink.send(m.Ready(), first=True)
+        if error is None:
+            self._ended.set_result(code)
+        else:
+            self._ended.set_exception(error)
 
-    def _open_session(self, welcome: m.Welcome) -> None:
-        setup, run, run_id = self._setup, self._run, welcome.run_id
-        self._run_id = run_id
-        try:
-            if welcome.ledger_head and not self._store.passed_through(
-                run_id, welcome.ledger_round, welcome.ledger_head
-            ):
-                raise StoreError(
-                    f"{setup.config.state_dir}: an old state directory or another one: the coordinator remembers a "
-                    f"ledger of {setup.name} through round {welcome.ledger_round} that this one never was; nothing was "
-                    "drawn again. Put the newest state directory back, or start a new run"
+    def _begin(self, effect: s.BeginRun) -> None:
+        setup, run_id = self._setup, effect.run_id
+        begun = self._opening.begin(effect, setup.oracle.samples)
+        if isinstance(begun, s.RunBegun):
+            self._run_id = run_id
+            local = None
+            if self._run.evaluate.metrics == "study":
+                open_channel = setup.security.dialler(setup.config.tls.coordinator_id)
+                self._uploader = StudyUploader(
+                    lambda: open_channel(setup.config.coordinator),
+                    run_id,
+                    setup.name,
+                    taken=lambda: self._feed(s.UploadsTaken()),
+                    failed=self._failed,
                 )
-            recovered = self._store.recover(run_id)
-            finished = self._store.final(run_id) if self._store.is_finished(run_id) else None
-            budget_through = None
-            if finished is None:  # whoever has the result releases nothing new
-                verdict = obey(setup.config, run, self._work.account, setup.oracle.samples, self._charges, run_id)
-                budget_through, self._shortfall = verdict.budget_through, verdict.shortfall
-            terms = terms_of(setup.config.data_id, run)
-            self._store.begin_run(run_id, self._sha256, setup.name, terms, average_from=window_start(run.K))
-            recording = self._recording(run_id, recovered) if finished is None else None
-        except (StoreError, RefusedError) as error:
-            kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"
-            self._refusal = m.Refusal(kind, str(error)[:1000])
-            raise
-        if recovered is not None:
-            log.info("going on from round %d of run %s", recovered.checkpoint.k, run_id.hex())
-        machine = AgentMachine(
-            self._network.edges(self._setup.index),
-            run.K,
-            evaluate_every=run.evaluate.every,
-            checkpoint_every=CHECKPOINT_ROUNDS,
-            run_ahead=run.runtime.barrier_every,
-            stall_ns=int(2e9 * heartbeat_s(run.runtime.round_timeout_s)),
-            budget_through=budget_through,
-            recovered=recovered,
-            finished=finished,
-        )
-        for index in machine.peers:
-            name = self._topology.names[index]
-            self._links[index] = Link(
-                index,
-                name,
-                setup.name,
+            else:
+                local = MetricsStore(setup.config.state_dir)
+                log.info("metrics stay on this host: %s", local.path)
+            releases = lambda: self._store.releases(run_id)  # noqa: E731
+            self._reporter = Reporter(setup.name, self._run.K, self._work, local, releases)
+            self._driver = AgentDriver(
+                self._work,
+                self._store,
                 run_id,
-                setup.security.dialler(agent_identity(name)),
-                lambda event: self._need_driver().feed(event),
-                self._read_payloads,
-                patience_s=run.runtime.register_timeout_s,
-                silence_s=run.runtime.round_timeout_s,
+                self._feed,
+                self._broken,
+                self._evaluated,
+                commit_inline=setup.config.durability == "process",
+                recording=self._opening.recording,
             )
-        self._edges = EdgeWatch(
-            self._topology.names,
-            machine,
-            self._links,
-            self._inbound,
-            self._uplink.send,
-            heartbeat_s=heartbeat_s(run.runtime.round_timeout_s),
-            patience_s=run.runtime.round_timeout_s,
-        )
-        local = None if self._study else MetricsStore(setup.config.state_dir)
-        if local is not None:
-            log.info("metrics stay on this host: %s", local.path)
-        self._reporter = Reporter(
-            self._topology.names,
-            setup.index,
-            run.K,
-            self._work,
-            self._uplink.send,
-            uploader=StudyUploader(self._open_coordinator, run_id, setup.name) if self._study else None,
-            local=local,
-            releases=lambda: self._store.releases(run_id),
-            bytes_sent=lambda: sum(link.bytes_sent for link in self._links.values()),
-            failed=self._fail,
-            stalled=self._edges.stalled,
-        )
-        self._driver = AgentDriver(
-            machine,
-            self._work,
-            self._store,
-            run_id,
-            self._links,
-            self._reporter,
-            commit_inline=setup.config.durability == "process",
-            recording=recording,
-        )
-        self._inbound.begin(Session(run_id, self._driver, self._work.wire_dtype, self._work.dimension, run.K))
+        self._feed(begun)
 
-    def _recording(self, run_id: bytes, recovered: Recovered | None) -> Recording | None:
-        setup, state_dir = self._setup, self._setup.config.state_dir
-        if not wanted(setup.run, setup.name):
-            return None
-        recording = Recording(
-            state_dir,
-            setup.run,
-            self._topology,
-            setup.index,
-            run_id,
-            self._work,
-            source=f"{setup.name}, dpgt node",
-            sync=setup.config.durability == "power",
-            now_ns=time.time_ns,
-        )
-        with blamed(state_dir, NOT_RECORDED):
-            recording.begin(recovered)
-        log.info("recording in %s", state_dir)
-        return recording
-
-    def _start(self, peers: dict[str, str], go_through: int) -> None:
-        driver = self._need_driver()
-        for index, link in self._links.items():
-            name = self._topology.names[index]
-            if name not in peers:
-                raise PeerError(f"the coordinator gave no address of {name}")
-            link.dial(self._setup.dial.get(name, peers[name]))
-        if not self._link_tasks:
-            assert self._edges is not None
-            jobs = [*(link.run() for link in self._links.values()), self._edges.run()]
-            self._link_tasks = [asyncio.ensure_future(job) for job in jobs]
-            for task in self._link_tasks:
-                task.add_done_callback(self._link_ended)
-        driver.feed(Started(go_through))
+    def _evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
         if self._reporter is not None:
-            # A coordinator that came back takes results once everybody is here again, which is what Start says.
-            self._reporter.repeat(metrics=self._welcome_again)
-            self._welcome_again = False
+            self._feed(self._reporter.evaluated(k, x, metrics))
 
-    def _link_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, DpgtError):
+            self._feed(s.Broke(error))
+        else:
+            self._broken(error)
 
-    def _fail(self, error: BaseException) -> None:
-        if not self._failure.done():
-            self._failure.set_exception(error)
+    def _framing(self, call: c.Call) -> Framing:
+        if call.peer == c.COORDINATOR:
+            return Framing()
+        if call.dialled:
+            return SendingEdge(self._run_id, self._setup.name)
+        streams = self._streams_in.get(call.peer, frozenset[Stream]())
+        return ReceivingEdge(call.peer, streams, self._work.wire_dtype, self._work.dimension, self._run.K)
 
-    async def _read_payloads(self, k: int) -> tuple[Payload, ...]:
-        assert self._run_id is not None
-        return await self._need_driver().in_store_thread(lambda: self._store.payloads(self._run_id or b"", k))
+    def _make_agent(self, read: s.RunRead, begun: s.RunBegun) -> AgentMachine:
+        runtime = self._run.runtime
+        return AgentMachine(
+            self._network.edges(self._setup.index),
+            self._run.K,
+            evaluate_every=self._run.evaluate.every,
+            checkpoint_every=CHECKPOINT_ROUNDS,
+            run_ahead=runtime.barrier_every,
+            stall_ns=2 * heartbeat_ns(runtime.round_timeout_s),
+            budget_through=begun.budget_through,
+            recovered=read.recovered,
+            finished=read.final,
+        )
 
 
 def _fresh_key() -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import grpc.aio
 
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.agent.backoff import Backoff
+from dpgt_node.protocol.clock import SECOND, Backoff
 from dpgt_node.runtime.trust.channels import Opened
 from dpgt_node.types import F64
 from dpgt_node.wire import codec, services
@@ -19,21 +19,31 @@ log = logging.getLogger(__name__)
 QUEUE_BYTES = 64 << 20
 """Of states that wait for a coordinator that takes them more slowly than rounds are made."""
 _TRY_AGAIN = frozenset({"UNAVAILABLE", "CANCELLED", "FAILED_PRECONDITION"})
-"""The coordinator is away, or back and still gathering; how long that may last is the uplink's to judge."""
+"""The coordinator is away, or back and still gathering; how long that may last is the session's to judge."""
 
 
 class StudyUploader:
-    """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again until it was taken."""
+    """``put`` queues x_{i,k}; one Upload call at a time carries whatever is queued, again until it was taken.
 
-    def __init__(self, open_channel: Callable[[], Opened], run_id: bytes, name: str) -> None:
+    ``taken()`` is called when nothing waits any more, ``failed`` with what no other attempt can cure.
+    """
+
+    def __init__(
+        self,
+        open_channel: Callable[[], Opened],
+        run_id: bytes,
+        name: str,
+        taken: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
         self._open_channel = open_channel
         self._run_id = run_id
         self._name = name
+        self._taken = taken
+        self._failed = failed
         self._waiting: dict[int, F64] = {}
         self._dropped = 0
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, k: int, x: F64) -> None:
@@ -53,27 +63,19 @@ class StudyUploader:
                     oldest,
                 )
         self._wake.set()
-        self._idle.clear()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
-
-    async def finish(self) -> None:
-        """Wait until the coordinator took everything.  PeerError when it refuses."""
-        if self._task is None:
-            return
-        idle = asyncio.ensure_future(self._idle.wait())
-        try:
-            await asyncio.wait([idle, self._task], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            idle.cancel()
-        if self._task.done():
-            self._task.result()
+            self._task.add_done_callback(self._ended)
 
     async def cancel(self) -> None:
         """Drop what is queued."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
 
     async def _run(self) -> None:
         backoff = Backoff()
@@ -85,8 +87,9 @@ class StudyUploader:
             except PeerError as error:
                 if error.grpc_status not in _TRY_AGAIN:
                     raise
-                backoff.note(log, "upload of study vectors", error)
-                await backoff.wait()
+                if backoff.news(cause := str(error) or error.grpc_status):
+                    log.warning("upload of study vectors: %s (trying again)", cause)
+                await asyncio.sleep(backoff.next_ns() / SECOND)
 
     async def _upload(self, channel: grpc.aio.Channel, backoff: Backoff) -> None:
         while True:
@@ -102,7 +105,7 @@ class StudyUploader:
                     del self._waiting[k]
             if not self._waiting:
                 self._wake.clear()
-                self._idle.set()
+                self._taken()
 
     def _frames(self, batch: tuple[tuple[int, F64], ...]) -> Iterator[bytes]:
         for k, x in batch:

@@ -23,7 +23,7 @@ from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
-from dpgt_node.errors import ConfigError, DpgtError, PeerError
+from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle
 from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
@@ -36,7 +36,7 @@ from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, 
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
 from dpgt_node.runtime.trust.pki import read_certificate
-from dpgt_node.runtime.trust.probe import Untrusted, look
+from dpgt_node.runtime.trust.probe import look
 
 RENEW = "dpgt pki renew"
 

@@ -9,7 +9,7 @@ every commit, file and new folder is fsynced before it counts.  One process at a
 
 A store that opened is whole as far as it can know: SQLite's structure, the ledger's chain and its charge for every
 round were checked (half a second for 10^5 rows each), and what is read later is checked against hashes and seals.
-What it cannot know, that it is an old or a forked copy, others tell it: see ``passed_through``.
+What it cannot know, that it is an old or a forked copy, others tell it: see ``head_after``.
 """
 
 from __future__ import annotations
@@ -488,14 +488,14 @@ class Store:
         """The chain's head after everything committed so far, 32 bytes; NO_HEAD at the start."""
         return self._head
 
-    def passed_through(self, run_id: bytes, k: int, head: bytes) -> bool:
-        """Whether the chain had ``head`` after round ``k`` of the run.
+    def head_after(self, run_id: bytes, k: int) -> bytes:
+        """The chain's head after round ``k`` of the run, empty where there is no such round.
 
-        Others who remember such a head find out an old copy of this directory (no round ``k`` yet) and a forked one
+        Others who remember another head find out an old copy of this directory (no round ``k`` yet) and a forked one
         (another round ``k``).
         """
         with self._blamed("cannot be read"):
-            return head_after(self._db, self._ids.get(run_id, -1), k) == head
+            return head_after(self._db, self._ids.get(run_id, -1), k) or b""
 
 
 def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:

@@ -11,11 +11,11 @@ from types import TracebackType
 import grpc
 import grpc.aio
 
-from dpgt_node.errors import ConfigError, PeerError
+from dpgt_node.errors import ConfigError, PeerError, Untrusted
 from dpgt_node.runtime.trust.certificates import key_of, pinned_name, target_name_override
 from dpgt_node.runtime.trust.credentials import Credentials, Files
 from dpgt_node.runtime.trust.guard import Guard
-from dpgt_node.runtime.trust.probe import Untrusted, look
+from dpgt_node.runtime.trust.probe import look
 from dpgt_node.wire import services
 
 COORDINATOR_IDENTITY = "dpgt:coordinator"

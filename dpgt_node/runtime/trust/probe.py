@@ -14,22 +14,12 @@ import ssl
 from cryptography import x509
 
 from dpgt_node.config import parse_address
-from dpgt_node.errors import PeerError
+from dpgt_node.errors import PeerError, Untrusted
 from dpgt_node.runtime.trust.certificates import UNREADABLE, dates_problem, judge, target_name_override
 from dpgt_node.runtime.trust.credentials import Credentials
 
 TIMEOUT_S = 10.0
 _CHUNK = 16384
-
-
-class Untrusted(PeerError):
-    """The connection comes up, but one of the two ends does not believe the other's certificate.
-
-    Tried again (UNAVAILABLE), because a renewal or a clock may cure it, but never for ever.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, grpc_status="UNAVAILABLE")
 
 
 async def look(

@@ -1,0 +1,175 @@
+"""One agent among its neighbours: its machine, both ends of its edges, and what it reports, while the run is open.
+
+What the parts ask of one another is done at once and in order; everything else passes on:
+
+    effect                             goes to
+    ---------------------------------------------------------------------------------------
+    VectorReceived                     the agent's machine, and a Witness where one is wanted
+    PeerNeeds, PeerGone                the agent's machine
+    Send, Resend                       the sender's end of that edge
+    ReportDone                         the coordinator (Say), and the reports
+    ReportStall                        the watch over the edges
+    EdgeLost                           Broke
+    Say, Broke, Finish                 the session
+    everything else                    the shell
+
+When the inbox's window moved, the receiving ends that were full hear it after the effects of the step that moved it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dpgt_node.errors import DpgtError, PeerError
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol import session_types as s
+from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.calls import Accepted, Ended, Heard, Opened, Taken
+from dpgt_node.protocol.edge_watch import EdgeWatch
+from dpgt_node.protocol.receiver import Receiver, ReceiverPhase
+from dpgt_node.protocol.reports import Reports, ReportsPhase
+from dpgt_node.protocol.sender import Sender
+
+
+class Participant:
+    """``agent`` of run ``run_id``, with last round ``last_round``.
+
+    ``receivers``: the receiving ends, by peer.  ``recorded``: a transcript wants every vector that is taken in.
+    ``distrust_ns`` and ``patience_ns`` as in ``session.Terms``.
+    """
+
+    def __init__(
+        self,
+        agent: AgentMachine,
+        names: tuple[str, ...],
+        receivers: Mapping[str, Receiver],
+        run_id: bytes,
+        last_round: int,
+        *,
+        recorded: bool,
+        heartbeat_ns: int,
+        patience_ns: int,
+        distrust_ns: int,
+    ) -> None:
+        self.agent = agent
+        self._names = names
+        self._recorded = recorded
+        self._head = (-1, b"")
+        self._receivers = receivers
+        self._run_id = run_id
+        self._to = {
+            i: Sender(i, names[i], run_id, patience_ns=distrust_ns, silence_ns=patience_ns) for i in agent.peers
+        }
+        self._senders = {names[i]: sender for i, sender in self._to.items()}
+        self._watch = EdgeWatch(
+            names, agent, self._senders, receivers, heartbeat_ns=heartbeat_ns, patience_ns=patience_ns
+        )
+        self._reports = Reports(last_round, self._bytes_sent)
+
+    @property
+    def reported(self) -> bool:
+        """Whether the last report was said."""
+        return self._reports.phase is ReportsPhase.SAID
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with ``Tick`` at the latest."""
+        return earliest(
+            self.agent.next_deadline_ns(),
+            self._watch.next_deadline_ns(),
+            *(sender.next_deadline_ns() for sender in self._to.values()),
+        )
+
+    def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
+        """Take one event, return the effects in the order in which they must be carried out."""
+        out: list[Any] = []
+        match event:
+            case Heard() | Taken() | Opened() | Ended() | s.RoundRead():
+                call = event.call
+                end: Sender | Receiver = self._senders[call.peer] if call.dialled else self._receivers[call.peer]
+                self._emit(end.step(event, now_ns), out, now_ns)
+            case Accepted(call):
+                self._emit(self._receivers[call.peer].step(event, now_ns), out, now_ns)
+            case s.Evaluated() | s.UploadsTaken() | s.ReportMade() | s.Repeat():
+                self._emit(self._reports.step(event, now_ns), out, now_ns)
+            case t.Persisted(k, head):
+                self._head = (k, head)
+                self._step_agent(event, out, now_ns)
+            case s.Admit():
+                for receiver in self._receivers.values():
+                    self._emit(receiver.step(event, now_ns), out, now_ns)
+            case s.Moved():
+                self._moved(out, now_ns)
+            case s.Leave():
+                for sender in self._to.values():
+                    out += sender.step(event, now_ns)
+            case m.Start():
+                self._start(event, out, now_ns)
+            case t.Tick():
+                self._step_agent(event, out, now_ns)
+                self._emit(self._watch.step(event, now_ns), out, now_ns)
+                for sender in self._to.values():
+                    self._emit(sender.step(event, now_ns), out, now_ns)
+            case _:
+                self._step_agent(event, out, now_ns)
+        return tuple(out)
+
+    def _start(self, start: m.Start, out: list[Any], now_ns: int) -> None:
+        for name, sender in self._senders.items():
+            if name not in start.peers:
+                raise PeerError(f"the coordinator gave no address of {name}")
+            self._emit(sender.step(s.Address(start.peers[name]), now_ns), out, now_ns)
+        started = t.Started(start.go_through)
+        self._watch.step(started, now_ns)
+        self._step_agent(started, out, now_ns)
+
+    def _step_agent(self, event: t.AgentEvent, out: list[Any], now_ns: int) -> None:
+        low = self.agent.window()[0]
+        try:
+            effects = self.agent.step(event, now_ns)
+        except DpgtError as error:
+            out.append(s.Broke(error))
+            return
+        self._emit(effects, out, now_ns)
+        if self.agent.window()[0] != low:
+            self._moved(out, now_ns)
+
+    def _moved(self, out: list[Any], now_ns: int) -> None:
+        for receiver in self._receivers.values():
+            if receiver.phase is ReceiverPhase.FULL:
+                self._emit(receiver.step(s.Moved(), now_ns), out, now_ns)
+
+    def _emit(self, effects: Iterable[Any], out: list[Any], now_ns: int) -> None:
+        for effect in effects:
+            match effect:
+                case t.VectorReceived():
+                    if self._recorded:
+                        out.append(s.Witness(effect.sender, effect.payload))
+                    self._step_agent(effect, out, now_ns)
+                case t.Send() | t.Resend():
+                    self._emit(self._to[effect.peer].step(effect, now_ns), out, now_ns)
+                case t.ReportDone():
+                    self._done(effect, out, now_ns)
+                case t.PeerNeeds() | t.PeerGone():
+                    self._step_agent(effect, out, now_ns)
+                case t.ReportStall():
+                    self._emit(self._watch.step(effect, now_ns), out, now_ns)
+                case s.EdgeLost(error):
+                    out.append(s.Broke(error))
+                case _:
+                    out.append(effect)
+
+    def _done(self, effect: t.ReportDone, out: list[Any], now_ns: int) -> None:
+        committed, head = self._head  # none while rounds of before are replayed
+        of_round = head if effect.k == committed else b""
+        out.append(s.Say(m.Done(effect.k, effect.durable_through, self._bytes_sent(), of_round)))
+        self._emit(self._reports.step(effect, now_ns), out, now_ns)
+
+    def _bytes_sent(self) -> int:
+        return sum(sender.bytes_sent for sender in self._to.values())
+
+
+def earliest(*due_ns: int | None) -> int | None:
+    """The nearest of some deadlines, None without any."""
+    return min((ns for ns in due_ns if ns is not None), default=None)

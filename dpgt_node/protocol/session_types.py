@@ -1,0 +1,272 @@
+"""Vocabulary of an agent's session beside that of its machine (``types``) and of calls (``calls``).
+
+    effect      meaning                                            event that answers
+    ------------------------------------------------------------------------------------------
+    ReadRun     what does the state directory hold of this run?    RunRead or RunRefused
+    BeginRun    is the owner's policy for it? then write it down   RunBegun or RunRefused
+    ReadRound   the stored bytes of a round                        RoundRead
+    Upload      give x_{i,k} of a study run to the coordinator     UploadsTaken, when nothing waits any more
+    MakeReport  sum the run up                                     ReportMade
+    Exit        the process ends                                   none
+
+What is between the session and its parts comes after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dpgt_node.errors import DpgtError, ExitCode, PeerLost
+from dpgt_node.protocol.calls import Call
+from dpgt_node.protocol.messages import AgentMessage, CoordinatorMessage, FinishedReport, MetricsReport
+from dpgt_node.protocol.types import Payload, Recovered
+from dpgt_node.types import F64, Stream
+
+# --- between the shell and the session ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the state directory held of the run when the process started.
+
+    ``run_id``: empty, or 16 bytes.  Rounds -1..K as in Register.  ``finished``: x_{i,K+1} is durable.
+    """
+
+    run_id: bytes = b""
+    released: int = -1
+    done: int = -1
+    durable: int = -1
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The process serves its neighbours at ``advertise`` (HOST:PORT): the first event of all."""
+
+    advertise: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """Read what is stored of run ``run_id``, and the head of the ledger after ``ledger_round`` (-1: none wanted)."""
+
+    run_id: bytes
+    ledger_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRead:
+    """``ledger_head``: after the round that was asked for, empty when the ledger never had it.
+
+    ``final``: x_{i,K+1}, float64 (d,), if the run is finished here.
+    """
+
+    ledger_head: bytes
+    recovered: Recovered | None
+    final: F64 | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRun:
+    """Hold the run against the owner's policy, unless ``finished``: nothing new is released then.  Write it down."""
+
+    run_id: bytes
+    recovered: Recovered | None
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegun:
+    """``budget_through``: the last round that the owner's budget covers, None without a cap.
+
+    ``shortfall``: what it lacks beyond.  ``recorded``: somebody keeps a transcript and wants ``Witness``.
+    """
+
+    budget_through: int | None
+    shortfall: str = ""
+    recorded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRefused:
+    """The owner's policy forbids the run (RefusedError), or the state directory is of no use (StoreError)."""
+
+    error: DpgtError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRound:
+    """Read stored payloads of round ``k``, to be written to ``call``."""
+
+    call: Call
+    k: int
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRead:
+    """The payloads that ``ReadRound`` asked for."""
+
+    call: Call
+    payloads: tuple[Payload, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A vector of agent ``sender`` passes to the agent's machine: what a transcript records."""
+
+    sender: int
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """x_{i,k} was evaluated.  ``report``: None where metrics stay on the host; ``state``: x_{i,k}, None: not given."""
+
+    k: int
+    report: MetricsReport | None = None
+    state: F64 | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Give x_{i,k} to the coordinator: again, where one that came back may lack it."""
+
+    k: int
+    x: F64 = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadsTaken:
+    """The coordinator took every x that was given so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeReport:
+    """Sum the run up; ``bytes_sent``: to neighbours by this process."""
+
+    bytes_sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportMade:
+    """The last word about a run that went well."""
+
+    report: FinishedReport
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """Something the shell did for the session failed, and the agent cannot go on."""
+
+    error: DpgtError
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The operator wants this process to end; its state stays as it is and a restart goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The process ends with ``code``, or by raising ``error``, whose code it is."""
+
+    code: ExitCode
+    error: DpgtError | None = None
+
+
+# --- between the session and its parts ----------------------------------------------------------------------------
+
+
+class Window(Protocol):
+    """What the receiving end of an edge asks of the agent's machine."""
+
+    @property
+    def mixed_before(self) -> int:
+        """Every round of the in-neighbours before this one was mixed."""
+        ...
+
+    def needs(self, sender: int) -> tuple[int, int]:
+        """First round of X and of Y still lacking from ``sender``."""
+        ...
+
+    def window(self) -> tuple[int, int]:
+        """Rounds that a vector may carry now, both included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Welcome came: in-neighbours may say their rounds of ``run_id``."""
+
+    run_id: bytes
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The inbox's window moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the peer listens now, HOST:PORT."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End what is open and open nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLost:
+    """An out-neighbour is there and cannot be worked with, for longer than is to be borne."""
+
+    error: PeerLost
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the coordinator.  ``first``: it answers Welcome, and lets what waits follow it."""
+
+    message: AgentMessage
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Say the last report again, and with ``metrics`` those of the last evaluations."""
+
+    metrics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The coordinator said something that is not only a sign of life."""
+
+    message: CoordinatorMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """There is no coordinator for this agent: it stays away, or refuses for good."""
+
+    error: DpgtError
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """An agent's place in the two graphs: names of all agents, its own index, streams of its in-neighbours by name."""
+
+    names: tuple[str, ...]
+    index: int
+    streams_in: Mapping[str, frozenset[Stream]]
+
+    @property
+    def name(self) -> str:
+        """The agent's own."""
+        return self.names[self.index]

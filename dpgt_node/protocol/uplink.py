@@ -1,0 +1,189 @@
+"""An agent's call to the coordinator: registration, what waits for it, heartbeats, and coming back after a break.
+
+Theory of operation:
+
+    phase       waits for                     then
+    ---------------------------------------------------------------------------------------------------------------
+    AWAY        the end of the back-off       Dial
+    DIALLING    Opened                        Register, REGISTERED
+    REGISTERED  Welcome                       Told, WELCOME
+    WELCOME     the answer (Say, first)       the answer, then all that waits: ADMITTED
+    ADMITTED    Say                           what is said
+    CLOSED      nothing
+
+Nothing but Register is written before the answer to Welcome: a report of what came after Register must not be read
+before it, or the coordinator would see an agent that forgot a round.  What waits when the call breaks is dropped,
+because the next Register says it all again.
+
+The coordinator is given up (``Abandoned``) when it refuses with a status that no further attempt can cure, and when
+nothing was heard of it for the patience, in time that this process was awake: ``first_patience_ns`` before the first
+Welcome, ``patience_ns`` after it.  A call that is open and silent is dropped after half of that, and another one is
+tried for the second half: a coordinator that hangs keeps its calls open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
+from dpgt_node.protocol.clock import SECOND, Awake, Backoff
+from dpgt_node.protocol.session_types import Abandoned, Leave, Say, Told
+from dpgt_node.protocol.types import Tick
+
+FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
+"""Statuses that another attempt cannot cure."""
+
+
+class UplinkPhase(Enum):
+    """Where the call stands; see the table above."""
+
+    AWAY = auto()
+    DIALLING = auto()
+    REGISTERED = auto()
+    WELCOME = auto()
+    ADMITTED = auto()
+    CLOSED = auto()
+
+
+CALLING = frozenset({UplinkPhase.DIALLING, UplinkPhase.REGISTERED, UplinkPhase.WELCOME, UplinkPhase.ADMITTED})
+
+
+class Uplink:
+    """Calls the coordinator at ``address`` from ``now_ns`` on.  ``register()`` says what the agent holds then."""
+
+    def __init__(
+        self,
+        address: str,
+        register: Callable[[], m.Register],
+        *,
+        first_patience_ns: int,
+        patience_ns: int,
+        heartbeat_ns: int,
+        now_ns: int,
+    ) -> None:
+        self._address = address
+        self._register = register
+        self._patience_ns = first_patience_ns
+        self._later_patience_ns = patience_ns
+        self._heartbeat_ns = heartbeat_ns
+        self._phase = UplinkPhase.AWAY
+        self._call = Call(COORDINATOR, 0, dialled=True)
+        self._backoff = Backoff()
+        self._waiting: deque[m.AgentMessage] = deque()
+        self._untaken = False
+        self._answered = False
+        self._lost_type = PeerError
+        self._awake = Awake(2 * heartbeat_ns, now_ns)
+        self._heard_ns = self._opened_ns = now_ns
+        self._deadline_ns: int | None = now_ns
+
+    @property
+    def phase(self) -> UplinkPhase:
+        """The current phase."""
+        return self._phase
+
+    def next_deadline_ns(self) -> int | None:
+        """When to step with ``Tick`` at the latest."""
+        return self._deadline_ns
+
+    def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
+        """Take an event of the call, or what is to be said.  ``Told`` and ``Abandoned`` are for the session."""
+        if self._phase is UplinkPhase.CLOSED:
+            return ()
+        out: list[Any] = []
+        match event:
+            case Say():
+                self._say(event, out)
+            case Taken(call, _, rest) if call == self._call:
+                self._untaken = rest > 0
+            case Heard(call, message) if call == self._call:
+                self._heard(message, out, now_ns)
+            case Opened(call) if call == self._call:
+                self._phase = UplinkPhase.REGISTERED
+                self._opened_ns = self._awake.at(now_ns)
+                self._deadline_ns = now_ns + self._heartbeat_ns
+                self._write(self._register(), out)
+            case Ended(call, error) if call == self._call:
+                closed = PeerError("the coordinator closed the stream", grpc_status="UNAVAILABLE")
+                self._lost(error or closed, out, now_ns)
+            case Tick():
+                if self._deadline_ns is not None and now_ns >= self._deadline_ns:
+                    self._tick(out, now_ns)
+            case Leave():
+                if self._phase in CALLING:
+                    out.append(End(self._call))
+                self._phase, self._deadline_ns = UplinkPhase.CLOSED, None
+        return tuple(out)
+
+    # --- speaking -----------------------------------------------------------------------------------------------
+
+    def _say(self, said: Say, out: list[Any]) -> None:
+        if said.first and self._phase is UplinkPhase.WELCOME:
+            self._phase = UplinkPhase.ADMITTED
+            self._write(said.message, out)
+            while self._waiting:
+                self._write(self._waiting.popleft(), out)
+        elif self._phase is UplinkPhase.ADMITTED:
+            self._write(said.message, out)
+        elif not said.first:  # an answer to a Welcome whose call broke is of no use: the next one is answered anew
+            self._waiting.append(said.message)
+
+    def _write(self, message: m.AgentMessage, out: list[Any]) -> None:
+        self._untaken = True
+        out.append(Write(self._call, message))
+
+    def _heard(self, message: object, out: list[Any], now_ns: int) -> None:
+        self._answered = True
+        self._heard_ns = self._awake.at(now_ns)
+        if isinstance(message, m.Heartbeat):
+            return
+        if isinstance(message, m.Welcome) and self._phase is UplinkPhase.REGISTERED:
+            self._phase = UplinkPhase.WELCOME
+            self._patience_ns, self._lost_type = self._later_patience_ns, PeerLost
+        out.append(Told(message))  # type: ignore[arg-type]
+
+    # --- coming and going ---------------------------------------------------------------------------------------
+
+    def _tick(self, out: list[Any], now_ns: int) -> None:
+        awake_ns = self._awake.at(now_ns)
+        if self._phase is UplinkPhase.AWAY:
+            self._phase, self._deadline_ns = UplinkPhase.DIALLING, now_ns + self._heartbeat_ns
+            self._answered = self._untaken = False
+            self._waiting.clear()
+            self._call = Call(COORDINATOR, self._call.number + 1, dialled=True)
+            out.append(Dial(self._call, self._address))
+            return
+        self._deadline_ns = now_ns + self._heartbeat_ns
+        if self._phase is UplinkPhase.DIALLING:
+            return
+        if self._phase is UplinkPhase.ADMITTED and not self._untaken:  # else what waits there is the sign of life
+            self._write(m.Heartbeat(), out)
+        silent_ns = awake_ns - max(self._heard_ns, self._opened_ns)
+        if silent_ns > self._patience_ns / 2:
+            out.append(End(self._call))
+            error = PeerError(f"no sign of life for {silent_ns / SECOND:.1f} s", grpc_status="UNAVAILABLE")
+            self._lost(error, out, now_ns)
+
+    def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        if error.grpc_status in FINAL:
+            self._give_up(error, out)
+            return
+        if self._answered:
+            self._backoff.reset()
+        if self._awake.at(now_ns) - self._heard_ns > self._patience_ns:
+            span = f"{self._patience_ns / SECOND:g} s"
+            self._give_up(self._lost_type(f"no coordinator at {self._address} for {span}: {error}"), out)
+            return
+        cause = str(error) or error.grpc_status
+        if self._backoff.news(cause):
+            out.append(Note("warning", f"coordinator at {self._address}: {cause} (trying again)"))
+        self._phase, self._deadline_ns = UplinkPhase.AWAY, now_ns + self._backoff.next_ns()
+
+    def _give_up(self, error: PeerError, out: list[Any]) -> None:
+        self._phase, self._deadline_ns = UplinkPhase.CLOSED, None
+        out.append(Abandoned(error))

@@ -1,0 +1,113 @@
+"""What an agent's state directory and its owner say about a run: read at the start, held against the policy, begun."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from dpgt_node.agent.work import AgentWork
+from dpgt_node.algo.graph import Topology
+from dpgt_node.config import NodeConfig, RunConfig, run_sha256
+from dpgt_node.errors import RefusedError, StoreError
+from dpgt_node.protocol import session_types as s
+from dpgt_node.protocol.types import Recovered
+from dpgt_node.record.recording import Recording, wanted
+from dpgt_node.record.released import window_start
+from dpgt_node.runtime.agent.budget import obey, terms_of
+from dpgt_node.runtime.agent.driver import NOT_RECORDED
+from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
+from dpgt_node.runtime.store.faults import blamed
+from dpgt_node.runtime.store.ledger import Charge
+from dpgt_node.runtime.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """Run ``run`` at the agent of ``config``, row ``index`` of ``topology``.  ``recording`` is set by ``begin``."""
+
+    def __init__(
+        self, config: NodeConfig, run: RunConfig, topology: Topology, index: int, work: AgentWork, store: Store
+    ) -> None:
+        self._config = config
+        self._run = run
+        self._topology = topology
+        self._index = index
+        self._work = work
+        self._store = store
+        self._sha256 = run_sha256(run)
+        self._charges: tuple[Charge, ...] = ()
+        self.recording: Recording | None = None
+
+    def require_room(self, batch: int | None, sample_size: int) -> None:
+        """ConfigError when the disk has no room for what is still needed: one that fills up stops everybody."""
+        config, run, store = self._config, self._run, self._store
+        need = agent_need(run, config.name, self._work.dimension, batch, sample_size)
+        run_id = store.find_run(self._sha256, config.name)
+        released = next((known.last_durable_round for known in store.runs() if known.run_id == run_id), -1)
+        require_room(
+            config.state_dir,
+            still_needed(need, run.K, released, used_bytes(config.state_dir / "blobs")),
+            source=config.name,
+            key="state_dir",
+            hint="free some, give another state_dir, or set disk_check = false in NODE.toml to try all the same",
+        )
+
+    def held(self) -> s.Held:
+        """What the directory holds of this run now.  StoreError: it cannot be read."""
+        store, K = self._store, self._run.K
+        self._charges = store.charges()
+        run_id = store.find_run(self._sha256, self._config.name)
+        if run_id is None:
+            return s.Held()
+        if store.is_finished(run_id):
+            return s.Held(run_id, K, K, K, finished=True)
+        recovered = store.recover(run_id)
+        if recovered is None:
+            return s.Held(run_id)
+        k = recovered.checkpoint.k
+        return s.Held(run_id, k + len(recovered.records) - 1, k - 1, k - 1)
+
+    def read(self, effect: s.ReadRun) -> s.RunRead | s.RunRefused:
+        """The run as it is stored."""
+        store, run_id = self._store, effect.run_id
+        try:
+            head = store.head_after(run_id, effect.ledger_round) if effect.ledger_round >= 0 else b""
+            final = store.final(run_id) if store.is_finished(run_id) else None
+            return s.RunRead(head, store.recover(run_id), final)
+        except StoreError as error:
+            return s.RunRefused(error)
+
+    def begin(self, effect: s.BeginRun, samples: int | None) -> s.RunBegun | s.RunRefused:
+        """Ask the owner's policy, and remember the run."""
+        config, run, run_id = self._config, self._run, effect.run_id
+        budget_through, shortfall = None, ""
+        try:
+            if not effect.finished:  # whoever has the result releases nothing new
+                verdict = obey(config, run, self._work.account, samples, self._charges, run_id)
+                budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
+            terms = terms_of(config.data_id, run)
+            self._store.begin_run(run_id, self._sha256, config.name, terms, average_from=window_start(run.K))
+            if not effect.finished and wanted(run, config.name):
+                self.recording = self._record(run_id, effect.recovered)
+        except (StoreError, RefusedError) as error:
+            return s.RunRefused(error)
+        return s.RunBegun(budget_through, shortfall, recorded=self.recording is not None)
+
+    def _record(self, run_id: bytes, recovered: Recovered | None) -> Recording:
+        state_dir = self._config.state_dir
+        recording = Recording(
+            state_dir,
+            self._run,
+            self._topology,
+            self._index,
+            run_id,
+            self._work,
+            source=f"{self._config.name}, dpgt node",
+            sync=self._config.durability == "power",
+            now_ns=time.time_ns,
+        )
+        with blamed(state_dir, NOT_RECORDED):
+            recording.begin(recovered)
+        log.info("recording in %s", state_dir)
+        return recording

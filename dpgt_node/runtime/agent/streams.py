@@ -1,0 +1,114 @@
+"""An agent's gRPC streams: whom it dials how, and how vectors travel on an edge."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+
+from dpgt_node.protocol.calls import COORDINATOR, Call
+from dpgt_node.protocol.messages import ExchangeReply, Resume
+from dpgt_node.runtime.calls import Calls, Framing, Stream
+from dpgt_node.runtime.trust.channels import Security, agent_identity
+from dpgt_node.types import Stream as VectorStream
+from dpgt_node.types import WireDtype
+from dpgt_node.wire import codec, services
+
+
+class SendingEdge(Framing):
+    """Payloads of a round out, Resume and Received in."""
+
+    def __init__(self, run_id: bytes, sender: str) -> None:
+        self._run_id = run_id
+        self._sender = sender
+
+    def encode(self, message: Any) -> Iterable[bytes]:
+        """The frames of one round's payloads."""
+        return codec.encode_vectors(self._run_id, self._sender, message)
+
+
+class ReceivingEdge(Framing):
+    """Vectors in, through the gate.  What Resume says is what the gate lets in from then on.
+
+    Vectors from beyond the inbox's window are not refused: the machine holds the call, and flow control the sender.
+    """
+
+    def __init__(
+        self, sender: str, streams: frozenset[VectorStream], dtype: WireDtype, dimension: int, last_round: int
+    ) -> None:
+        self._sender = sender
+        self._streams = streams
+        self._dtype = dtype
+        self._dimension = dimension
+        self._last_round = last_round
+        self._reassembler: codec.Reassembler | None = None
+
+    def encode(self, message: Any) -> Iterable[ExchangeReply]:
+        """A reply; Resume makes the gate."""
+        if isinstance(message, Resume):
+            first: dict[VectorStream, int] = {"X": message.x_from, "Y": message.y_from}
+            gate = codec.Gate(
+                run_id=message.run_id,
+                sender=self._sender,
+                streams=self._streams,
+                dtype=self._dtype,
+                dimension=self._dimension,
+                window=lambda which: (first[which], self._last_round),
+            )
+            self._reassembler = codec.Reassembler(gate)
+        return (message,)
+
+    def decode(self, frame: Any) -> object:
+        """The payloads that the frame completed."""
+        if self._reassembler is None:
+            raise AssertionError("a call is read before Resume was written")
+        return tuple(self._reassembler.feed(frame))
+
+    def finish(self) -> str | None:
+        """Which vector was left incomplete."""
+        return None if self._reassembler is None else self._reassembler.finish()
+
+
+class Dialler:
+    """Opens calls of agent ``name`` to the coordinator and to out-neighbours.
+
+    ``elsewhere``: where peers are dialled that are not dialled where they say they listen.
+    """
+
+    def __init__(self, name: str, security: Security, coordinator_id: str, elsewhere: Mapping[str, str]) -> None:
+        self._name = name
+        self._security = security
+        self._coordinator = security.dialler(coordinator_id)
+        self._elsewhere = elsewhere
+
+    @asynccontextmanager
+    async def __call__(self, call: Call, address: str) -> AsyncIterator[Stream]:
+        """One stream while it is used."""
+        if call.peer == COORDINATOR:
+            opened, open_stream = self._coordinator(address), _JOIN
+        else:
+            opened = self._security.dialler(agent_identity(call.peer))(self._elsewhere.get(call.peer, address))
+            open_stream = _EXCHANGE
+        async with opened as channel:
+            stream = open_stream(channel, self._name)
+            try:
+                yield stream
+            finally:
+                stream.cancel()
+
+
+_JOIN: Callable[[grpc.aio.Channel, str], services.ClientStream[Any, Any]] = services.join
+_EXCHANGE: Callable[[grpc.aio.Channel, str], services.ClientStream[Any, Any]] = services.exchange
+
+
+class Neighbours:
+    """Serves Exchange: every stream of a neighbour is a call of its machine."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def exchange(self, stream: services.ServerStream[bytes, ExchangeReply]) -> None:
+        """One in-neighbour's stream."""
+        await self._calls.accept(stream.agent_name(), stream, stream.address)
