@@ -45,7 +45,9 @@ def test_digits_need_no_library():
 
 
 @pytest.mark.parametrize(
-    "content", [None, gzip.compress(b"1,2\n"), b"no archive", datasets.DIGITS_FILE.read_bytes()[:5000]]
+    "content",
+    [None, gzip.compress(b"1,2\n"), b"no archive", datasets.DIGITS_FILE.read_bytes()[:5000]],
+    ids=["missing", "another table", "no archive", "cut short"],
 )
 def test_digits_that_cannot_be_read_say_what_to_do(monkeypatch, tmp_path, content):
     path = tmp_path / "digits.csv.gz"
