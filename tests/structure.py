@@ -40,7 +40,7 @@ ONLY_IN = {
     "sqlite3": ("runtime",),
 }
 # A node must start without these: only inside functions, even where they are allowed.
-LAZY = ("dp_accounting", "torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
+LAZY = ("torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
 
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")

@@ -67,11 +67,6 @@ def weight_step_bound(weights: F64) -> float:
     return min((1.0 / float(w) for w in weights if w > 0.0), default=math.inf)
 
 
-def contraction(eigenvalues: Eigenvalues, step: float) -> float:
-    """rho(W - step L) = max over l = 2..n of |1 - step w_l|; 0 for one agent."""
-    return max((abs(1.0 - step * w) for w in eigenvalues[1:]), default=0.0)
-
-
 def contraction_rate(eigenvalues: Eigenvalues, step: float) -> float:
     """The largest r with rho(W - step L) <= 1 - r step, i.e. (1 - rho)/step; positive iff the mixing contracts.
 

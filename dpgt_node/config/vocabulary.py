@@ -41,7 +41,6 @@ MECHANISMS = Choice(
 )
 LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
 LAWS_PLANNED: tuple[str, ...] = ()
-NORMALISE: tuple[Literal["none", "l1", "l2"], ...] = ("none", "l1", "l2")
 FEATURES = described(
     "Features",
     {

@@ -122,10 +122,6 @@ class Rehearsal:
             self._by_clip[clip] = batched([self._oracle(shard, clip) for shard in self._shards])
         return self._by_clip[clip](x, self._batches)
 
-    def rehearse(self, run: RunConfig, seeds: tuple[int, ...]) -> Outcome:
-        """The run's recursion with its own mechanism, law and scales, full batches, one repetition a seed."""
-        return Outcome.of([self.accuracies(run, seed) for seed in seeds])
-
     def accuracies(self, run: RunConfig, seed: int) -> F64:
         """Test accuracy of every agent's x_{i,K+1} in one repetition: float64 (n,)."""
         return np.array(self._accuracies(self.final(run, seed)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -166,11 +166,6 @@ def seen(
         missing=missing,
         own=own,
     )
-
-
-def without_values(entry: Seen) -> Seen:
-    """The same with only its digest."""
-    return replace(entry, data=None)
 
 
 class Transcript:

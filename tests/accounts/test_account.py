@@ -19,11 +19,9 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.accountants import concentrated, pure
-from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
 from dpgt_node.privacy.accountants.pure import lemma4, lemma5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.rounding import within
-from dpgt_node.privacy.accountants.subsampled import subsampled_gaussian_epsilon
 from tests.algo.cases import DEMO_C, DEMO_R, PAPER_S1, PAPER_S2, S2, run, with_scheme
 from tests.oracles.accountants import corrected
 from tests.oracles.lemmas import lemma4_sums, lemma5_sum, worst_case_shifts
@@ -384,12 +382,3 @@ def test_agents_that_are_alike_share_the_work_and_others_do_not() -> None:
         assert shared.epsilon_after(5) == account(config, i, D[i]).epsilon_after(5)
     # Agents 1 and 2 alone are alike: agent 3 has r = c = 2, agent 4 another D, agent 5 another scale.
     assert len({id(a._curves) for a in together}) == 4
-
-
-def test_subsampled_gaussian_is_below_the_unsampled_one_and_near_it_at_full_batch() -> None:
-    scales = [0.05] * 11
-    exact = gdp_epsilon((1.0 / 55) / 0.05 * math.sqrt(11), 1e-5)
-    full = subsampled_gaussian_epsilon(scales, C2=1.0, m=55, D=55, delta=1e-5)
-    assert exact <= full < 1.2 * exact
-    assert subsampled_gaussian_epsilon(scales, C2=1.0, m=55, D=5500, delta=1e-5) < 0.2 * exact
-    assert subsampled_gaussian_epsilon([0.05, 0.0], C2=1.0, m=55, D=100, delta=1e-5) == math.inf

@@ -15,7 +15,7 @@ from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.laws.sampler import LaplaceSampler, NoNoise, laplace
+from dpgt_node.privacy.laws.sampler import LaplaceSampler, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
 from tests.learning.cases import run
 from tests.oracles import dense
@@ -182,6 +182,18 @@ def test_without_noise_the_state_itself_is_released():
     np.testing.assert_array_equal(release.on("Y").array(), parts(s).y)
     assert keystream.asked == [] and [row.scale for row in release.rows] == [0.0, 0.0]
     assert release.rows[1].cost["lemma5"] == math.inf
+
+
+class NoNoise:
+    """Releases the private part as it is."""
+
+    clipped = 0
+
+    def perturb(self, private, scale, stream):
+        return private.copy()
+
+    def range(self, scale):
+        return math.inf
 
 
 @pytest.mark.parametrize(("dtype", "code"), [("float64", "<f8"), ("float32", "<f4")])

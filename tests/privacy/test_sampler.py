@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpgt_node.privacy.laws.keystream import CtrStream
-from dpgt_node.privacy.laws.sampler import CHUNK, LaplaceSampler, NoNoise, laplace, uniform_subset
+from dpgt_node.privacy.laws.sampler import CHUNK, LaplaceSampler, laplace, uniform_subset
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs
 N = 40_000
@@ -133,13 +133,6 @@ def test_scratch_memory_is_small():
 def test_a_scale_that_would_release_nonsense_is_a_bug(scale):
     with pytest.raises(ValueError, match="scale"):
         LaplaceSampler().perturb(np.zeros(3), scale, stream())
-
-
-def test_no_noise_is_a_copy_and_takes_nothing():
-    private, source = np.arange(4.0), Fixed(0)
-    out = NoNoise().perturb(private, 1.0, source)
-    assert source.taken == 0 and not np.shares_memory(out, private)
-    np.testing.assert_array_equal(out, private)
 
 
 # --- subsets -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol.messages import ExchangeReply, Received
 from dpgt_node.runtime.trust import tls
 from dpgt_node.runtime.trust.certificates import serial_name, target_name_override
-from dpgt_node.runtime.trust.credentials import Credentials, Files, read_identity
+from dpgt_node.runtime.trust.credentials import Credentials, Files
 from dpgt_node.wire import services
 
 
@@ -264,15 +264,3 @@ def test_unusable_files_are_named(
         with pytest.raises(ConfigError, match=message) as caught:
             load(Credentials(files))
         assert [Path(p.source).name for p in caught.value.problems] == [file]
-
-
-def test_read_identity(authority: tls.CertificateAuthority, tmp_path: Path) -> None:
-    _, cert, key = folder_for(authority, tmp_path, "dpgt:agent:agent-1")
-    assert read_identity(cert) == "dpgt:agent:agent-1"
-    for path, message in (
-        (key, "key.pem: holds no PEM certificate"),
-        (tmp_path / "nothing", "nothing: cannot be read: No such file"),
-        (cert.parent / tls.CA_FILE, "ca.pem: does not hold exactly one dpgt: identity"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            read_identity(path)

@@ -18,7 +18,6 @@ from dpgt_node.wire.transcript import (
     Transcript,
     TranscriptError,
     seen,
-    without_values,
 )
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 
@@ -41,7 +40,7 @@ def written(path: Path, *entries: Seen, header: Header = HEADER) -> Path:
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     holed = replace(entry(4), missing=((8, 12),), sha256_seen=b"")
     wrong = replace(entry(5), sha256=bytes(32))
-    path = written(tmp_path / "t", entry(), holed, wrong, without_values(entry(6)))
+    path = written(tmp_path / "t", entry(), holed, wrong, entry(6, data=None))
     transcript = Transcript(path)
     assert transcript.header == HEADER
     first, second, third, fourth = transcript
@@ -160,7 +159,7 @@ def test_a_file_of_another_header_is_begun_anew(tmp_path: Path, header: Header) 
 def test_the_clock_and_a_digest_survive_going_on(tmp_path: Path) -> None:
     path = tmp_path / "t"
     first = TranscriptWriter(path, HEADER)
-    first.write(without_values(entry(0)))
+    first.write(entry(0, data=None))
     first.write(replace(entry(1), missing=((0, 8),), sha256_seen=b""))
     first.flush(sync=True)
     with pytest.raises(TranscriptError, match="did not end"):
@@ -173,7 +172,7 @@ def test_the_clock_and_a_digest_survive_going_on(tmp_path: Path) -> None:
 
 def test_only_some_coordinates_are_kept(tmp_path: Path) -> None:
     kept = entry(data=np.array([1.5, 4.25]).tobytes(), coordinates=(0, 2))
-    path = written(tmp_path / "t", kept, without_values(entry(4)), header=replace(HEADER, coordinates=(0, 2)))
+    path = written(tmp_path / "t", kept, entry(4, data=None), header=replace(HEADER, coordinates=(0, 2)))
     first, second = Transcript(path)
     assert first == kept and first.complete
     assert np.array_equal(first.array(), [1.5, np.nan, 4.25], equal_nan=True)
@@ -187,7 +186,7 @@ def test_only_some_coordinates_are_kept(tmp_path: Path) -> None:
 def test_copies_are_counted_after_the_vector_was_written(tmp_path: Path) -> None:
     holed = replace(entry(4), missing=((8, 12),), sha256_seen=b"")
     with TranscriptWriter(tmp_path / "t", HEADER) as writer:
-        places = [writer.write(one) for one in (entry(), holed, without_values(entry(6)))]
+        places = [writer.write(one) for one in (entry(), holed, entry(6, data=None))]
         for at, copies in zip(places, (3, 127, 500), strict=True):
             writer.recount(at, copies)
         writer.write(entry(7))

@@ -286,7 +286,7 @@ def _keystream_of(agent: int) -> Callable[[str, int], bytes]:
 
 
 def _keystream(secret: str, agent: int) -> Callable[[int], bytes]:
-    """Bytes of a test keystream's first noise on x: AES-128-CTR under a hash of the secret (interface.md, section 2)."""
+    """Bytes of a test keystream's first noise on x: AES-128-CTR under a hash of the secret."""
     key = hashlib.sha256(bytes.fromhex(secret) + f"|{agent}|0|X".encode()).digest()[:16]
 
     def take(nbytes: int) -> bytes:

@@ -89,25 +89,6 @@ class LaplaceSampler:
         return math.inf
 
 
-class NoNoise:
-    """Releases a copy of the private part: noise switched off, or a test that wants none."""
-
-    __slots__ = ()
-    clipped: int = 0
-
-    def perturb(self, private: F64, scale: float, stream: ByteStream) -> F64:
-        """A copy of ``private``; takes no bytes."""
-        return private.copy()
-
-    def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
-        """inf: without noise there is no bound."""
-        return math.inf
-
-    def range(self, scale: float) -> float:
-        """inf: nothing is clipped."""
-        return math.inf
-
-
 def uniform_subset(stream: ByteStream, population: int, size: int) -> I64:
     """``size`` distinct indices of ``range(population)``, int64: a uniformly distributed SUBSET.
 

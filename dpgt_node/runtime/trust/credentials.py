@@ -167,21 +167,6 @@ def load(files: Files) -> Material:
     return Material(ca_pem, cert_pem, certificate, authorities, revoked, key_pem)
 
 
-def read_identity(cert: Path) -> str:
-    """The one identity of a certificate file, e.g. ``dpgt:agent:NAME``.  ConfigError when it has none or several."""
-    problems: list[Problem] = []
-    pem = _read(cert, problems)
-    if problems:
-        raise ConfigError(problems)
-    try:
-        found = names_of(x509.load_pem_x509_certificates(pem)[0]).identities
-    except UNREADABLE:
-        raise ConfigError.one(str(cert), "", "holds no PEM certificate that can be read") from None
-    if len(found) != 1:
-        raise ConfigError.one(str(cert), "", "does not hold exactly one dpgt: identity")
-    return found[0]
-
-
 def _reread(files: Files, held: Material) -> Revoked:
     try:
         return read_revoked(files.crl.read_bytes(), held.authorities)
