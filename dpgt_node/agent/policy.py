@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpgt_node.accounts.account import AgentAccount
-from dpgt_node.config.model import Policy, RunConfig
+from dpgt_node.config.model import RunConfig
+from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, PURE, SOUND
 from dpgt_node.privacy.accountants.rounding import within
 

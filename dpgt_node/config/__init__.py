@@ -13,11 +13,8 @@ from dpgt_node.config.model import (
     Evaluation,
     Graph,
     Model,
-    NodeConfig,
-    NodeTls,
     Noise,
     NoiseStream,
-    Policy,
     Privacy,
     RunConfig,
     Runtime,
@@ -28,6 +25,7 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.node import check_node_in_run, load_node, parse_node
+from dpgt_node.config.node_model import NodeConfig, NodeTls, Policy
 from dpgt_node.config.run import demo_toml, load_run, parse_document, parse_run, with_overrides
 
 __all__ = [

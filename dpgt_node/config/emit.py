@@ -12,7 +12,8 @@ import tomli_w
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
 from dpgt_node.config.matrices import Matrix
-from dpgt_node.config.model import NodeConfig, NoiseStream, RunConfig
+from dpgt_node.config.model import NoiseStream, RunConfig
+from dpgt_node.config.node_model import NodeConfig
 
 _MAX_DIFFERENCES = 20
 _MAX_SHOWN = 60

@@ -1,4 +1,4 @@
-"""NODE.toml to :class:`NodeConfig`.  Its keys are declared in :mod:`dpgt_node.config.model`."""
+"""NODE.toml to :class:`NodeConfig`.  Its keys are declared in ``node_model``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from dpgt_node.config.addresses import is_wildcard, parse_address
 from dpgt_node.config.declare.keys import declared, read_fields, read_table
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
-from dpgt_node.config.model import NodeConfig, NodeTls, Policy, RunConfig
+from dpgt_node.config.model import RunConfig
+from dpgt_node.config.node_model import NodeConfig, NodeTls, Policy
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, Problem
 

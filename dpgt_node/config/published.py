@@ -12,7 +12,8 @@ from typing import Any
 
 from dpgt_node.config.declare import page, schema
 from dpgt_node.config.declare.tables import Table, table_of, tables_of
-from dpgt_node.config.model import NodeConfig, RunConfig
+from dpgt_node.config.model import RunConfig
+from dpgt_node.config.node_model import NodeConfig
 from dpgt_node.config.parameters import GENERATOR_KEYS, Generator
 
 SCHEMAS = {"run": "run.schema.json", "node": "node.schema.json"}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pytest
 
 from dpgt_node.cli import schema as generate
-from dpgt_node.config import NodeConfig, RunConfig, model, parameters
+from dpgt_node.config import NodeConfig, RunConfig, model, node_model, parameters
 from dpgt_node.config.declare.keys import UNSET, AtMostOne, Key, Variants, annotation_of, declared, is_section, parts
 from dpgt_node.config.declare.kinds import Choice
 from dpgt_node.config.declare.reader import Section
@@ -18,7 +18,7 @@ from dpgt_node.errors import Problem
 
 CLASSES = [
     value
-    for module in (model, parameters)
+    for module in (model, node_model, parameters)
     for value in vars(module).values()
     if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__
 ]

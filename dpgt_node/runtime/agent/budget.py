@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.policy import Spent, Verdict, judge
-from dpgt_node.config.model import NodeConfig, RunConfig
+from dpgt_node.config.model import RunConfig
+from dpgt_node.config.node_model import NodeConfig
 from dpgt_node.errors import RefusedError
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.store.ledger import Charge, Terms
