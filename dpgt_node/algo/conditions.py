@@ -12,6 +12,7 @@ from dataclasses import replace
 from dpgt_node.algo.checks import Check, Relation, compare, compare_decimals, conjunction, decimal, listed, worst
 from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
@@ -23,13 +24,39 @@ NEEDS_GRAPH = "needs Assumption 1"
 Formula = Callable[[float, float], float]
 
 
-def hard_rows(t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
-    """Assumption 1; a_i, b_i in [0, 1); 1 <= m_K <= D: what launch, simulate and coordinator refuse.
+def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
+    """What launch, simulate and coordinator refuse: Assumption 1 and a_i, b_i in [0, 1) where the paper speaks of the
+    method, what the method asks for itself, and 1 <= m_K <= D.
 
     Steps and weights are never negative (``config``), so that only the upper end needs a row.
     """
-    named = {key: listed(names) for key, names in t.breakers().items()}
     ones = (1.0,) * t.n
+    rows = []
+    if method_of(run).theorems:
+        rows = [
+            *graph_rows(t),
+            worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
+            worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
+        ]
+    return [*rows, *(row for _, row in method_rows(run, t)), *_sampling_rows(t.names, s.m, D)]
+
+
+def method_rows(run: model.RunConfig, t: Topology) -> list[tuple[str, Check]]:
+    """(key of the run file, row) of what the run's method asks for."""
+    method, rows = method_of(run), []
+    for demand in method.demands:
+        names = demand.breakers(t)
+        row = compare(f"{method.name}: {demand.what}; agents outside", float(len(names)), "=", 0.0, hard=True)
+        rows.append((demand.key, row.noted(listed(names) if names else "")))
+    if not method.noisy:
+        row = compare(f"{method.name}: draws no noise; multiplier", run.noise.multiplier, "=", 0.0, hard=True)
+        rows.append(("noise.multiplier", row))
+    return rows
+
+
+def graph_rows(t: Topology) -> list[Check]:
+    """Assumption 1."""
+    named = {key: listed(names) for key, names in t.breakers().items()}
     return [
         compare("Assumption 1: roots of R", float(len(t.roots_R)), ">=", 1.0, hard=True).noted(
             f"no spanning tree; the widest sender does not reach: {named['R']}" if "R" in named else ""
@@ -40,9 +67,6 @@ def hard_rows(t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
         compare("Assumption 1: common roots", float(len(t.common_roots)), ">=", 1.0, hard=True).noted(
             "" if t.common_roots else f"roots of R: {_names(t, t.roots_R)}; roots of C': {_names(t, t.roots_C)}"
         ),
-        worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
-        worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
-        *_sampling_rows(t.names, s.m, D),
     ]
 
 
@@ -131,7 +155,7 @@ def objective_rows(f: Facts) -> list[Check]:
 
 def scheme_rows(f: Facts) -> list[Check]:
     """Assumption 4, Theorem 4 and Corollary 1(i) for S1; Assumption 5, Theorem 5 and Corollary 1(ii) for S2."""
-    graph = hard_rows(f.topology, f.schedule, f.D)[:3]
+    graph = graph_rows(f.topology)
     if isinstance(f.run.scheme, model.SchemeS1):
         steps, privacy, part = assumption4_rows(f, f.run.scheme), theorem4_rows(f, f.run.scheme), "(i)"
         extra = privacy[:2]

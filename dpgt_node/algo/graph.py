@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -152,6 +153,25 @@ def reached_from(M: F64, start: int, seen: npt.NDArray[np.bool_] | None = None) 
         found |= hears
         frontier = np.flatnonzero(hears)
     return found
+
+
+def separated(names: Sequence[str], M: F64) -> tuple[str, ...]:
+    """The agents outside the largest strongly connected part; none where everybody hears from everybody."""
+    parts = [members for members, _ in components(M)]
+    largest = max(parts, key=len)
+    return tuple(name for i, name in enumerate(names) if i not in largest)
+
+
+@lru_cache(maxsize=8)
+def metropolis(t: Topology) -> F64:
+    """Metropolis weights of the undirected closure of G_R, (n, n): w_ij = 1/(1 + max(deg_i, deg_j)) on its edges, and
+    w_ii = 1 - sum_{j != i} w_ij > 0.
+    """
+    edges = (t.R > 0) | (t.R.T > 0)
+    edges &= ~np.eye(t.n, dtype=bool)
+    degree = edges.sum(axis=1)
+    W = np.where(edges, 1.0 / (1.0 + np.maximum.outer(degree, degree)), 0.0)
+    return _frozen(W + np.diag([1.0 - math.fsum(row) for row in W]))
 
 
 def unreached(M: F64) -> tuple[int, ...]:

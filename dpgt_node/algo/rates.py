@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgt_node.algo.facts import Facts
+from dpgt_node.algo.methods import method_of
 from dpgt_node.config import model
 from dpgt_node.types import F64
 
@@ -16,10 +17,11 @@ class Rates:
     """Predictions of the theorem of the run's scheme; None where unknown or of the other scheme.
 
     S1: E||grad F||^2 = O((K+1)^-exponent), exponent = theta - p_gamma.  S2: O(factor^K), factor = max(rho_A_K, 1/p_m,
-    max p^2).  ``oracle_complexity``: sum of m_k over k = 0..K for one agent (the largest), Definition 2.
+    max p^2).  No theorem: of another method than Algorithm 1.  ``oracle_complexity``: sum of m_k over k = 0..K for one
+    agent (the largest), Definition 2.
     """
 
-    theorem: int
+    theorem: int | None
     theta: float | None
     exponent: float | None
     rho_A_K: float | None
@@ -72,6 +74,10 @@ def predict(facts: Facts) -> Rates:
     scheme = facts.run.scheme
     m = _largest_m(facts)
     complexity = None if m is None else (facts.schedule.K + 1) * m
+    method = method_of(facts.run)
+    if not method.theorems:
+        note = f"the paper's theorems do not speak of {method.name}"
+        return Rates(None, None, None, None, None, None, None, None, complexity, note)
     if isinstance(scheme, model.SchemeS1):
         theta = min(
             scheme.p_m - scheme.p_beta,

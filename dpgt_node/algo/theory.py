@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dpgt_node.algo.checks import Check, json_number
-from dpgt_node.algo.conditions import hard_rows, lemma1_rows, objective_rows, scheme_rows, step_rows
+from dpgt_node.algo.conditions import hard_rows, lemma1_rows, method_rows, objective_rows, scheme_rows, step_rows
 from dpgt_node.algo.facts import Facts, gather
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.rates import Rates, predict
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import laplacian_eigenvalues, spectral_step_bound, weight_step_bound
@@ -113,13 +114,17 @@ def check_run(
     layer above).
     """
     facts = gather(run, topology, schedule, tuple(D), L1, mu)
-    rows = [*hard_rows(topology, schedule, facts.D), *lemma1_rows(facts), *objective_rows(facts), *scheme_rows(facts)]
+    rows = hard_rows(run, topology, schedule, facts.D)
+    if method_of(run).theorems:
+        rows += [*lemma1_rows(facts), *objective_rows(facts), *scheme_rows(facts)]
     return CheckReport(
         facts=facts, checks=tuple(rows), rates=predict(facts), epsilon=epsilon or {}, reasons=reasons or {}
     )
 
 
-def hard_failures(topology: Topology, schedule: Schedule, D: Sequence[int | None]) -> tuple[tuple[str, str], ...]:
+def hard_failures(
+    run: model.RunConfig, topology: Topology, schedule: Schedule, D: Sequence[int | None]
+) -> tuple[tuple[str, str], ...]:
     """(key of the run file, message) of every hard condition that does not hold; empty when the run may start."""
     keys = {
         "Assumption 1: roots of R": "graph.R",
@@ -129,8 +134,10 @@ def hard_failures(topology: Topology, schedule: Schedule, D: Sequence[int | None
         "b_i = beta c_i in [0, 1)": "scheme.beta" if schedule.kind == "S2" else "scheme.a2",
         "m_K >= 1": "scheme",
         "m_K <= D": "scheme",
+        **{row.name: key for key, row in method_rows(run, topology)},
     }
-    return tuple((keys[row.name], row.statement) for row in hard_rows(topology, schedule, D) if row.passed is False)
+    rows = hard_rows(run, topology, schedule, D)
+    return tuple((keys[row.name], row.statement) for row in rows if row.passed is False)
 
 
 def step_warnings(topology: Topology, schedule: Schedule) -> tuple[str, ...]:

@@ -114,15 +114,17 @@ def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:
 def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
     from dpgt_node.algo.conditions import OTHER_MECHANISM
+    from dpgt_node.algo.methods import method_of
 
     f, t = report.facts, report.facts.topology
-    s, rates = f.schedule, report.rates
+    s, rates, method = f.schedule, report.rates, method_of(f.run)
 
     def names(agents: Sequence[int]) -> str:
         return ", ".join(t.names[i] for i in agents) or "none"
 
     lines = [
         f"{f.run.name}: {f.n} agents, K = {s.K}, scheme {s.kind}",
+        f"method {method.name} ({method.status}: {method.source}): {method.title}",
         "",
         "Graph",
         f"  roots of R         {names(t.roots_R)}",
@@ -154,11 +156,11 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
         "",
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
         *_privacy(report),
-        f"Predicted rate (Theorem {rates.theorem}, if its assumptions hold)",
+        "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),
     ]
     if rates.theorem == 2:
         lines.append(f"  E|grad F|^2 = O((K+1)^-{_number(rates.exponent)}), theta = {_number(rates.theta)}")
-    else:
+    elif rates.theorem == 3:
         lines.append(
             f"  E|grad F|^2 = O(q^K), q = {_factor(rates.factor)} = max(rho(A_K) = {_factor(rates.rho_A_K)}, 1/p_m = "
             f"{_factor(rates.inverse_p_m)}, max p^2 = {_factor(rates.max_p_squared)})"

@@ -104,14 +104,15 @@ def check_startable(
     ``samples``: D of every agent where this machine knows it.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
     """
     from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.methods import method_of
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.algo.theory import hard_failures, step_warnings
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    failures = hard_failures(topology, schedule, samples if samples is not None else (None,) * run.n)
+    failures = hard_failures(run, topology, schedule, samples if samples is not None else (None,) * run.n)
     if failures:
         raise ConfigError(Problem(source, key, message) for key, message in failures)
-    if warn:
+    if warn and method_of(run).theorems:
         for line in step_warnings(topology, schedule):
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpgt_node.config.declare.keys import Variants, declared, foreign, read_fields
 from dpgt_node.config.declare.kinds import MAX_INTEGER, Text
 from dpgt_node.config.declare.reader import Section, show
+from dpgt_node.config.vocabulary import METHODS
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class NoOptions:
     """Of a method without keys of its own."""
 
 
-_OPTIONS: dict[str, type] = {"dpgt": NoOptions}
+_OPTIONS: dict[str, type] = dict.fromkeys(METHODS.built, NoOptions)
 METHOD_KEYS = Variants("algorithm.method", "method", _OPTIONS)
 
 

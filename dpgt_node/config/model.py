@@ -49,7 +49,7 @@ class Algorithm:
     mechanism: Annotated[
         str,
         Key(
-            "what is noised, and what is released of it",
+            "what is noised, and what is released of it; a method other than dpgt has its own default",
             MECHANISMS,
         ),
     ] = DEFAULT.name

@@ -32,7 +32,7 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.own_kinds import PerAgent
-from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 
@@ -64,7 +64,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     top = Section(document, source, "", problems, base)
     values = read_fields(top, RunConfig)
     algorithm_section = top.section("algorithm", required=True)
-    algorithm = read_table(algorithm_section, Algorithm)
+    algorithm = _fitting(algorithm_section, read_table(algorithm_section, Algorithm))
     graph = _graph(top.section("graph", required=True))
     scheme_section = top.section("scheme", required=True)
     scheme = _scheme(scheme_section)
@@ -131,6 +131,16 @@ def with_overrides(
     if problems:
         raise ConfigError(problems)
     return run
+
+
+def _fitting(section: Section, algorithm: Algorithm) -> Algorithm:
+    """The mechanism must be one of the method's; where none is given, it is the method's first."""
+    words = METHOD_MECHANISMS[algorithm.method]
+    if algorithm.mechanism in words or not section.ok("method", "mechanism"):
+        return algorithm
+    if section.has("mechanism"):
+        section.problem("mechanism", f'method "{algorithm.method}" has {", ".join(words)}, not {algorithm.mechanism}')
+    return replace(algorithm, mechanism=words[0])
 
 
 def _graph(section: Section) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
@@ -19,8 +20,22 @@ MAX_CLASSES = 1 << 16
 MAX_TIMEOUT_S = 1e7
 
 
+_METHODS = {
+    "dpgt": "Algorithm 1: gradient tracking over two directed graphs; has every mechanism",
+    "s-ab": "Algorithm 1 without noise, on graphs that are both strongly connected; multiplier = 0.0, mechanism paper",
+    "atc-dsgd": (
+        "v = x - gamma (g + noise), x+ = W v: one vector over the Metropolis weights of the undirected closure of R; "
+        "mechanism noise-once; alpha, beta and C play no part"
+    ),
+}
+METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {
+    "dpgt": tuple(mechanisms.MECHANISMS),
+    "s-ab": ("paper",),
+    "atc-dsgd": ("noise-once",),
+}
+"""By method, the mechanisms that it has; the first is its default."""
 METHODS = Choice(
-    ("dpgt",),
+    tuple(_METHODS),
     (
         "weighted-sgd",
         "ternary-dsgd",
@@ -28,13 +43,13 @@ METHODS = Choice(
         "sampled-dsgd",
         "quantised-dsgd",
         "online-dsgd",
-        "s-ab",
         "gt-saga",
         "gt-svrg",
         "noisy-gt",
         "q-dpsgd",
-        "atc-dsgd",
     ),
+    title="Methods",
+    texts=tuple(_METHODS.values()),
 )
 MECHANISMS = Choice(
     tuple(mechanisms.MECHANISMS), title="Mechanisms", texts=tuple(one.text for one in mechanisms.MECHANISMS.values())

@@ -86,11 +86,6 @@ class Mechanism:
         """Whether g_k is taken at the agent's own x̆_k, as released; else at x_k."""
         return self.accounted.at_release
 
-    @property
-    def keeps_gradient(self) -> bool:
-        """Whether the perturbed gradient g~_k is a stored release beside x̆_k and y̆_k."""
-        return self.accounted.once
-
 
 PAPER: Final = Mechanism(
     "paper",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import Noise, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
@@ -115,13 +116,14 @@ def enforcement(privacy: PrivacySummary) -> str:
 
 # ------------------------------------------------------------------------------ the paper at the same scale
 def paper_twin(run: RunConfig) -> RunConfig | None:
-    """``run`` with the paper's mechanism at the same scale, K, m and C, for a comparison; None for the paper's own.
+    """``run`` with the paper's mechanism at the same scale, K, m and C, for a comparison; None for the paper's own, and
+    for methods that the paper does not speak of.
 
     Lemma 5 wants Laplace noise on both streams and C in L1: the scale of y stands in for an x that is sent without
     noise, and 2 clip_l2 is taken for C as it is, which favours the paper (in L1 it may be sqrt(d) times that).
     """
     mechanism, noise, privacy = MECHANISMS[run.algorithm.mechanism], run.noise, run.privacy
-    if mechanism.printed:
+    if mechanism.printed or not method_of(run).theorems:
         return None
     zeta = noise.eta if mechanism.x_public else noise.zeta
     if privacy.clip_l2 is not None:

@@ -28,7 +28,7 @@ import numpy as np
 from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import Diverged, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
@@ -235,7 +235,7 @@ def simulate_fast(
     for name, total, last in zip(names, state.sums, state.sent, strict=False):
         total.run_id = run_id
         save_released(out, name, last, total)
-    sent = _bytes_a_round(run, topology, oracles[0].dimension)
+    sent, streams = _bytes_a_round(run, topology, oracles[0].dimension), len(method_of(run).streams)
     summary = write_results(
         run,
         out,
@@ -244,9 +244,10 @@ def simulate_fast(
         conclude,
         state.k,
         time.monotonic() - begin,
-        [AgentResult(2 * state.k, state.k * nbytes) for nbytes in sent],
+        [AgentResult(streams * state.k, state.k * nbytes) for nbytes in sent],
         [x if conclude is _FINISHED else None for x in state.x],
         made=state.k - first,
+        released_through=state.k - 1,
     )
     if conclude is _FINISHED:
         saver.done()

@@ -20,6 +20,7 @@ from dpgt_node.accounts.forecast import Response, need, respond
 from dpgt_node.accounts.planner import Route, Target, calibrate, route
 from dpgt_node.agent.noise import account_for, check_range
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import weight_step_bound
 from dpgt_node.algo.theory import hard_failures
@@ -110,13 +111,17 @@ class Planner:
         """``public``: see :class:`Rehearsal`.  ``tune_clip``: a smaller clip may be taken.
         ``progress`` gets a line now and then.
 
-        Raises ConfigError where the run cannot be planned: toys, or a graph that breaks Assumption 1.
+        Raises ConfigError where the run cannot be planned: toys, another method, or a graph that breaks Assumption 1.
         """
+        method = method_of(run)
+        if not (method.theorems and method.noisy):
+            message = f"a plan sets steps and noise of Algorithm 1 (dpgt), not of {method.name}"
+            raise ConfigError.one("run file", "algorithm.method", message)
         self._run, self._shape, self._public = run, shape, public
         self._progress, self._tune_clip = progress, tune_clip and run.privacy.enforced
         self._topology = Topology.from_config(run.graph)
         probe = self._with_steps(run, 1, *self._part(0.5, 0.5), 1.0)
-        failures = hard_failures(self._topology, Schedule.from_config(probe), shape.samples)
+        failures = hard_failures(probe, self._topology, Schedule.from_config(probe), shape.samples)
         if failures:
             raise ConfigError(Problem("run file", key, message) for key, message in failures)
 
@@ -192,7 +197,7 @@ class Planner:
         run, scheme = self._run, self._run.scheme
         if not isinstance(scheme, SchemeS2):
             raise ConfigError.one("command line", "--keep-steps", 'needs scheme.kind = "S2" in the run file')
-        failures = hard_failures(self._topology, Schedule.from_config(run), self._shape.samples)
+        failures = hard_failures(run, self._topology, Schedule.from_config(run), self._shape.samples)
         if failures:
             raise ConfigError(Problem("run file", key, message) for key, message in failures)
         c = Candidate(run.K, scheme.alpha, scheme.beta, scheme.gamma, 1.0, 0.0)

@@ -210,7 +210,19 @@ def simulate(
     for i, x in newest.items():
         save_released(out, names[i], x.array(), sums[i])
     seconds, finals = time.monotonic() - begin, [agent.x_final for agent in agents]
-    summary = write_results(run, out, recorder, run_id, conclude, done, seconds, results, finals, made=done - first)
+    summary = write_results(
+        run,
+        out,
+        recorder,
+        run_id,
+        conclude,
+        done,
+        seconds,
+        results,
+        finals,
+        made=done - first,
+        released_through=max(agent.machine.released_through for agent in agents),
+    )
     if conclude.exit_code is ExitCode.DONE:
         saver.done()
     return conclude, summary
@@ -246,10 +258,12 @@ def write_results(
     finals: Sequence[F64 | None],
     *,
     made: int,
+    released_through: int,
 ) -> Summary:
     """The last outputs of a run in one process: x_final.npy where launch puts them, then summary.json.
 
-    ``rounds``: those that every agent finished, ``made`` of them by this start.  ``results``, ``finals``: one an agent;
+    ``rounds``: those that every agent finished, ``made`` of them by this start.  ``released_through``: the last round
+    that any agent released.  ``results``, ``finals``: one an agent;
     None: x_{i,K+1} not reached.
     """
     study, known = run.evaluate.metrics == "study", {}
@@ -263,7 +277,6 @@ def write_results(
                 save_npy(folder / "x_final.npy", x)
     complete = conclude.exit_code is ExitCode.DONE
     known_finals = known if study and complete else None
-    released = max(result.releases for result in results) // 2 - 1
     return recorder.close(
-        run_id.hex(), conclude.status, rounds, seconds, known_finals, made=made, released_through=released
+        run_id.hex(), conclude.status, rounds, seconds, known_finals, made=made, released_through=released_through
     )

@@ -259,7 +259,7 @@ def test_m_against_every_known_D(D, samples, passed) -> None:
 def test_hard_failures_name_the_key_of_the_run_file() -> None:
     def keys(config: model.RunConfig, D: int | None = 12_000) -> list[str]:
         topology = Topology.from_config(config.graph)
-        return [key for key, _ in hard_failures(topology, Schedule.from_config(config), (D,) * topology.n)]
+        return [key for key, _ in hard_failures(config, topology, Schedule.from_config(config), (D,) * topology.n)]
 
     assert keys(SOUND_S1) == keys(SOUND_S2) == keys(SOUND_S2, None) == []
     assert keys(with_scheme(SOUND_S2, alpha=0.5, beta=0.5, samples=13_000)) == ["scheme.alpha", "scheme.beta", "scheme"]

@@ -47,7 +47,7 @@ def test_an_example_may_start_within_the_step_bounds(path):
     run = load_run(path)
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     samples = (12_000,) * 5 if run.data.dataset == "mnist" else sample_counts(run)  # MNIST may not be on this machine
-    assert hard_failures(topology, schedule, samples) == ()
+    assert hard_failures(run, topology, schedule, samples) == ()
     assert step_warnings(topology, schedule) == ()
     assert parse_run(to_toml(run), "copy", Path()) == run
 

@@ -7,7 +7,7 @@ import pytest
 from dpgt_node.config.vocabulary import MECHANISMS as WORDS
 from dpgt_node.privacy.mechanisms import DEFAULT, MECHANISMS
 
-#         name               charged     x public  at release  public point  g~ stored
+#         name               charged     x public  at release  public point  once
 TABLE = {
     "paper": (("X", "Y"), False, False, False, False),
     "published-point": (("X", "Y"), False, True, True, False),
@@ -19,7 +19,7 @@ TABLE = {
 @pytest.mark.parametrize("name", TABLE)
 def test_what_a_mechanism_releases(name: str) -> None:
     one = MECHANISMS[name]
-    facts = (one.charged, one.x_public, one.at_release, one.accounted.public_point, one.keeps_gradient)
+    facts = (one.charged, one.x_public, one.at_release, one.accounted.public_point, one.accounted.once)
     assert facts == TABLE[name] and one.name == name and one.noises == len(one.charged)
 
 

@@ -64,6 +64,11 @@ class Replay:
         """The run's."""
         return self._facts.run.algorithm.mechanism
 
+    @property
+    def goes_on_from_draws(self) -> bool:
+        """Later points depend on a perturbed gradient that the transcript does not tell to the last bit."""
+        return rule_of(self._facts.run).keeps_drawn
+
     def run(self, worlds: Sequence[World]) -> Iterator[Noised]:
         """Every noised vector of rounds 0..K, in order.  Raises Unseen."""
         facts, site = self._facts, _Worlds(self._facts, self._index, self._vectors, self._dtype, self._skip, worlds)

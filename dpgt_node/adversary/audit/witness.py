@@ -22,7 +22,6 @@ import numpy as np
 from dpgt_node.adversary.audit.likelihood import doubt, log_probability
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64
 
 LITTLE = 0.1
@@ -67,7 +66,7 @@ def log_ratio(replay: Replay, first: World, second: World) -> Ratio:
         if one.draw.kind != "exact":
             off += float(doubt(one.draw, *one.private).sum())
             # Later gradients would be taken at a point that is not quite known.
-            if MECHANISMS[replay.mechanism].keeps_gradient:
+            if replay.goes_on_from_draws:
                 off = math.inf
     assert T is not None and reach is not None, "no noise was drawn"
     return Ratio(T, off + 2.0**-50 * size, reach, foreign, noised)

@@ -153,12 +153,21 @@ class Mixing:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """``what`` must hold of the graphs; ``breakers``: names of the agents by which it does not.  ``key``: where."""
+
+    what: str
+    key: str
+    breakers: Callable[[Topology], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """``rules``: by mechanism, the default first.  ``sends``: what is sent, and over which weights.
 
     ``status``: a rule that was published as it stands, or our reading of one; ``source``: whose.  ``noisy``: draws
-    noise; where not, the run file must switch it off.  ``misfits``: what in a graph this method cannot work with, in
-    words; empty when it can.
+    noise; where not, the run file must switch it off.  ``demands``: graphs that break one of them are refused.
+    ``theorems``: the paper's conditions and theorems speak of it.
     """
 
     name: str
@@ -168,7 +177,8 @@ class Method:
     rules: Mapping[str, type[Rule]]
     sends: tuple[Mixing, ...]
     noisy: bool = True
-    misfits: Callable[[Topology], tuple[str, ...]] = lambda topology: ()
+    demands: tuple[Demand, ...] = ()
+    theorems: bool = True
 
     @property
     def streams(self) -> tuple[Stream, ...]:

@@ -71,7 +71,8 @@ class Accountant:
             return "no adjacency constant: set clip_l1" + ("" if self.pure else ", clip_l2") + ", or C"
         if r.m is None:
             return 'samples = "full", and D is not known here'
-        if self.contracts and not (0.0 <= r.a < 1.0 and 0.0 <= r.b < 1.0):
+        # Where each gradient is perturbed once, its kernel holds neither a nor b.
+        if self.contracts and not r.mechanism.accounted.once and not (0.0 <= r.a < 1.0 and 0.0 <= r.b < 1.0):
             return "needs a_i and b_i in [0, 1)"
         if self.clip_l1 and r.clip != "l1":
             return self.clip_l1

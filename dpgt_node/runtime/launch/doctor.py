@@ -109,7 +109,7 @@ def _run(run: RunConfig) -> Row:
 
 def _conditions(run: RunConfig, samples: tuple[int | None, ...]) -> Finding:
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    problems = [f"{key}: {message}" for key, message in hard_failures(topology, schedule, samples)]
+    problems = [f"{key}: {message}" for key, message in hard_failures(run, topology, schedule, samples)]
     return failed("; ".join(problems), "dpgt check shows both sides") if problems else passed("hold")
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.agent.work import wire_dtype_of
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of, network_of, rule_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -63,14 +65,14 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     """
     itemsize = 8 if wire_dtype_of(run, dimension) == "float64" else 4
     rounds = run.K + 1
-    mechanism = MECHANISMS[run.algorithm.mechanism]
-    vectors = [itemsize * dimension] * 2 + [8 * dimension] * mechanism.keeps_gradient
+    mechanism, rule, streams = MECHANISMS[run.algorithm.mechanism], rule_of(run), len(method_of(run).streams)
+    vectors = [itemsize * dimension] * streams + [8 * dimension] * rule.keeps_drawn
     inside = sum(v for v in vectors if v <= FILE_BYTES) + 8 * (samples or 0) + 200
     files = sum(v for v in vectors if v > FILE_BYTES)
     announced = ANNOUNCE_ROUNDS if 8 * dimension <= CHECKPOINT_BYTES else 1
     # Pruned are rounds before the last checkpoint that every agent has passed, when the coordinator says so.
     kept = min(rounds, CHECKPOINT_ROUNDS + announced + run.runtime.barrier_every + 1)
-    state = 5 * 8 * dimension
+    state = len(rule.state) * 8 * dimension
     a_round = _pages(inside) + (_pages(state) if state <= FILE_BYTES else 0) + 6 * _PAGE
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)
     return DiskNeed(
@@ -89,9 +91,9 @@ def _recorded(run: RunConfig, name: str, nbytes: int, dimension: int, samples: i
     """What [adversary] makes of one round."""
     recorded = 0
     if name in run.adversary.semi_honest:
-        i = run.graph.agents.index(name)
-        edges = sum(j != i and weight > 0 for row in (run.graph.R[i], run.graph.C[i]) for j, weight in enumerate(row))
-        recorded += (edges + 2) * (nbytes + _TRANSCRIPT_ENTRY)  # its own two releases
+        network = network_of(run, Topology.from_config(run.graph))
+        edges = sum(map(len, network.senders(run.graph.agents.index(name)).values()))
+        recorded += (edges + len(network.streams)) * (nbytes + _TRANSCRIPT_ENTRY)  # its own releases too
     if run.adversary.truth:
         kept = 8 * samples * sample_size
         vectors = 3 * 8 * dimension + 2 * 8 * samples + (kept if kept <= SAMPLES_BYTES else 0)

@@ -1,0 +1,89 @@
+"""ATC-DSGD: adapt then combine, one vector on one undirected graph, with noise on each gradient once.
+
+    g~_k   = g_k + noise, g_k at x_k
+    v_k    = x_k - gamma g~_k                                              (atc,1)  sent
+    x_{k+1} = sum_j w_ij v_{j,k}, the agent's own v_k among them           (atc,2)
+
+W holds the Metropolis weights of the undirected closure of G_R: w_ij = 1/(1 + max(deg_i, deg_j)), rows and columns sum
+to 1.  x and v are functions of the perturbed gradients and of what came in, so a run costs what its g~ cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.algo.graph import Topology, metropolis, separated
+from dpgt_node.algo.methods.base import Demand, Method, Mixing, Pick, Rule, Seen, Site, Vectors, blocks
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.types import F64
+
+
+class AtcDsgd(Rule):
+    """``x`` is x_k.  Until the release of round k the raw g_k waits in ``g`` for its noise."""
+
+    state = ("x",)
+    pending = True
+    perturbs_gradient = True
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    @classmethod
+    def build(cls, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> AtcDsgd:
+        return cls(schedule.gamma)
+
+    @staticmethod
+    def point(v: Vectors) -> F64:
+        return v["x"]
+
+    @staticmethod
+    def tracker(v: Vectors) -> F64 | None:
+        return None
+
+    def begin(self, site: Site, x0: F64) -> Vectors:
+        """x_0 and the raw g_0."""
+        return {"x": x0, "g": site.gradient(0, x0)}
+
+    def release(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """(atc,1)."""
+        noisy = site.perturbed(k, v["g"], Seen("X", v["x"], -self.gamma))
+        sent = np.empty(noisy.shape)
+        for at in blocks(sent, site.block):
+            part = np.multiply(noisy[..., at], -self.gamma, out=sent[..., at])
+            part += v["x"][..., at]
+        site.send("X", k, sent)
+        return self.complete(site, k, v)
+
+    def complete(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """x_k alone: what follows from g~_k was sent."""
+        return {"x": v["x"]}
+
+    def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """(atc,2), and the raw gradient there."""
+        x = self.final(site, k, v)
+        return {"x": x, "g": site.gradient(k + 1, x)}
+
+    def final(self, site: Site, k: int, v: Vectors) -> F64:
+        """(atc,2)."""
+        mix, x = site.mixing("X", k), np.zeros(v["x"].shape)
+        for at in blocks(x, site.block):
+            mix(1.0, x[..., at], at)
+        return x
+
+
+def _apart(topology: Topology) -> tuple[str, ...]:
+    return separated(topology.names, metropolis(topology))
+
+
+ATC_DSGD = Method(
+    name="atc-dsgd",
+    title="adapt-then-combine decentralised SGD, each gradient perturbed once",
+    status="known",
+    source="D-SGD of Koloskova et al. 2020, in the form of Wang et al. 2023; the weights W are ours",
+    rules={"noise-once": AtcDsgd},
+    sends=(Mixing("X", "the Metropolis weights of R's undirected closure", metropolis),),
+    demands=(Demand("the undirected closure of R is connected", "graph.R", _apart),),
+    theorems=False,
+)
