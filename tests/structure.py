@@ -1,13 +1,17 @@
 """What the import contracts cannot see, read from the syntax tree: names inside modules, laziness, builtins.
 
-``findings(module, source)`` lists every breach in one module's source; ``hidden_tests(source)`` in one test's.
+``findings(module, source)`` lists every breach in one module's source; ``hidden_tests(source)`` in one test's;
+``circles`` and ``crowded`` look at all modules together.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+import networkx as nx
 
 PACKAGE = "dpgt_node"
 PURE = ("algo", "privacy", "accounts", "protocol")
@@ -108,12 +112,35 @@ def hidden_tests(source: str) -> list[str]:
     return [f"line {u.line}: {u.name} hides a test" for u in uses.names if u.name in names]
 
 
+def circles(sources: Mapping[str, str]) -> list[list[str]]:
+    """Modules that import each other, each circle sorted; ``sources``: text by module.
+
+    An import inside a function counts, one for the type checker does not.
+    """
+    graph = nx.DiGraph()
+    for module, source in sources.items():
+        for use in Uses(module, source).imports:
+            name = use.name
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            if name and name != module and not use.typing:
+                graph.add_edge(module, name)
+    return sorted(sorted(found) for found in nx.strongly_connected_components(graph) if len(found) > 1)
+
+
+def crowded(modules: Iterable[str], most: int) -> dict[str, int]:
+    """Packages with more than ``most`` modules of their own, packages within them not counted; how many they have."""
+    counts = Counter(name.rpartition(".")[0] for name in modules)
+    return {package: n for package, n in counts.items() if n > most}
+
+
 @dataclass(frozen=True, slots=True)
 class _Use:
     line: int
     name: str
     lazy: bool = False
     main_block: bool = False
+    typing: bool = False
 
 
 class Uses(ast.NodeVisitor):
@@ -125,7 +152,7 @@ class Uses(ast.NodeVisitor):
         self.calls: list[tuple[_Use, ast.Call]] = []
         self._module = module
         self._aliases: dict[str, str] = {}
-        self._lazy = self._main = False
+        self._lazy = self._main = self._typing = False
         tree = ast.parse(source)
         for node in ast.walk(tree):  # first all bindings, so that a use before its import in the text resolves too
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -149,7 +176,7 @@ class Uses(ast.NodeVisitor):
         return ".".join([*base, *([node.module] if node.module else [])])
 
     def _add(self, to: list[_Use], node: ast.AST, name: str) -> None:
-        to.append(_Use(getattr(node, "lineno", 0), name, self._lazy, self._main))
+        to.append(_Use(getattr(node, "lineno", 0), name, self._lazy, self._main, self._typing))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -171,7 +198,7 @@ class Uses(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = self._dotted(node.func)
         if name is not None:
-            self.calls.append((_Use(node.lineno, name, self._lazy, self._main), node))
+            self.calls.append((_Use(node.lineno, name, self._lazy, self._main, self._typing), node))
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -195,12 +222,13 @@ class Uses(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         test = ast.unparse(node.test)
-        lazy, main = self._lazy, self._main
-        self._lazy = lazy or test.endswith("TYPE_CHECKING")
+        lazy, main, typing = self._lazy, self._main, self._typing
+        self._typing = typing or test.endswith("TYPE_CHECKING")
+        self._lazy = lazy or self._typing
         self._main = main or test == "__name__ == '__main__'"
         for child in node.body:
             self.visit(child)
-        self._lazy, self._main = lazy, main
+        self._lazy, self._main, self._typing = lazy, main, typing
         for child in (node.test, *node.orelse):
             self.visit(child)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure import PACKAGE, Uses, findings, hidden_tests
+from tests.structure import PACKAGE, Uses, circles, crowded, findings, hidden_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / PACKAGE / "wire" / "gen"
@@ -41,6 +41,10 @@ def test_no_module_breaks_a_rule() -> None:
 def test_no_module_has_two_jobs() -> None:
     lines = {str(p.relative_to(ROOT)): p.read_text().count("\n") for p in (*SOURCES, *TESTS)}
     assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles({module_of(p): p.read_text() for p in SOURCES}) == []
 
 
 def test_no_test_hides() -> None:
@@ -157,6 +161,28 @@ def test_what_is_allowed_is_not_reported(module: str, source: str) -> None:
 )
 def test_a_hidden_test_is_reported(source: str) -> None:
     assert len(hidden_tests(source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"p.a": "import p.b", "p.b": "from p import a"}, [["p.a", "p.b"]]),
+        (
+            {"p.a": "from p.b import x", "p.b": "def f():\n    from p.c import y", "p.c": "import p.a"},
+            [["p.a", "p.b", "p.c"]],
+        ),
+        ({"p": "from p.a import x", "p.a": "from p import y"}, [["p", "p.a"]]),
+        ({"p.a": "import p.b", "p.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a"}, []),
+        ({"p.a": "import p.b, p.c", "p.b": "import p.c", "p.c": "import os"}, []),
+    ],
+)
+def test_a_circle_is_found(sources: dict[str, str], found: list[list[str]]) -> None:
+    assert circles(sources) == found
+
+
+def test_a_crowded_package_is_found() -> None:
+    modules = [*(f"p.a.m{i}" for i in range(17)), *(f"p.b.m{i}" for i in range(16)), "p.a.c.n", "p"]
+    assert crowded(modules, 16) == {"p.a": 17}
 
 
 # One line appended to a copy of a module, and what import-linter must say.  All at once: one run is enough.
