@@ -6,19 +6,20 @@ The texts are the scripts' own vocabulary.  They must not change when a class or
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpgt_node import cli
+from dpgt_node import __version__, cli
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import RunConfig, parse_run
+from dpgt_node.config import Policy, RunConfig, canonical_json, parse_run, run_sha256
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
@@ -26,9 +27,30 @@ from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import liveness
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.membership import Membership
+from dpgt_node.protocol.session import Session
+from dpgt_node.runtime.coordinator.daemon import Outcome
+from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
+from tests.runtime.cluster import Cluster, eventually
 
 KEY = "a5"
-__all__ = ["KEY", "AgentMachine", "DpgtError", "ExitCode", "RunConfig", "co", "liveness", "t"]
+VERSION = __version__
+__all__ = [
+    "KEY",
+    "VERSION",
+    "AgentMachine",
+    "Cluster",
+    "DpgtError",
+    "ExitCode",
+    "Policy",
+    "RunConfig",
+    "agent_pb2",
+    "co",
+    "coordinator_pb2",
+    "eventually",
+    "liveness",
+    "t",
+]
 
 
 def command(*arguments: object) -> int:
@@ -201,3 +223,42 @@ def coordinator_text(thing: co.CoordinatorEvent | co.CoordinatorEffect) -> str:
         case co.PauseRequested() | co.ResumeRequested() | co.Dismiss() | t.Tick():
             return type(thing).__name__
     raise TypeError(f"no text for {thing!r}")
+
+
+# --- the wire -------------------------------------------------------------------------------------------------------
+
+
+def canonical(run: RunConfig) -> tuple[str, str]:
+    """The run as agents compare it: (JSON text, its SHA-256 in hex)."""
+    return canonical_json(run), run_sha256(run)
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """How a coordinator ended."""
+    conclude, summary = outcome.conclude, outcome.summary
+    rounds = "no summary" if summary is None else f"{summary.status} after {summary.rounds} rounds"
+    return f"{conclude.status}, exit {int(conclude.exit_code)}: {conclude.reason} ({rounds})"
+
+
+def claim(out: Path, run: RunConfig, run_id: bytes) -> None:
+    """Make ``out`` the folder of a run that has this id: ids come from entropy otherwise."""
+    out.mkdir(parents=True)
+    document = {"run_id": run_id.hex(), "run_sha256": canonical(run)[1], "keystream": "test", "by": "agents"}
+    (out / "run_id.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def costs(**by_accountant: float) -> coordinator_pb2.Epsilon:
+    """What a report says was spent."""
+    return coordinator_pb2.Epsilon(costs=by_accountant)
+
+
+def costs_of(epsilon: coordinator_pb2.Epsilon) -> dict[str, float]:
+    """The same, read."""
+    return dict(epsilon.costs)
+
+
+MUTANTS: dict[str, tuple[type, str, Any]] = {
+    "no head is checked": (Session, "_is_the_ledger", lambda *_: True),
+    "no twin is seen": (Membership, "_doubt", Membership._admit),
+}
+"""Daemons that leave a check out: (class, attribute, what stands there instead)."""

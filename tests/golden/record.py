@@ -7,10 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.golden import coordinators, finals, machines
+from tests.golden import agents, coordinators, desks, finals, machines, wholes
 
 SCRIPTS = Path(__file__).parent / "scripts"
-MADE: dict[str, Callable[[], list[str]]] = {**machines.SCRIPTS, **coordinators.SCRIPTS}
+STEPPED = {**machines.SCRIPTS, **coordinators.SCRIPTS}
+"""Machines alone."""
+SPOKEN = {**agents.SCRIPTS, **desks.SCRIPTS, **wholes.SCRIPTS}
+"""Daemons on sockets."""
+MADE: dict[str, Callable[[], list[str]]] = {**STEPPED, **SPOKEN}
 
 
 def path_of(name: str) -> Path:

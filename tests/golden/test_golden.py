@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.golden import adapter, coordinators, finals, machines, record
+from tests.golden import adapter, finals, machines, record, wires
 from tests.golden.adapter import AgentMachine, t
 
 LAUNCHED = ("quadratic-paper", "pictures-hog", "zeros-chunks")
@@ -26,8 +26,13 @@ def test_every_script_is_made_and_kept() -> None:
     assert len(finals.names()) == 20 and {name for name, _ in finals.read()[1]} == set(finals.names())
 
 
-@pytest.mark.parametrize("name", [*machines.SCRIPTS, *coordinators.SCRIPTS])
+@pytest.mark.parametrize("name", record.STEPPED)
 def test_machines_do_what_was_recorded(name: str) -> None:
+    assert not (difference := record.difference(name, record.MADE[name]())), f"\n{difference}"
+
+
+@pytest.mark.parametrize("name", record.SPOKEN)
+def test_conversations_go_as_recorded(name: str) -> None:
     assert not (difference := record.difference(name, record.MADE[name]())), f"\n{difference}"
 
 
@@ -93,6 +98,20 @@ def test_a_mutated_machine_is_told_apart(
     monkeypatch.setattr(machines, "AgentMachine", mutant)
     difference = record.difference(name, record.MADE[name]())
     assert any(line.startswith(("+agent", "-agent")) for line in difference.splitlines()), difference
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name", "said"),
+    [
+        ("no head is checked", "agent-rollback", "+coordinator#3 > Ready"),
+        ("no twin is seen", "desk-twins", "+twin#1 > Welcome"),
+    ],
+)
+def test_a_mutated_session_is_told_apart(mutant: str, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wires, "LIMIT_S", 4.0)
+    monkeypatch.setattr(*adapter.MUTANTS[mutant])
+    difference = record.difference(name, record.MADE[name]())
+    assert any(line.startswith(said) for line in difference.splitlines()), difference
 
 
 @pytest.mark.parametrize("name", ["quadratic-paper", "digits-softmax"])
