@@ -104,7 +104,7 @@ class AgentProcess(Process):
         return m.Register(
             name=self.name,
             run_sha256="",
-            run_json="",
+            run_json=self.world.run_json,
             advertise=self.name,
             samples=None,
             dimension=self.work.dimension,

@@ -13,6 +13,7 @@ import numpy as np
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Advance, AdvanceFinal, Payload, RoundRecord, State
 from dpgt_node.types import F64, Stream
 from tests.states import parts
@@ -250,9 +251,13 @@ class Checkers:
 
     # --- retention, bounds --------------------------------------------------------------------------------------
 
-    def announces(self, through: int) -> None:
-        """The coordinator says that every agent durably finished ``through``."""
-        self._still_needed(through, "the coordinator announces")
+    def tells(self, name: str, message: object) -> None:
+        """The coordinator is about to tell an agent something."""
+        match message:
+            case m.AllDurableMessage(through):
+                self._still_needed(through, "the coordinator announces")
+            case m.Goodbye():
+                self._dismisses(name)
 
     def prunes(self, i: int, through: int) -> None:
         """Agent ``i`` drops payloads up to ``through``."""
@@ -264,13 +269,12 @@ class Checkers:
             if resumes <= through and j not in self.rolled_back:
                 raise Violation("retention", f"{what} round {through}; {self._name(j)} would resume at round {resumes}")
 
-    def dismisses(self, concluded: bool) -> None:
-        """The coordinator lets the agents go."""
+    def _dismisses(self, name: str) -> None:
         for j, disk in enumerate(self._world.disks):
             if disk.final is None and j not in self.rolled_back:
-                raise Violation("goodbye", f"the agents are dismissed before {self._name(j)} saved its result")
-        if not concluded:
-            raise Violation("goodbye", "the agents are dismissed before the end of the run is durable")
+                raise Violation("goodbye", f"{name} is dismissed before {self._name(j)} saved its result")
+        if self._world.out.concluded is None:
+            raise Violation("goodbye", f"{name} is dismissed before the end of the run is durable")
 
     def queued(self, i: int, peer: int, length: int) -> None:
         """The outbox of an edge has ``length`` entries."""

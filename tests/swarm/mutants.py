@@ -10,9 +10,13 @@ import numpy as np
 
 from dpgt_node.agent import site
 from dpgt_node.agent.work import AgentWork
+from dpgt_node.errors import ExitCode
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.coordination import Coordination
 from dpgt_node.protocol.inbox import Inbox
+from dpgt_node.protocol.membership import Out
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -227,21 +231,23 @@ class ForgetsALostDone(co.CoordinatorMachine):
         return effects
 
 
-class DismissesFirst(co.CoordinatorMachine):
-    def step(self, event: co.CoordinatorEvent, now_ns: int) -> tuple[co.CoordinatorEffect, ...]:
-        effects = super().step(event, now_ns)
-        return (
-            *(e for e in effects if isinstance(e, co.Dismiss)),
-            *(e for e in effects if not isinstance(e, co.Dismiss)),
-        )
+class DismissesFirst(Coordination):
+    def _translate(self, effect: co.CoordinatorEffect, out: Out) -> None:
+        if isinstance(effect, co.Conclude) and effect.exit_code is ExitCode.DONE:
+            self._members.broadcast(m.Goodbye(), out)
+        super()._translate(effect, out)
 
 
 def _agent(kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0) -> Mutant:
     return Mutant(Parts(agent=kind), frozenset(checkers), seed)
 
 
-def _coordinator(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Mutant:
-    return Mutant(Parts(coordinator=kind), frozenset(checkers))
+def _barrier(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Mutant:
+    return Mutant(Parts(barrier=kind), frozenset(checkers))
+
+
+def _coordinator(kind: Callable[..., Coordination], *checkers: str, seed: int = 0) -> Mutant:
+    return Mutant(Parts(coordination=kind), frozenset(checkers), seed)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -261,9 +267,9 @@ MUTANTS: dict[str, Mutant] = {
     "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=550),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
-    "durable announced when mixed": _coordinator(AnnouncesTooMuch, "retention"),
-    "barrier follows the fastest": _coordinator(OpensForTheFastest, "barrier"),
-    "a lost Done stays lost": _coordinator(ForgetsALostDone, "liveness"),
+    "durable announced when mixed": _barrier(AnnouncesTooMuch, "retention"),
+    "barrier follows the fastest": _barrier(OpensForTheFastest, "barrier"),
+    "a lost Done stays lost": _barrier(ForgetsALostDone, "liveness"),
     "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
 }
 """The first nine are those every change of the protocol must be held against."""

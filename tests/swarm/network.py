@@ -91,6 +91,10 @@ class End:
         """End the stream from this side."""
         self._network.break_stream(self)
 
+    def finish(self) -> None:
+        """End it in order: what was written here arrives before, unless nothing gets through."""
+        self._network.break_stream(self, self._out)
+
 
 class Network:
     """All streams.  ``delay_ns(source, target)``: how long the next message takes.  ``host``: who runs now."""
@@ -149,8 +153,10 @@ class Network:
         if end.on_space is not None:
             self._clock.after(0, end.on_space)
 
-    def break_stream(self, end: End) -> None:
-        """Reset a stream: each direction loses a random suffix of what is on its way, then both sides see the end."""
+    def break_stream(self, end: End, whole: _Pipe | None = None) -> None:
+        """Reset a stream: each direction but ``whole`` loses a random suffix of what is on its way, then both sides see
+        the end.
+        """
         near = end if end in self._streams else end.other
         if near not in self._streams:
             return
@@ -158,7 +164,7 @@ class Network:
         for reader, pipe in ((near.other, near._out), (near, near._in)):
             pipe.closed = True
             cut = self.is_cut(pipe.source, pipe.target)
-            kept = 0 if cut else self._chance.randint(0, len(pipe.queue))
+            kept = 0 if cut else len(pipe.queue) if pipe is whole else self._chance.randint(0, len(pipe.queue))
             while len(pipe.queue) > kept:
                 pipe.queue.pop()
             last_ns = max(pipe.queue[-1][0] if pipe.queue else 0, self._clock.now_ns)

@@ -213,7 +213,7 @@ def _when(chance: random.Random, fault: Fault, n: int, K: int) -> Fault:
     if chance.random() < 0.2:
         return replace(fault, at_ns=int(chance.uniform(0, 4) * SECOND))
     trigger = fault.process if fault.kind == "crash" else chance.randrange(-1, n)
-    most = 14 * (K + 1) if trigger != COORDINATOR else (n + 2) * (K + 3)
+    most = 14 * (K + 1) if trigger != COORDINATOR else (3 * n + 2) * (K + 3)
     return replace(fault, trigger=trigger, boundary=chance.randrange(most))
 
 

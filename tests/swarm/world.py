@@ -13,13 +13,17 @@ from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import canonical_json
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.membership import Membership
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, State
 from dpgt_node.types import F64, Stream
 from tests.swarm.agent import AgentProcess
@@ -49,7 +53,9 @@ class Parts:
     """What a world is made of; a mutant replaces one."""
 
     agent: Callable[..., AgentMachine] = AgentMachine
-    coordinator: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine
+    coordination: Callable[..., Coordination] = Coordination
+    membership: Callable[..., Membership] = Membership
+    barrier: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine
     work: Callable[..., AgentWork] = AgentWork
 
 
@@ -87,6 +93,7 @@ class World:
         run = plan.run
         self.plan, self.parts = plan, parts
         self.n, self.K, self.names, self.run_id = run.n, run.K, run.graph.agents, RUN_ID
+        self.run_json = canonical_json(run)
         self.transcript: list[Seen] | None = [] if trace else None
         self.clock = Clock()
         self._chance = random.Random(f"world {plan.seed}")
@@ -154,7 +161,8 @@ class World:
             stands.append(f"{self.names[j]} {'out' if machine is None else f'{machine.phase.name} {machine.k}'}")
         coordinator = self._processes.get(COORDINATOR)
         if isinstance(coordinator, CoordinatorProcess):
-            stands.append(f"coordinator {coordinator.machine.phase.name} {coordinator.machine.go_through}")
+            machine = coordinator.machine
+            stands.append(f"coordinator {machine.stage.name} {machine.state} {machine.barrier.go_through}")
         return ", ".join(stands)
 
     def agents(self) -> Iterator[tuple[int, AgentProcess | None]]:
@@ -192,7 +200,8 @@ class World:
         if index == COORDINATOR:
             if self.out.concluded is not None and self.out.concluded.status != "finished":
                 self.out.concluded = None
-            self._processes[index] = CoordinatorProcess(self, self.out)
+            coordinator = self._processes[index] = CoordinatorProcess(self, self.out)
+            coordinator.run(coordinator.start)
             return
         if self.plan.fresh:
             self._keystreams[index].inner = TestKeystream(f"{self.plan.key}{self._lives[index]:04x}", index)
@@ -318,10 +327,10 @@ class World:
             case "lies":
                 self.disks[a].lies = True
             case "pause":
-                resume = partial(self._control, co.ResumeRequested())
-                self._control(co.PauseRequested(), lambda: self.clock.after(fault.length_ns, resume))
+                resume = partial(self._control, "resume")
+                self._control("pause", lambda: self.clock.after(fault.length_ns, resume))
             case "stop":
-                self._control(co.StopRun("stopped by the operator"))
+                self._control("stop")
 
     def _mend(self, a: int) -> None:
         self.disks[a].full = False
@@ -347,16 +356,18 @@ class World:
         if fault.length_ns > KEEPALIVE_NS:
             self.clock.after(KEEPALIVE_NS, lambda: self.network.reset_all(fault.process) if process.alive else None)
 
-    def _control(self, event: co.CoordinatorEvent, then: Callable[[], None] = lambda: None) -> None:
+    def _control(self, action: m.Action, then: Callable[[], None] = lambda: None) -> None:
         """The operator tries until the coordinator is there; a pause that is still being tried is not resumed yet."""
         coordinator = self._processes.get(COORDINATOR)
         if self._over_ns is None and isinstance(coordinator, CoordinatorProcess):
-            if coordinator.alive:
-                coordinator.run(lambda: coordinator.control(event))
+            answered = coordinator.alive
+            if answered:
+                coordinator.run(lambda: coordinator.control(m.ControlRequest(action)))
             # A process that is frozen or dies with the word in its ears has not heard it: the operator sees no answer.
-            unheard = isinstance(event, co.ResumeRequested) and (self.out.paused or coordinator.frozen)
-            if not coordinator.alive or unheard:
-                self.clock.after(SECOND // 2, lambda: self._control(event, then))
+            answered = answered and (coordinator.alive or coordinator.exit_code is not None)
+            unheard = action == "resume" and (self.out.paused or coordinator.frozen)
+            if not answered or unheard:
+                self.clock.after(SECOND // 2, lambda: self._control(action, then))
             else:
                 then()
 
