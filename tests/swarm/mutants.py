@@ -262,7 +262,7 @@ MUTANTS: dict[str, Mutant] = {
     "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
-    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=110),
+    "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=340),
     "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=10_261),
     "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=550),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
