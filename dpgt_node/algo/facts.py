@@ -49,7 +49,6 @@ class Facts:
 
     @property
     def n(self) -> int:
-        """Number of agents."""
         return self.topology.n
 
     @property

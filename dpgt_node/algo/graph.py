@@ -69,7 +69,6 @@ class Topology:
 
     @property
     def n(self) -> int:
-        """Number of agents."""
         return len(self.names)
 
     @property

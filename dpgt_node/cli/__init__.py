@@ -71,7 +71,6 @@ class _Verbs(Lazy):
     targets = VERBS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and not any(parameter.name == "log_level" for parameter in command.params):
             command.params.append(_log_level())
@@ -129,5 +128,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Entry point of the ``dpgt`` script."""
     sys.exit(run(sys.argv[1:]))

@@ -118,5 +118,4 @@ def check_startable(
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` in a fresh event loop."""
     return asyncio.run(main)

@@ -14,11 +14,9 @@ class Lazy(click.Group):
     targets: Mapping[str, str]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of their use."""
         return list(self.targets)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command; None: there is none of that name."""
         target = self.targets.get(cmd_name)
         if target is None:
             return None

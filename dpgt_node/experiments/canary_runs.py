@@ -91,7 +91,6 @@ class Campaign:
         return account_for(self.run, facts.topology, facts.schedule, self.index, c.samples, self.dimension)
 
     def trials(self, runs: Iterable[int]) -> Iterator[Trial]:
-        """Make these runs."""
         c, facts, start = self.canaries, Facts.of(self.run), np.zeros(self.canaries.dimension)
         signs = np.empty(c.count)
 

@@ -66,12 +66,10 @@ class Flips:
         return cls(changed, index, count, folder)
 
     def settings(self) -> dict[str, Any]:
-        """What the trials of one file have in common."""
         named = run_sha256(self._with(self.folder / "data.npz"))
         return {"format": 1, "run": named, "agent": self.run.graph.agents[self.index], "launched": self.count}
 
     def kept(self) -> Trials:
-        """Its trials so far."""
         return Trials(self.settings(), self.count, self.folder)
 
     def trial(self, r: int) -> Trial:
@@ -93,7 +91,6 @@ class Flips:
         return Trial(r, T.tolist(), foreign)
 
     def judge(self, trials: Trials, n: int, *, test: Test = "threshold", confidence: float = 0.95) -> Audit:
-        """What ``n`` trials in each world prove."""
         facts = Facts.of(self.run)
         return judge(
             self.run,

@@ -61,7 +61,6 @@ class Trials:
             self._open(self._path)
 
     def add(self, trial: Trial) -> None:
-        """Keep it."""
         self.done[trial.run] = trial.T
         self.foreign += trial.foreign
         if self._path is not None:

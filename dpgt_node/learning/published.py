@@ -69,7 +69,6 @@ def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = No
 
 
 def frame_of_data(data: Dataset) -> Frame:
-    """The frame of ``data``."""
     return Frame(data.image or (int(data.x_train.shape[1]),), data.classes, data.names)
 
 

@@ -84,28 +84,23 @@ class TorchOracle:
 
     @property
     def dimension(self) -> int:
-        """d, the trained parameters."""
         return self._network.dimension
 
     @property
     def samples(self) -> int:
-        """D."""
         return len(self._y)
 
     @property
     def tested(self) -> int:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return len(self._data.y_test)
 
     @property
     def shape_sha256(self) -> str:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         known = self._network.shape_sha256
         return shape_hash((known, ()), features_id=self._features_id) if self._features_id else known
 
     @property
     def sample_size(self) -> int:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return math.prod(self._shape)
 
     def inputs(self, batch: I64) -> F64:
@@ -114,7 +109,6 @@ class TorchOracle:
         return rows.reshape(len(batch), *self._shape)
 
     def labels(self, batch: I64) -> I64:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._y[batch].astype(np.int64)
 
     def initial(self) -> F64:
@@ -122,11 +116,9 @@ class TorchOracle:
         return self._network.start
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
-        """A uniformly distributed m-subset of the agent's samples."""
         return uniform_subset(stream, len(self._y), m)
 
     def gradient(self, x: F64, batch: I64) -> F64:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         net = self._network
         with net.guarded():
             net.load(x)

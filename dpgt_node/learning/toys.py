@@ -49,11 +49,9 @@ class _Toy:
         return _NO_BATCH
 
     def inputs(self, batch: I64) -> F64:
-        """None: there are no samples."""
         return np.empty(0)
 
     def labels(self, batch: I64) -> I64:
-        """None."""
         return _NO_BATCH
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:

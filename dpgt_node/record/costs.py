@@ -25,21 +25,16 @@ class Epsilon(Mapping[str, float | None]):
         return cls(**costs)
 
     def __getitem__(self, name: str) -> float | None:
-        """The cost under the accountant ``name``."""
         return self._costs[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Accountants' names, in the order of the registry."""
         return iter(self._costs)
 
     def __len__(self) -> int:
-        """How many accountants there are."""
         return len(self._costs)
 
     def __hash__(self) -> int:
-        """Of the costs."""
         return hash(tuple(self._costs.values()))
 
     def __repr__(self) -> str:
-        """The costs that are there."""
         return f"Epsilon({', '.join(f'{k}={v!r}' for k, v in self._costs.items() if v is not None)})"

@@ -88,11 +88,9 @@ class MetricsStore:
         self._file.close()
 
     def __enter__(self) -> Self:
-        """The store itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Close the file."""
         self.close()
 
     @staticmethod

@@ -170,7 +170,6 @@ class RunRecorder:
         self._flush(k)
 
     def finished(self, name: str, result: AgentResult) -> None:
-        """An agent's last report."""
         self._results[name] = result
 
     def close(

@@ -44,7 +44,6 @@ class ReleasedSum:
 
     @classmethod
     def empty(cls, run_id: bytes, first: int, dimension: int) -> ReleasedSum:
-        """Before round ``first``."""
         return cls(run_id, first, first - 1, np.zeros(dimension))
 
     def add(self, k: int, x: F64) -> None:
@@ -57,7 +56,6 @@ class ReleasedSum:
 
     @property
     def rounds(self) -> int:
-        """How many are counted."""
         return self.through - self.first + 1
 
     def mean(self) -> F64:

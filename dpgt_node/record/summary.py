@@ -57,7 +57,6 @@ class PrivacySummary:
 
     @classmethod
     def of(cls, run: RunConfig) -> PrivacySummary:
-        """The privacy section of ``run``."""
         p = run.privacy
         return cls(adjacency(run), p.adjacency, p.clip_l1, p.clip_l2, p.enforced, p.delta, run.noise.law)
 

@@ -88,7 +88,6 @@ class Attack:
 
     @property
     def lines(self) -> int:
-        """Rows of its table."""
         return sum(len(finding.lines) for finding in self.findings)
 
 

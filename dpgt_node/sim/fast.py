@@ -118,14 +118,12 @@ class FastRun:
                 self._checked(self.x, self.k, "x")
 
     def gradient(self, k: int, x: F64) -> F64:
-        """See ``rows.Work``."""
         self._checked(x, k, "x")
         draws = zip(self._oracles, self._m, self._streams(k, "batch"), strict=True)
         batches: list[I64] = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
         return self._checked(self._gradients(x, batches), k, "the gradient")
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        """See ``rows.Work``."""
         scales = self._scale(stream, k)
         if not scales.any():
             return private.copy()

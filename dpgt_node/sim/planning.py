@@ -338,7 +338,6 @@ class _Trials:
 
     @property
     def count(self) -> int:
-        """Candidates rehearsed so far."""
         return len(self._found)
 
     def left(self, rehearsals: int) -> bool:

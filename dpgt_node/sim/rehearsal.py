@@ -95,7 +95,6 @@ class Rehearsal:
 
     @property
     def dimension(self) -> int:
-        """d."""
         return self._pooled.dimension
 
     @property

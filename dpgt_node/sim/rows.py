@@ -49,7 +49,6 @@ class Rows:
 
     @property
     def x(self) -> F64:
-        """x_k of every agent."""
         if self._x is None:
             self._x = self._rule.point(self.vectors)
         return self._x
@@ -59,7 +58,6 @@ class Rows:
         self.vectors, self._x = vectors, None
 
     def step(self, k: int, last: bool) -> None:
-        """One round."""
         v, self._x = self._rule.release(self, k, self.vectors), None
         if last:
             self._x = self._rule.final(self, k, v)

@@ -39,15 +39,12 @@ class ScriptedOracle:
 
     @property
     def shape_sha256(self) -> str:
-        """See ``Oracle``."""
         return shape_hash(("x", (self.dimension,)))
 
     def initial(self) -> F64:
-        """Zero."""
         return np.zeros(self.dimension)
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
-        """A uniformly distributed m-subset."""
         return uniform_subset(stream, m if self.samples is None else self.samples, m)
 
     def gradient(self, x: F64, batch: I64) -> F64:
@@ -56,15 +53,12 @@ class ScriptedOracle:
         return self.script(self.k - 1, x, batch)
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
-        """None."""
         return Metrics()
 
     def inputs(self, batch: I64) -> F64:
-        """None."""
         return np.empty(0)
 
     def labels(self, batch: I64) -> I64:
-        """None."""
         return np.empty(0, dtype=np.int64)
 
 
@@ -94,7 +88,6 @@ class Alone:
 
     @property
     def wire_dtype(self) -> WireDtype:
-        """Of what it sends."""
         return self._work.wire_dtype
 
     def play(self, keystream: Keystream) -> Vectors:

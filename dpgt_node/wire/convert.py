@@ -57,7 +57,6 @@ def _kind(value: int) -> m.RefusalKind:
 
 
 def encode_agent_message(v: m.AgentMessage) -> bytes:
-    """Bytes of one message of an agent on Join."""
     pb = coordinator_pb2
     match v:
         case m.Done():
@@ -175,7 +174,6 @@ def _go(through: int) -> bytes:
 
 
 def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
-    """Bytes of one message of the coordinator on Join."""
     pb = coordinator_pb2
     match v:
         case m.GoMessage():
@@ -253,7 +251,6 @@ def decode_coordinator_message(data: bytes) -> m.CoordinatorMessage:
 
 
 def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
-    """Bytes of one reply on Exchange."""
     pb = agent_pb2
     match v:
         case m.Received():
@@ -292,7 +289,6 @@ def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
 
 
 def encode_upload_reply(v: m.UploadReply) -> bytes:
-    """Bytes of the answer to Upload."""
     return coordinator_pb2.UploadReply(vectors=v.vectors).SerializeToString()
 
 
@@ -302,7 +298,6 @@ def decode_upload_reply(data: bytes) -> m.UploadReply:
 
 
 def encode_status_request(_: m.StatusRequest) -> bytes:
-    """Bytes of a status request."""
     return coordinator_pb2.StatusRequest().SerializeToString()
 
 
@@ -313,7 +308,6 @@ def decode_status_request(data: bytes) -> m.StatusRequest:
 
 
 def encode_status_reply(v: m.StatusReply) -> bytes:
-    """Bytes of a status reply."""
     agents = [
         coordinator_pb2.AgentStatus(
             name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
@@ -365,7 +359,6 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
 
 
 def encode_control_request(v: m.ControlRequest) -> bytes:
-    """Bytes of a control request."""
     return coordinator_pb2.ControlRequest(action=_enum_name(v.action), reason=one_line(v.reason)).SerializeToString()
 
 
@@ -378,7 +371,6 @@ def decode_control_request(data: bytes) -> m.ControlRequest:
 
 
 def encode_control_reply(v: m.ControlReply) -> bytes:
-    """Bytes of a control reply."""
     return coordinator_pb2.ControlReply(ok=v.ok, message=one_line(v.message)).SerializeToString()
 
 

@@ -68,7 +68,6 @@ def text_field(value: str, what: str, least: int = 0, most: int = MAX_TEXT) -> s
 
 
 def name_field(value: str, what: str) -> str:
-    """An agent name."""
     require(is_name(value), f"{what} {shown(value)} is not an agent name")
     return value
 

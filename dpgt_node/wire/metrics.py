@@ -32,7 +32,6 @@ def costs_from_protobuf(message: coordinator_pb2.Epsilon) -> dict[str, float | N
 
 
 def to_protobuf(v: MetricsReport) -> coordinator_pb2.Metrics:
-    """The report as it is sent."""
     return coordinator_pb2.Metrics(
         round=v.k,
         loss_train=no_nan(v.loss_train),

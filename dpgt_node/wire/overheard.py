@@ -40,7 +40,6 @@ class Overheard:
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
         return self.dimension * DTYPE[self.dtype].itemsize
 
 

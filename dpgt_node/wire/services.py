@@ -142,16 +142,12 @@ class ServerStream(Caller, Generic[In, Out]):
 
 
 class AgentServicer(Protocol):
-    """What an agent serves."""
-
     async def exchange(self, stream: ServerStream[bytes, m.ExchangeReply]) -> None:
         """Frames of one in-neighbour; feed them to a ``Reassembler``.  The first reply is Resume."""
         ...
 
 
 class CoordinatorServicer(Protocol):
-    """What the coordinator serves."""
-
     async def join(self, stream: ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
         """One agent's membership, from Register to Goodbye."""
         ...
@@ -160,13 +156,9 @@ class CoordinatorServicer(Protocol):
         """Frames of study vectors; reads only."""
         ...
 
-    async def status(self, caller: Caller) -> m.StatusReply:
-        """Where the run stands."""
-        ...
+    async def status(self, caller: Caller) -> m.StatusReply: ...
 
-    async def control(self, request: m.ControlRequest, caller: Caller) -> m.ControlReply:
-        """Pause, resume, stop."""
-        ...
+    async def control(self, request: m.ControlRequest, caller: Caller) -> m.ControlReply: ...
 
 
 Guard = Callable[[Caller], AbstractContextManager[None]]

@@ -45,8 +45,6 @@ class TranscriptError(DpgtError):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A directed link between two agents, by name."""
-
     sender: str
     receiver: str
 
@@ -96,7 +94,6 @@ class Seen:
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
         return self.dimension * DTYPE[self.dtype].itemsize
 
     @property

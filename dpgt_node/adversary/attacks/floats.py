@@ -33,7 +33,6 @@ class _Floats:
     settings: ClassVar[Mapping[str, str]] = {}
 
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
-        """One finding an agent."""
         findings = [_one(observation, es.view(observation, i), truth) for i in targets(observation, options)]
         off = sum(f.verdict == "succeeds" for f in findings)
         text = f"the noise of {off} agents is not on the sampler's grid" if off else (

@@ -27,7 +27,6 @@ class _Retries:
     settings: ClassVar[Mapping[str, str]] = {}
 
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
-        """One finding an agent."""
         names = observation.facts.names
         findings = []
         wanted = targets(observation, options)

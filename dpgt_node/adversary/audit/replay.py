@@ -61,7 +61,6 @@ class Replay:
 
     @property
     def mechanism(self) -> str:
-        """The run's."""
         return self._facts.run.algorithm.mechanism
 
     @property

@@ -33,7 +33,6 @@ class Audit:
 
     @property
     def refuted(self) -> bool:
-        """Whether any claim is."""
         return any(claim.refuted for claim in self.claims)
 
 
@@ -70,7 +69,6 @@ def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
 
 
 def to_text(audits: Sequence[Audit]) -> str:
-    """The same for people."""
     lines = []
     for audit in audits:
         sure = "certain" if audit.confidence is None else f"each claim with {100 * audit.confidence:g} % confidence"

@@ -45,30 +45,25 @@ class Conversation:
         self._identification = 0
 
     def opened(self) -> Iterator[bytes]:
-        """The handshake."""
         yield self._packet("client", _SYN, advance=1)
         yield self._packet("server", _SYN | _ACK, advance=1)
         yield self._packet("client", _ACK)
 
     def refused(self) -> Iterator[bytes]:
-        """Nobody answered the client."""
         yield self._packet("client", _SYN, advance=1)
         yield self._packet("server", _RST | _ACK)
 
     def said(self, side: Side, data: bytes | memoryview) -> Iterator[bytes]:
-        """``data`` from ``side``."""
         view = memoryview(data)
         for start in range(0, view.nbytes, SEGMENT_BYTES):
             part = view[start : start + SEGMENT_BYTES]
             yield self._packet(side, _PSH | _ACK, part, advance=part.nbytes)
 
     def closed(self, side: Side) -> Iterator[bytes]:
-        """``side`` has nothing more to say."""
         yield self._packet(side, _FIN | _ACK, advance=1)
         yield self._packet(_OTHER[side], _ACK)
 
     def reset(self, side: Side) -> Iterator[bytes]:
-        """``side`` broke it off."""
         yield self._packet(side, _RST | _ACK)
 
     def _packet(self, side: Side, flags: int, payload: bytes | memoryview = b"", *, advance: int = 0) -> bytes:

@@ -114,7 +114,6 @@ class Decoder:
     # --- in
 
     def feed(self, packet: Packet) -> None:
-        """The next packet."""
         self._tcp.feed(packet)
 
     def flush(self) -> None:
@@ -122,7 +121,6 @@ class Decoder:
         self._tcp.flush()
 
     def close(self, *, capture_dropped: int = 0) -> Decoded:
-        """The capture has ended."""
         self._tcp.close()
         tally, counts = self._tally, self._tcp.counts
         channel: Channel = "tls" if not tally.messages and self._tls and not self._stages else self._channel
@@ -307,11 +305,9 @@ class _Side:
             self._of.decoder.receivers.setdefault(Endpoint(host.strip("[]"), int(port)), name)
 
     def foreign(self, what: str) -> None:
-        """A message that is not of this protocol."""
         self._of.decoder.foreign(what)
 
     def orphan(self, size: int) -> None:
-        """Values without a header."""
         self._of.decoder.orphan(size)
 
 

@@ -87,7 +87,6 @@ class Frames:
             self._frames(data)
 
     def close(self) -> None:
-        """Nothing follows."""
         if self._search is not None and not self._dead:
             self._find(last=True)
         if self._search is not None and not self._dead:

@@ -83,9 +83,7 @@ class Region:
 class Reader(Protocol):
     """Takes the messages of one direction of a call."""
 
-    def message(self, message: Message) -> None:
-        """The next one."""
-        ...
+    def message(self, message: Message) -> None: ...
 
     def expected(self) -> int | None:
         """Size of the next body in bytes, if it can be known before it was seen."""
@@ -138,7 +136,6 @@ class Messages:
         self._time = 0
 
     def data(self, data: memoryview, time_ns: int) -> None:
-        """The next bytes."""
         self._time = time_ns
         at, size = 0, len(data)
         while at < size:

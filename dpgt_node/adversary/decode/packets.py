@@ -207,7 +207,6 @@ class _Source:
         return self._before + self.next
 
     def more(self) -> bool:
-        """Whether anything follows."""
         return self.next < len(self.block) or self._fill(1)
 
     def peek(self, size: int) -> bytes:
@@ -217,7 +216,6 @@ class _Source:
         return bytes(self.block[self.next : self.next + size])
 
     def take(self, size: int, what: str) -> memoryview:
-        """The next ``size`` bytes."""
         start = self.next
         end = start + size
         if end > len(self.block):

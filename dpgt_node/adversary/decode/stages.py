@@ -81,9 +81,7 @@ class Stages(Protocol):
 class Sink(Protocol):
     """Takes one direction of one connection: items in order, each begins where the one before it ended."""
 
-    def feed(self, item: Item) -> None:
-        """The next item."""
-        ...
+    def feed(self, item: Item) -> None: ...
 
     def close(self) -> None:
         """The direction has ended: nothing follows."""

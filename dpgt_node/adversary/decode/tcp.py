@@ -64,7 +64,6 @@ class Reassembly:
         self._waiting = 0
 
     def feed(self, packet: Packet) -> None:
-        """One packet, of any kind."""
         self.counts.packets += 1
         if packet.link == LINKTYPE_ETHERNET and len(packet.data) >= 54:
             kind, head, total, fragment, protocol, key, seq, ack, offset, flags = _COMMON(packet.data)

@@ -145,7 +145,6 @@ class Vectors:
         self._region, self._after = region, ()
 
     def close(self) -> None:
-        """The call has ended."""
         self._abandon()
         self._forget_region()
 

@@ -33,7 +33,6 @@ class Facts:
 
     @classmethod
     def of(cls, run: RunConfig) -> Facts:
-        """The facts of ``run``."""
         topology = Topology.from_config(run.graph)
         return cls(run, topology, Schedule.from_config(run), network_of(run, topology))
 

@@ -113,7 +113,6 @@ class LiveTap:
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, descriptor)
 
     def close(self) -> None:
-        """Stop listening."""
         self._socket.close()
 
     def record(self, path: Path, stop: Callable[[], bool]) -> Captured:

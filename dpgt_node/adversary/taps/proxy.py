@@ -49,7 +49,6 @@ class ProxyTap(Relays):
 
     @property
     def tally(self) -> Tally:
-        """So far."""
         return Tally(self.connections, self.refused, self.bytes_relayed)
 
     def watch(self, relay: Relay, client: Endpoint, server: Endpoint) -> Recorder:
@@ -104,26 +103,21 @@ class Recorder:
         self._conversation = Conversation(client, server)
 
     def opened(self) -> None:
-        """The handshake."""
         self._tap.connections += 1
         self._tap.write(self._conversation.opened())
 
     def refused(self) -> None:
-        """A handshake that failed."""
         self._tap.refused += 1
         self._tap.write(self._conversation.refused())
 
     def said(self, side: Side, data: bytes) -> None:
-        """Data."""
         self._tap.bytes_relayed += len(data)
         self._tap.write(self._conversation.said(side, data))
 
     def closed(self, side: Side) -> None:
-        """The end of one direction."""
         self._tap.write(self._conversation.closed(side))
 
     def reset(self, side: Side) -> None:
-        """The end of both."""
         self._tap.write(self._conversation.reset(side))
 
 

@@ -67,15 +67,15 @@ class Unwatched:
     """Nobody looks."""
 
     def opened(self) -> None:
-        """Nothing."""
+        pass
 
     refused = opened
 
     def said(self, side: Side, data: bytes) -> None:
-        """Nothing."""
+        pass
 
     def closed(self, side: Side) -> None:
-        """Nothing."""
+        pass
 
     reset = closed
 

@@ -64,7 +64,6 @@ class Frozen:
         self._content = digest.digest()
 
     def __call__(self, rows: F64) -> F64:
-        """Features of ``rows``."""
         parts = [self._one(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, self.size))
 

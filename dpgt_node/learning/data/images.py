@@ -184,7 +184,6 @@ class Pictures:
         self._good: set[int] = set()
 
     def __len__(self) -> int:
-        """Number of pictures."""
         return len(self._paths)
 
     def __getitem__(self, rows: slice | I64) -> U8:

@@ -68,22 +68,18 @@ class SoftmaxOracle:
 
     @property
     def samples(self) -> int:
-        """D."""
         return len(self._x)
 
     @property
     def tested(self) -> int:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return len(self._y_test)
 
     @property
     def shape_sha256(self) -> str:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._shape_sha256
 
     @property
     def sample_size(self) -> int:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._features
 
     def inputs(self, batch: I64) -> F64:
@@ -91,7 +87,6 @@ class SoftmaxOracle:
         return self._x[batch]
 
     def labels(self, batch: I64) -> I64:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         return self._y[batch].astype(np.int64)
 
     def initial(self) -> F64:
@@ -103,18 +98,15 @@ class SoftmaxOracle:
         return x
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
-        """A uniformly distributed m-subset of the agent's samples."""
         return uniform_subset(stream, len(self._x), m)
 
     def gradient(self, x: F64, batch: I64) -> F64:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         if batch.size == len(self._x):  # distinct indices: all of them
             return self._mean_gradient(x, self._x, self._y, self._norms, self._clip)
         phi = self._x.take(batch, axis=0)
         return self._mean_gradient(x, phi, self._y.take(batch), self._norms.take(batch), self._clip)
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
-        """See :class:`~dpgt_node.learning.oracle.Oracle`."""
         xs, ys = _part(self._x, self._y, samples)
         total = len(ys)
         loss, hits, gradient = 0.0, 0, np.zeros(self.dimension)

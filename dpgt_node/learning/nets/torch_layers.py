@@ -88,7 +88,6 @@ class Products:
             self._stride, self._dilation, self._pads = layer.stride, layer.dilation, _pads(layer)
 
     def step(self, a: Tensor, b: Tensor, order: int, memory: int) -> int:
-        """See :class:`Layer`."""
         t, held = self._positions(b), 2 * int(prod(b.shape[1:]))
         if self._weight is not None:
             held += 2 * self._groups * self._p * t
@@ -101,7 +100,6 @@ class Products:
         return max(1, memory // (8 * held))
 
     def measure(self, a: Tensor, b: Tensor, order: int, m: int) -> tuple[Tensor, Tensor]:
-        """See :class:`Layer`."""
         t, outputs = self._positions(b), self._outputs(b)
         lengths = _lengths(outputs, order)  # (groups, n, t), as of what came in
         values, roundings = [], []
@@ -117,7 +115,6 @@ class Products:
         return powers.sum((0, 1)), self._lib.stack(roundings).sum((0, 1))
 
     def add(self, a: Tensor, b: Tensor, weights: Tensor, m: int, total: Tensor) -> None:
-        """See :class:`Layer`."""
         outputs = self._outputs(b) * weights[:, None]
         if self._bias is not None:
             total[self._bias] += outputs.sum(3).sum(2).reshape(-1)
@@ -193,11 +190,9 @@ class Scales:
         self._groups: int = layer.num_groups if isinstance(layer, lib.nn.GroupNorm) else self._width
 
     def step(self, a: Tensor, b: Tensor, order: int, memory: int) -> int:
-        """See :class:`Layer`."""
         return max(1, memory // (8 * 4 * int(prod(b.shape[1:]))))
 
     def measure(self, a: Tensor, b: Tensor, order: int, m: int) -> tuple[Tensor, Tensor]:
-        """See :class:`Layer`."""
         found = []
         for _, products in self._products(a, b):
             t = products.shape[1] * products.shape[3]
@@ -208,7 +203,6 @@ class Scales:
         return self._lib.stack(values).sum(0), self._lib.stack(roundings).sum(0)
 
     def add(self, a: Tensor, b: Tensor, weights: Tensor, m: int, total: Tensor) -> None:
-        """See :class:`Layer`."""
         for place, products in self._products(a, b):
             total[place] += weights @ products.sum((1, 3))
 

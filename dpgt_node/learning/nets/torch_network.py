@@ -150,7 +150,6 @@ class Network:
     # --- x and data -----------------------------------------------------------------------------------------------
 
     def load(self, x: F64) -> None:
-        """Set the trained parameters."""
         with self._lib.no_grad():
             if self.device.type != "cpu":
                 vector = self._lib.from_numpy(np.array(x)).to(self.device, self._dtype)
@@ -173,7 +172,6 @@ class Network:
         return (rows if divisor == 1.0 else rows / divisor).reshape(len(stored), *shape)
 
     def labels(self, stored: I64) -> Any:
-        """Labels as a tensor."""
         return self._lib.from_numpy(np.array(stored)).to(self.device)
 
     @property

@@ -30,17 +30,14 @@ class Finding:
 
 
 def passed(found: str) -> Finding:
-    """All is well."""
     return Finding("passed", found)
 
 
 def warned(found: str, todo: str) -> Finding:
-    """It will run, but."""
     return Finding("warning", found, todo)
 
 
 def failed(found: str, todo: str) -> Finding:
-    """It will not run."""
     return Finding("failed", found, todo)
 
 

@@ -55,7 +55,6 @@ class DiskNeed:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.growing + self.payloads + self.checkpoints + self.log + self.results
 
 

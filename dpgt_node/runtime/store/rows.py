@@ -66,7 +66,6 @@ def size_of(vectors: str) -> int:
 
 
 def state_parts(state: State) -> list[memoryview]:
-    """The vectors of a checkpoint."""
     invariant(not state.pending, "a state is stored once it is complete")
     return [f64_bytes(vector) for vector in state.vectors.values()]
 

@@ -210,7 +210,6 @@ class Store:
                 self._check_owner(known[2], name, run_id)
 
     def runs(self) -> tuple[RunInfo, ...]:
-        """Every run, oldest first."""
         query = (
             "SELECT run_id, run_sha256, name, x_final_sha256 IS NOT NULL,"
             f" (SELECT max(rounds.id) % {ROUNDS_MAX} FROM rounds WHERE rounds.id BETWEEN runs.id * {ROUNDS_MAX}"

@@ -55,12 +55,10 @@ class Files:
 
     @classmethod
     def of(cls, folder: Path) -> Files:
-        """The files of a start-up folder."""
         return cls(folder / CA_FILE, folder / CERT_FILE, folder / KEY_FILE)
 
     @property
     def crl(self) -> Path:
-        """The revocation list."""
         return self.ca.with_name(CRL_FILE)
 
     def stamp(self) -> _Stamp:
@@ -91,7 +89,6 @@ class Material:
 
     @property
     def identity(self) -> str:
-        """Whose certificate it is."""
         return names_of(self.certificate).identities[0]
 
 

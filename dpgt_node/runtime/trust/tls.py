@@ -114,7 +114,6 @@ class CertificateAuthority:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """The CA's own certificate."""
         return self._certificate
 
     @property

@@ -50,7 +50,6 @@ class Decryptor:
         self.counts = TlsCounts()
 
     def open(self, connection: Connection) -> tuple[_Direction, _Direction]:
-        """The stages of both directions."""
         session = _Session(self._keys, self.counts)
         ends = frozenset(connection.ends)
         if connection.opened:
@@ -128,7 +127,6 @@ class _Direction:
         self._time_ns = 0
 
     def feed(self, item: Item) -> Iterable[Item]:
-        """What could be opened."""
         if self._plain is None:
             return list(self._begin(item))
         if self._plain:
@@ -172,7 +170,6 @@ class _Direction:
             yield from self.feed(part)
 
     def close(self) -> Iterable[Item]:
-        """What is left when the direction has ended."""
         if self._plain is None:
             yield from self._begin(None)
         if self._plain:

@@ -38,7 +38,6 @@ class RecordSizes:
         self._buffer = bytearray()  # while it is not
 
     def feed(self, item: Item) -> None:
-        """The next item."""
         if isinstance(item, Gap):
             self._lose(item.end - item.start)
             return
@@ -67,7 +66,7 @@ class RecordSizes:
                     self._begin(item)
 
     def close(self) -> None:
-        """The direction has ended."""
+        pass
 
     def _begin(self, item: Segment) -> None:
         kind, size = self._head[0], int.from_bytes(self._head[3:5], "big")
