@@ -7,6 +7,7 @@ keys: the reference page and the schemas that ship.  From a source checkout.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -31,21 +32,25 @@ def schema(file: str) -> ExitCode:
     return ExitCode.DONE
 
 
-def stale(root: Path = ROOT) -> list[str]:
-    """Generated files below ``root`` that differ from what the declarations give now; empty when up to date."""
+def generated() -> Mapping[Path, str]:
+    """The text of every generated file, by its path in the repository."""
+    import dpgt_node.algo.methods  # noqa: F401  # methods declare their keys when they load
     from dpgt_node.config import published
 
+    return published.files()
+
+
+def stale(root: Path = ROOT) -> list[str]:
+    """Generated files below ``root`` that differ from what the declarations give now; empty when up to date."""
     return [
         str(path)
-        for path, text in published.files().items()
+        for path, text in generated().items()
         if not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
     ]
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0: written, or ``--check`` found nothing stale; 1: stale; 2: wrong usage."""
-    from dpgt_node.config import published
-
     if arguments == ["--check"]:
         differing = stale()
         for name in differing:
@@ -54,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print("usage: python -m dpgt_node.cli.schema [--check]")
         return 2
-    for path, text in published.files().items():
+    for path, text in generated().items():
         (ROOT / path).write_text(text, encoding="utf-8")
     return 0
 

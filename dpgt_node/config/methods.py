@@ -5,7 +5,8 @@ A method hands in a frozen dataclass whose fields are declared like those of :mo
     register_options("atc-dsgd", Options)          # when the method's module loads
     options = method_options(run, Options)         # where the method is carried out
 
-A run keeps what the file gives, word by word, so that its hash does not depend on who registered.
+``METHODS_WITH_KEYS`` of ``vocabulary`` names it, so that its keys are not unknown ones where its module is not loaded.
+A run keeps what the file gives, word by word: its hash does not depend on who registered.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpgt_node.config.declare.keys import Variants, declared, foreign, read_fields
 from dpgt_node.config.declare.kinds import MAX_INTEGER, Text
 from dpgt_node.config.declare.reader import Section, show
-from dpgt_node.config.vocabulary import METHODS
+from dpgt_node.config.vocabulary import METHODS, METHODS_WITH_KEYS
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class NoOptions:
     """Of a method without keys of its own."""
 
 
-_OPTIONS: dict[str, type] = dict.fromkeys(METHODS.built, NoOptions)
+_OPTIONS: dict[str, type] = {word: NoOptions for word in METHODS.built if word not in METHODS_WITH_KEYS}
 METHOD_KEYS = Variants("algorithm.method", "method", _OPTIONS)
 
 

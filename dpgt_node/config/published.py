@@ -27,7 +27,7 @@ TOML, UTF-8, at most 64 MB. Unknown keys are errors. Every problem of a file is 
 `FILE: key: what is wrong`, and the command exits 2. Numbers must be finite. Where a number is asked for, an integer
 will do; the reverse is an error. Complete run files: [`examples/`](../../examples).
 
-Editors complete keys and check values as you type. For Even Better TOML, Taplo and others that know JSON Schema, save
+Editors complete keys and check values as you type. For Even Better TOML, Tombi and others that know JSON Schema, save
 the schema beside the file and name it in the first line:
 
 ```sh

@@ -34,6 +34,8 @@ METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "atc-dsgd": ("noise-once",),
 }
 """By method, the mechanisms that it has; the first is its default."""
+METHODS_WITH_KEYS: tuple[str, ...] = ()
+"""Those whose module declares keys of [method]; any other method has none."""
 METHODS = Choice(
     tuple(_METHODS),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from dpgt_node.config import (
     run_sha256,
     to_toml,
 )
+from dpgt_node.config.declare.keys import declared
 from dpgt_node.config.declare.kinds import Integer, Number
 from dpgt_node.config.published import reference_page, run_schema
+from dpgt_node.config.vocabulary import METHODS, METHODS_WITH_KEYS
 from dpgt_node.errors import ConfigError
 from tests.config.cases import parse, problems, spoiled
 
@@ -43,6 +46,13 @@ def registered(monkeypatch):
 @pytest.fixture
 def unregistered(monkeypatch):
     monkeypatch.delitem(methods.METHOD_KEYS.tables, "dpgt")
+
+
+def test_every_method_has_declared_its_keys():
+    assert importlib.import_module("dpgt_node.algo.methods")
+    assert methods.METHOD_KEYS.tables.keys() == set(METHODS.built)
+    with_keys = [word for word, table in methods.METHOD_KEYS.tables.items() if declared(table)]
+    assert sorted(with_keys) == sorted(METHODS_WITH_KEYS)
 
 
 def test_an_absent_or_empty_table_changes_nothing():
