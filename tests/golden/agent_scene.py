@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.golden import wires
+from tests.golden import wires, words
 from tests.golden.adapter import Cluster, RunConfig, command, digest, run_of
-from tests.golden.wires import AGENT, Caller, Connection, Message, Script, go, pb, resume, vector
+from tests.golden.wires import AGENT, Caller, Connection, Message, Script
+from tests.golden.words import go, pb, resume, vector
 
 RUN = """
 name = "conversations"
@@ -128,14 +129,14 @@ class Scene:
     async def admit(self, **changes: Any) -> None:
         """Welcome it, hear Ready."""
         assert self.join is not None
-        await self.join.say(wires.welcome(self.run, **changes))
+        await self.join.say(words.welcome(self.run, **changes))
         await self.join.until("ready")
 
     async def begin(self, through: int = 0) -> None:
         """Start: where everybody listens, and how far to go."""
         assert self.join is not None
         peers = {ME: self.address, **{name: server.address for name, server in self.neighbours.items()}}
-        await self.join.say(wires.down(start=pb.Start(peers=peers, go_through=through)))
+        await self.join.say(words.down(start=pb.Start(peers=peers, go_through=through)))
 
     async def receive(self, name: str, x_from: int = 0, y_from: int = 0, mixed_before: int = 0) -> None:
         """Take the agent's stream to out-neighbour ``name`` and say what is lacking."""

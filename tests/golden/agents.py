@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.golden import wires
+from tests.golden import wires, words
 from tests.golden.adapter import Policy, RunConfig
 from tests.golden.agent_scene import ME, SENDERS, Scene, private, run
-from tests.golden.wires import go, goodbye, pb, played, resume, stop, vector
+from tests.golden.wires import played
+from tests.golden.words import go, goodbye, pb, resume, stop, vector
 
 
 async def start_to_farewell(s: Scene) -> None:
@@ -26,7 +27,7 @@ async def start_to_farewell(s: Scene) -> None:
     await upload.say(pb.UploadReply(vectors=1))
     s.desk.hang_up(upload)
     await s.rounds(0, 1, opened=True)
-    await join.say(wires.down(all_durable=pb.AllDurable(through=0)))
+    await join.say(words.down(all_durable=pb.AllDurable(through=0)))
     await s.rounds(2, 2)
     upload = await s.desk.accept("Upload", "upload")
     await upload.until("Frame")
@@ -119,7 +120,7 @@ async def rollback(s: Scene) -> None:
     shutil.move(s.state, newest)
     shutil.copytree(backup, s.state)
     join = await s.start()
-    await join.say(wires.welcome(s.run, go_through=3, ledger_round=2, ledger_head=s.head))
+    await join.say(words.welcome(s.run, go_through=3, ledger_round=2, ledger_head=s.head))
     await join.until("refusal")
     await join.say(stop("agent-1 refused", 2))
     await s.ends()
@@ -137,7 +138,7 @@ async def rollback(s: Scene) -> None:
     shutil.rmtree(s.state)
     shutil.move(newest, s.state)
     join = await s.start()
-    await join.say(wires.welcome(s.run, go_through=3, ledger_round=2, ledger_head=b"\x5a" * 32))
+    await join.say(words.welcome(s.run, go_through=3, ledger_round=2, ledger_head=b"\x5a" * 32))
     await join.until("refusal")
     await join.say(stop("agent-1 refused", 2))
     await s.ends()
@@ -152,19 +153,19 @@ async def rollback(s: Scene) -> None:
 async def refusals(s: Scene) -> None:
     """What an agent refuses, what it is refused, and how it exits: each time the first conversation of a process."""
     other, sha256 = wires.canonical(run(2, every=11))
-    for title, words in (
-        ("another run", wires.welcome(s.run, run_json=other, run_sha256=sha256)),
-        ("another package", wires.welcome(s.run, package_version="99.0")),
-        ("another protocol", wires.welcome(s.run, protocol_version=2)),
-        ("refused for its run", wires.down(refused=pb.Refused(kind=pb.RUN_HASH, reason="scheme.alpha differs"))),
-        ("refused for its name", wires.down(refused=pb.Refused(kind=pb.IDENTITY, reason="another process runs"))),
+    for title, message in (
+        ("another run", words.welcome(s.run, run_json=other, run_sha256=sha256)),
+        ("another package", words.welcome(s.run, package_version="99.0")),
+        ("another protocol", words.welcome(s.run, protocol_version=2)),
+        ("refused for its run", words.down(refused=pb.Refused(kind=pb.RUN_HASH, reason="scheme.alpha differs"))),
+        ("refused for its name", words.down(refused=pb.Refused(kind=pb.IDENTITY, reason="another process runs"))),
         ("the run does not begin", stop("agent-3 refused: no", 3)),
         ("goodbye before anything was saved", goodbye()),
         ("rounds before Welcome", go(0)),
     ):
         s.script.title(title)
         join = await s.start()
-        await join.say(words)
+        await join.say(message)
         await join.ends()
         await s.ends()
     for code in ("PERMISSION_DENIED", "INVALID_ARGUMENT"):
@@ -184,7 +185,7 @@ async def policy(s: Scene) -> None:
     ):
         s.script.title(title)
         join = await s.start(policy=owner)
-        await join.say(wires.welcome(s.run))
+        await join.say(words.welcome(s.run))
         await join.until("refusal")
         await join.say(stop("agent-1 refused", 3))
         await s.ends()
@@ -311,7 +312,7 @@ async def coordinator_restarts(s: Scene) -> None:
     s.script.title("it comes back with another run")
     s.desk.hang_up(join)
     join = await s.registers()
-    await join.say(wires.welcome(s.run, run_id=wires.OTHER_RUN))
+    await join.say(words.welcome(s.run, run_id=wires.OTHER_RUN))
     await s.ends()
     s.disk()
 
@@ -359,7 +360,7 @@ async def acknowledgements(s: Scene) -> None:
     s.script.note("rounds 0..68 pass")
     for name in SENDERS:
         await s.into[name].hear()
-    await join.say(wires.down(all_durable=pb.AllDurable(through=59)))
+    await join.say(words.down(all_durable=pb.AllDurable(through=59)))
     s.neighbours["agent-3"].hang_up(s.out["agent-3"])
     await s.receive("agent-3", 67, 67, 67)
     await s.out["agent-3"].until("Frame")

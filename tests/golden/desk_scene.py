@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.golden import wires
+from tests.golden import wires, words
 from tests.golden.adapter import Cluster, RunConfig, claim, costs, digest, outcome_text
-from tests.golden.wires import COORDINATOR, RUN_ID, Caller, Message, Script, pb, up
+from tests.golden.wires import COORDINATOR, RUN_ID, Caller, Message, Script
+from tests.golden.words import pb, up
 
 NAMES = ("agent-1", "agent-2", "agent-3")
 HEAD = b"\x1d" * 32
@@ -63,7 +64,7 @@ class Scene:
         return caller
 
     def registration(self, name: str, **changes: Any) -> Message:
-        return wires.register(self.run, name, **changes)
+        return words.register(self.run, name, **changes)
 
     async def registers(self, name: str, *, who: str | None = None, **changes: Any) -> Caller:
         """A new connection's first word."""

@@ -12,7 +12,8 @@ from tests.golden import wires
 from tests.golden.adapter import RunConfig, canonical
 from tests.golden.agent_scene import run
 from tests.golden.desk_scene import HEAD, NAMES, Scene, done, finished, ready
-from tests.golden.wires import RUN_ID, Caller, frame, pb, played, up
+from tests.golden.wires import RUN_ID, Caller, played
+from tests.golden.words import frame, pb, up
 
 
 async def start_to_farewell(s: Scene) -> None:
@@ -100,7 +101,7 @@ async def _lives(hand: Caller) -> None:
 
 async def strangers(s: Scene) -> None:
     """Who is turned away while the run goes on, and what ends a call and nothing else."""
-    for title, name, words in (
+    for title, name, message in (
         ("not in the run", "mallory", s.registration("mallory")),
         ("another name than the caller's", "agent-1", s.registration("agent-2")),
         ("not a registration", "agent-1", done(0)),
@@ -111,7 +112,7 @@ async def strangers(s: Scene) -> None:
     ):
         s.script.title(title)
         hand = s.call(name, "Join")
-        await hand.say(words)
+        await hand.say(message)
         await hand.ends()
     s.script.title("bytes that are no message")
     hand = s.call("agent-1", "Join")
@@ -122,7 +123,7 @@ async def strangers(s: Scene) -> None:
     await hand.say(finished(4))
     await hand.ends()
     await s.start()
-    for title, words in (
+    for title, message in (
         ("a round beyond the barrier", done(1)),
         ("durable before it is done", done(0, 1)),
         ("a result too early", finished(4)),
@@ -131,7 +132,7 @@ async def strangers(s: Scene) -> None:
         ("an edge to nobody", up(edges=pb.Edges(down=[pb.Down(receiver="mallory", for_ns=1, cause="x")]))),
     ):
         s.script.title(title)
-        await s.hands["agent-2"].say(words)
+        await s.hands["agent-2"].say(message)
         await s.hands["agent-2"].ends()
         for name in ("agent-1", "agent-3"):
             await s.hands[name].say(up(heartbeat=pb.Heartbeat()))

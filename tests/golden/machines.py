@@ -371,9 +371,7 @@ def peers() -> list[str]:
     """Neighbours that come late, leave, come back, and ask again; copies; stalls; announcements."""
     lines: list[str] = []
     net, _ = _recorded()
-    theirs = {j: net.disks[j].records[0] for j in (1, 2)}
-    x2, x3 = theirs[1].on("X"), theirs[2].on("X")
-    y2 = theirs[1].on("Y")
+    x3, y2 = net.disks[2].records[0].on("X"), net.disks[1].records[0].on("Y")
     hand = _hand(lines, stall_ns=5 * S)
     hand.feed(t.Started(0))
     hand.feed(t.PeerNeeds(1, 0, 0))
@@ -399,7 +397,6 @@ def peers() -> list[str]:
     hand.feed(t.Started(1), 13 * S)
     hand.feed(t.StopRequested("enough"), 14 * S)
     hand.feed(t.Go(3), 14 * S)
-    del x2
     return lines
 
 
