@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import check_run, hard_failures, step_warnings
-from dpgt_node.config import NoiseStream, Privacy, canonical_json, demo_toml, load_run, parse_run, to_toml
+from dpgt_node.config import NoiseStream, Privacy, demo_toml, load_run, parse_run, to_toml
 from dpgt_node.learning.oracle import constants, sample_counts
-from tests.config import test_node
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
@@ -122,15 +120,3 @@ def test_rates_promised_in_the_comments():
     assert report("pl-linear-s1").rates.exponent == pytest.approx(0.1)
     assert report("pl-linear-s2").rates.factor == pytest.approx(0.9937, abs=5e-5)
     assert 1.0 - report("pl-sine-s2").rates.factor == pytest.approx(2.1e-7, abs=5e-9)
-
-
-def test_every_key_is_documented():
-    text = (ROOT / "docs" / "reference" / "configuration.md").read_text()
-    keys = {"init_seed", "clip_l2", "C", *test_node.GOOD, "advertise", "durability", "insecure"}
-    keys |= {"ca", "cert", "key", "coordinator_id", "shard", "path"}
-    keys |= {"epsilon_max", "delta_max", "accountant", "mechanisms", "noise_min"}
-    for path in EXAMPLES:
-        for section, table in json.loads(canonical_json(load_run(path))).items():
-            keys |= {section} if not isinstance(table, dict) else set(table)
-    missing = [key for key in sorted(keys) if f"`{key}`" not in text and f"[{key}]" not in text]
-    assert missing == []
