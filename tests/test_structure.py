@@ -191,7 +191,9 @@ IMPORT_MUTANTS = {
     "protocol/__init__.py": ("import dpgt_node.learning", "dpgt_node.protocol -> dpgt_node.learning"),
     "sim/__init__.py": ("import dpgt_node.runtime", "dpgt_node.sim -> dpgt_node.runtime"),
     "privacy/__init__.py": ("import asyncio", "dpgt_node.privacy -> asyncio"),
+    "record/__init__.py": ("import dpgt_node.report", "dpgt_node.record -> dpgt_node.report"),
     "report/__init__.py": ("import click", "dpgt_node.report -> click"),
+    "algo/schedule.py": ("import dpgt_node.durable", "dpgt_node.algo.schedule -> dpgt_node.durable"),
     "agent/__init__.py": ("import torch", "dpgt_node.agent -> torch"),
     "config/__init__.py": ("import grpc", "dpgt_node.config -> grpc"),
     "adversary/__init__.py": (

@@ -122,6 +122,94 @@ def ready_recorder(
     return recorder
 
 
+class _Simulation:
+    """One start of a simulation: what is recorded and saved while its world runs."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        out: Path,
+        run_id: bytes,
+        *,
+        data_root: Path | None,
+        test_keystream: str | None,
+        on_round: Callable[[int, RunRecorder, float], None] | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+        oracles, held = build_oracles(run, data_root), saved.load(out, "agents")
+        self.agents = build_agents(run, topology, schedule, oracles, test_keystream, from_save=held)
+        self.first = 0 if held is None else held[0]
+        """The round that this start goes on from."""
+        self.done = 0
+        """Rounds that all agents finished."""
+        forget(out, -1 if held is None else held[0] + 1)
+        self.recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
+        self.saver = saved.Saver(out, "agents", self._state)
+        self._names, self._study = run.graph.agents, run.evaluate.metrics == "study"
+        self._out, self._on_round, self._should_stop = out, on_round, should_stop
+        self._sums = [
+            ReleasedSum.empty(run_id, window_start(run.K), self.agents[0].work.dimension) for _ in self.agents
+        ]
+        if held is not None:
+            self._sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
+        self._newest = {i: a.records[max(a.records)].on("X") for i, a in enumerate(self.agents) if a.records}
+        self._begin = time.monotonic()
+        self._recordings = build_recordings(run, out, topology, run_id, self.agents, held)
+
+    def observer(self) -> Observer:
+        """Who writes down what happens."""
+        received = self._received if self._recordings else None
+        return Observer(self._evaluated, self._round_done, self._persisted, received)
+
+    def stopping(self) -> bool:
+        """Whether the world is to stop; what there is was saved then."""
+        if stops := self._should_stop():
+            self.saver.now()
+        return stops
+
+    def close(self, *, whole: bool) -> float:
+        """The world has ended (``whole``: the run too): recordings and released models; seconds since the start."""
+        for recording in self._recordings.values():
+            if whole:
+                recording.finish()
+            recording.close(ended=True)
+        for i, x in self._newest.items():
+            save_released(self._out, self._names[i], x.array(), self._sums[i])
+        return time.monotonic() - self._begin
+
+    def _state(self) -> tuple[int, saved.Arrays] | None:
+        for recording in self._recordings.values():
+            recording.flush()  # rounds before the save are not made again
+        return saved.agents_arrays(self.agents, self._sums)
+
+    def _evaluated(self, i: int, k: int, x: F64, metrics: Metrics) -> None:
+        name = self._names[i]
+        self.recorder.evaluated(name, k, metrics if self._study else None, time.monotonic() - self._begin)
+        if self._study:
+            self.recorder.state(name, k, x)
+
+    def _round_done(self, k: int) -> None:
+        if k < self.first:  # the coordinator before it heard where the agents are
+            return
+        self.done = k
+        if self._on_round is not None:
+            self._on_round(k, self.recorder, time.monotonic() - self._begin)
+        self.saver.perhaps()
+
+    def _received(self, i: int, sender: int, payload: Payload) -> None:
+        if i in self._recordings:
+            self._recordings[i].received(sender, payload)
+
+    def _persisted(self, i: int, record: RoundRecord) -> None:
+        x = self._newest[i] = record.on("X")
+        if record.k >= self._sums[i].first:
+            self._sums[i].add(record.k, x.array())
+        if i in self._recordings:
+            assert record.checkpoint is not None, "these machines store the state of every round"
+            self._recordings[i].released(record, record.checkpoint)
+
+
 def simulate(
     run: RunConfig,
     out: Path,
@@ -137,94 +225,42 @@ def simulate(
 
     ``on_round(k, recorder, seconds)`` after every round that all agents finished.
     """
-    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    oracles, held = build_oracles(run, data_root), saved.load(out, "agents")
-    agents = build_agents(run, topology, schedule, oracles, test_keystream, from_save=held)
-    names, study = run.graph.agents, run.evaluate.metrics == "study"
-    forget(out, -1 if held is None else held[0] + 1)
-    recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
-    sums = [ReleasedSum.empty(run_id, window_start(run.K), agents[0].work.dimension) for _ in agents]
-    if held is not None:
-        sums = [saved.sum_of(i, run_id, held[1]) for i in range(run.n)]
-    newest = {i: agent.records[max(agent.records)].on("X") for i, agent in enumerate(agents) if agent.records}
-
-    def state() -> tuple[int, saved.Arrays] | None:
-        for recording in recordings.values():
-            recording.flush()  # rounds before the save are not made again
-        return saved.agents_arrays(agents, sums)
-
-    saver = saved.Saver(out, "agents", state)
-    begin, first = time.monotonic(), 0 if held is None else held[0]
-
-    def evaluated(i: int, k: int, x: F64, metrics: Metrics) -> None:
-        recorder.evaluated(names[i], k, metrics if study else None, time.monotonic() - begin)
-        if study:
-            recorder.state(names[i], k, x)
-
-    done = 0
-
-    def round_done(k: int) -> None:
-        nonlocal done
-        if k < first:  # the coordinator before it heard where the agents are
-            return
-        done = k
-        if on_round is not None:
-            on_round(k, recorder, time.monotonic() - begin)
-        saver.perhaps()
-
-    def stopping() -> bool:
-        if stops := should_stop():
-            saver.now()
-        return stops
-
-    recordings = build_recordings(run, out, topology, run_id, agents, held)
-
-    def received(i: int, sender: int, payload: Payload) -> None:
-        if i in recordings:
-            recordings[i].received(sender, payload)
-
-    def persisted(i: int, record: RoundRecord) -> None:
-        newest[i] = record.on("X")
-        if record.k >= sums[i].first:
-            sums[i].add(record.k, record.on("X").array())
-        if i in recordings:
-            assert record.checkpoint is not None, "these machines store the state of every round"
-            recordings[i].released(record, record.checkpoint)
-
-    observer = Observer(evaluated, round_done, persisted, received if recordings else None)
+    this = _Simulation(
+        run,
+        out,
+        run_id,
+        data_root=data_root,
+        test_keystream=test_keystream,
+        on_round=on_round,
+        should_stop=should_stop,
+    )
     world = World(
-        names,
-        agents,
+        run.graph.agents,
+        this.agents,
         run.K,
         barrier_every=run.runtime.barrier_every,
-        observer=observer,
-        should_stop=stopping,
+        observer=this.observer(),
+        should_stop=this.stopping,
         order_seed=order_seed,
     )
     conclude = world.run()
-    for recording in recordings.values():
-        if conclude.exit_code is ExitCode.DONE:
-            recording.finish()
-        recording.close(ended=True)
-    results = [AgentResult(agent.releases, agent.bytes_sent) for agent in agents]
-    for i, x in newest.items():
-        save_released(out, names[i], x.array(), sums[i])
-    seconds, finals = time.monotonic() - begin, [agent.x_final for agent in agents]
+    whole = conclude.exit_code is ExitCode.DONE
+    seconds = this.close(whole=whole)
     summary = write_results(
         run,
         out,
-        recorder,
+        this.recorder,
         run_id,
         conclude,
-        done,
+        this.done,
         seconds,
-        results,
-        finals,
-        made=done - first,
-        released_through=max(agent.machine.released_through for agent in agents),
+        [AgentResult(agent.releases, agent.bytes_sent) for agent in this.agents],
+        [agent.x_final for agent in this.agents],
+        made=this.done - this.first,
+        released_through=max(agent.machine.released_through for agent in this.agents),
     )
-    if conclude.exit_code is ExitCode.DONE:
-        saver.done()
+    if whole:
+        this.saver.done()
     return conclude, summary
 
 

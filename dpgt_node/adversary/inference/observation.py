@@ -19,7 +19,7 @@ from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.types import F64, I64, Stream, WireDtype
-from dpgt_node.wire.transcript import Counts, Header, Link, Transcript, TranscriptError
+from dpgt_node.wire.transcript import Counts, Header, Link, Seen, Transcript, TranscriptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,45 +106,11 @@ class Observation:
         seen_id = transcripts[0].header.run_id
         if run_id is not None and seen_id and seen_id != run_id:
             raise TranscriptError(f"{paths[0]}: of run {seen_id.hex()}, but {run_id.hex()} is the run that was named")
-        index = {name: i for i, name in enumerate(facts.names)}
-        kept = {transcript.header.coordinates for transcript in transcripts}
-        if coordinates is None and kept != {()}:
-            if len(kept) > 1:
-                raise TranscriptError("the transcripts keep different coordinates: say which ones to attack")
-            coordinates = kept.pop()
-        chosen = None if coordinates is None else np.asarray(coordinates, dtype=np.int64)
-        vectors: dict[tuple[int, Stream, int], F64] = {}
-        links: set[tuple[Link, Stream]] = set()
-        copies: dict[tuple[int, Stream, int], int] = {}
-        declared: dict[tuple[int, Stream, int], bytes] = {}
-        conflicts: list[Conflict] = []
-        first = 0
-        shape: tuple[int, WireDtype] | None = None
+        merge = _Merge(facts, _chosen(transcripts, coordinates))
         for transcript in transcripts:
             for entry in transcript:
-                where = f"{transcript.path}: {entry.stream} of round {entry.k} of {entry.sender}"
-                if entry.sender not in index or (entry.receiver and entry.receiver not in index):
-                    raise TranscriptError(f"{where}: the run file has no such agents: is this the right run file?")
-                if entry.k > run.K:
-                    raise TranscriptError(f"{where}: the run file ends at round {run.K}")
-                if shape not in (None, (entry.dimension, entry.dtype)):
-                    raise TranscriptError(f"{where}: d = {entry.dimension} {entry.dtype}, others have {shape}")
-                shape = (entry.dimension, entry.dtype)
-                if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
-                    raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")
-                if not entry.own:
-                    links.add((Link(entry.sender, entry.receiver), entry.stream))
-                values = entry.array() if chosen is None else entry.array()[chosen]
-                key = (index[entry.sender], entry.stream, entry.k)
-                copies[key] = copies.get(key, 0) + entry.copies
-                first = min(first or entry.time_ns, entry.time_ns or first)
-                differs = declared.setdefault(key, entry.sha256 or entry.sha256_seen) != (
-                    entry.sha256 or entry.sha256_seen
-                )
-                gap = _merge(vectors, key, values)
-                if differs or gap.any():
-                    conflicts.append(Conflict(*key, gap if gap.any() else np.empty(0)))
-        if shape is None:
+                merge.add(transcript.path, entry)
+        if merge.shape is None:
             raise TranscriptError(
                 f"{', '.join(map(str, paths))}: no vector was seen (under TLS, sizes and times are all)"
             )
@@ -152,14 +118,14 @@ class Observation:
             facts,
             tuple(transcript.header for transcript in transcripts),
             _total(transcript.counts() for transcript in transcripts),
-            shape[0],
-            shape[1],
-            vectors,
-            frozenset(links),
-            copies,
-            tuple(conflicts),
-            first,
-            chosen,
+            merge.shape[0],
+            merge.shape[1],
+            merge.vectors,
+            frozenset(merge.links),
+            merge.copies,
+            tuple(merge.conflicts),
+            merge.time_ns,
+            merge.chosen,
         )
 
     @property
@@ -234,17 +200,68 @@ def _check_once(transcripts: Sequence[Transcript]) -> None:
         known.append(this)
 
 
-def _merge(vectors: dict[tuple[int, Stream, int], F64], key: tuple[int, Stream, int], values: F64) -> F64:
-    """Copies of one release should be equal: a later one fills holes only.  Returns how much it differs, where seen."""
-    before = vectors.get(key)
-    if before is None:
-        vectors[key] = values
-        return np.zeros(1)
-    gap = values - before
-    holes = np.isnan(before)
-    if holes.any():
-        before[holes] = values[holes]
-    return np.nan_to_num(gap, nan=0.0)
+def _chosen(transcripts: Sequence[Transcript], coordinates: Sequence[int] | None) -> I64 | None:
+    kept = {transcript.header.coordinates for transcript in transcripts}
+    if coordinates is None and kept != {()}:
+        if len(kept) > 1:
+            raise TranscriptError("the transcripts keep different coordinates: say which ones to attack")
+        coordinates = kept.pop()
+    return None if coordinates is None else np.asarray(coordinates, dtype=np.int64)
+
+
+class _Merge:
+    """Entries of transcripts of one run, put together; ``chosen``: the coordinates that are kept, None: all."""
+
+    def __init__(self, facts: Facts, chosen: I64 | None) -> None:
+        self.chosen = chosen
+        self.vectors: dict[tuple[int, Stream, int], F64] = {}
+        self.links: set[tuple[Link, Stream]] = set()
+        self.copies: dict[tuple[int, Stream, int], int] = {}
+        self.conflicts: list[Conflict] = []
+        self.time_ns = 0
+        self.shape: tuple[int, WireDtype] | None = None
+        self._last_round = facts.run.K
+        self._index = {name: i for i, name in enumerate(facts.names)}
+        self._declared: dict[tuple[int, Stream, int], bytes] = {}
+
+    def add(self, path: Path, entry: Seen) -> None:
+        """Take in what was seen.  TranscriptError: it is not of this run."""
+        self._check(f"{path}: {entry.stream} of round {entry.k} of {entry.sender}", entry)
+        if not entry.own:
+            self.links.add((Link(entry.sender, entry.receiver), entry.stream))
+        values = entry.array() if self.chosen is None else entry.array()[self.chosen]
+        key = (self._index[entry.sender], entry.stream, entry.k)
+        self.copies[key] = self.copies.get(key, 0) + entry.copies
+        self.time_ns = min(self.time_ns or entry.time_ns, entry.time_ns or self.time_ns)
+        sha256 = entry.sha256 or entry.sha256_seen
+        differs = self._declared.setdefault(key, sha256) != sha256
+        gap = self._fill(key, values)
+        if differs or gap.any():
+            self.conflicts.append(Conflict(*key, gap if gap.any() else np.empty(0)))
+
+    def _check(self, where: str, entry: Seen) -> None:
+        if entry.sender not in self._index or (entry.receiver and entry.receiver not in self._index):
+            raise TranscriptError(f"{where}: the run file has no such agents: is this the right run file?")
+        if entry.k > self._last_round:
+            raise TranscriptError(f"{where}: the run file ends at round {self._last_round}")
+        if self.shape not in (None, (entry.dimension, entry.dtype)):
+            raise TranscriptError(f"{where}: d = {entry.dimension} {entry.dtype}, others have {self.shape}")
+        self.shape = (entry.dimension, entry.dtype)
+        chosen = self.chosen
+        if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
+            raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")
+
+    def _fill(self, key: tuple[int, Stream, int], values: F64) -> F64:
+        """Copies of one release should be equal: a later one fills holes only.  How much it differs, where seen."""
+        before = self.vectors.get(key)
+        if before is None:
+            self.vectors[key] = values
+            return np.zeros(1)
+        gap = values - before
+        holes = np.isnan(before)
+        if holes.any():
+            before[holes] = values[holes]
+        return np.nan_to_num(gap, nan=0.0)
 
 
 def _total(counts: Iterable[Counts]) -> Counts:
