@@ -48,7 +48,7 @@ class GradientLength:
                 continue
             exact = {k: float(np.square(one.g).sum()) for k, one in true.items()}
             # |g + noise|^2 has variance 4 v |g|^2 + d (E noise^4 - v^2); 5 v^2 for Laplace's last bracket.
-            fourth = 5.0 if seen.law == "laplace" else 2.0
+            fourth = 5.0 if seen.law.norm == 1 else 2.0
             expected = np.mean([4 * variance[k] * exact[k] + d * fourth * variance[k] ** 2 for k in exact])
             error = np.mean([(squared[k] - exact[k]) ** 2 for k in exact])
             falls = exact[max(exact)] < exact[min(exact)]

@@ -53,6 +53,9 @@ READS_OPERATOR_INPUT = ("cli", "__main__")
 RENAMES = ("os.rename", "os.renames", "os.replace", "shutil.move", "tempfile.NamedTemporaryFile", "tempfile.mkstemp")
 MAY_RENAME = ("durable", "cli.results.export")
 
+# An adversary may know a law and its density, never draw from it.
+DRAWING = ("sampler", "sampler_for", "perturb", "perturb_rows", "selftest")
+
 # Bytes that become code: nothing that a peer sent or left in a file may reach these.
 RUNS_BYTES = (
     "eval",
@@ -150,6 +153,7 @@ class Uses(ast.NodeVisitor):
         self.imports: list[_Use] = []
         self.names: list[_Use] = []
         self.calls: list[tuple[_Use, ast.Call]] = []
+        self.attributes: list[_Use] = []
         self._module = module
         self._aliases: dict[str, str] = {}
         self._lazy = self._main = self._typing = False
@@ -189,6 +193,7 @@ class Uses(ast.NodeVisitor):
             self._add(self.names, node, name)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._add(self.attributes, node, node.attr)
         name = self._dotted(node)
         if name is not None:
             self._add(self.names, node, name)
@@ -248,6 +253,9 @@ def _rules(package: str, uses: Uses) -> Iterator[tuple[int, str]]:
         impure = _below(use.name, IMPURE_MODULES)
         if package in PURE and impure:
             yield use.line, f"{package} is pure, yet imports {impure}"
+    for use in (*uses.attributes, *uses.names):
+        for drawing in set(use.name.split(".")).intersection(DRAWING if package == "adversary" else ()):
+            yield use.line, f"an adversary draws no noise, yet uses {drawing}"
     for use in uses.names:
         impure = _below(use.name, IMPURE_MODULES)
         if package in PURE and impure and "." in impure:

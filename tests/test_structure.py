@@ -91,6 +91,12 @@ MUTANTS = [
     ("record.summary", "import os\nos.replace('a', 'b')", "os.replace is used outside durable"),
     ("runtime.store", "from tempfile import mkstemp", "tempfile.mkstemp is used outside durable"),
     ("sim.world", "import sqlite3", "sqlite3 is imported outside runtime"),
+    (
+        "adversary.audit",
+        "def f(law):\n    return law.sampler(None)",
+        "an adversary draws no noise, yet uses sampler",
+    ),
+    ("adversary.audit", "def f(s):\n    return s[0].perturb(1)", "an adversary draws no noise, yet uses perturb"),
     ("learning.models", "import torch", "torch is imported when the module loads"),
     ("learning.models", "class A:\n    import torchvision.datasets", "torchvision is imported when the module loads"),
     ("learning.data", "import numpy as np\nnp.random.seed(0)", "numpy.random.seed uses numpy's global generator"),

@@ -7,13 +7,14 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy.laws import densities as laws
+from dpgt_node.privacy.laws.noise import SoundSampler
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 
 
-def sampler_for(run: RunConfig) -> laws.SoundSampler:
+def sampler_for(run: RunConfig) -> SoundSampler:
     """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
-    return laws.sampler_for(run.noise.law)
+    return LAWS[run.noise.law].sampler(None)
 
 
 def account_for(

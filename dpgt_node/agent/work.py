@@ -20,8 +20,8 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
-from dpgt_node.privacy.laws import densities as laws
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.selftest import self_test
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -132,7 +132,7 @@ class AgentWork:
 
     def prepare(self) -> None:
         """Test the sampler (RuntimeError) and compute every accountant's curve (seconds for a large K)."""
-        laws.self_test(self._law)
+        self_test(self._law)
         self.account.epsilon_after(0)
 
     def epsilon_after(self, k: int) -> dict[str, float | None]:

@@ -34,7 +34,9 @@ from dpgt_node.config.vocabulary import (
     PARTITIONS,
     TOYS,
 )
+from dpgt_node.privacy.laws.registry import DEFAULT as DEFAULT_LAW
 from dpgt_node.privacy.mechanisms import DEFAULT
+from dpgt_node.types import NoiseLaw
 
 Samples = int | Literal["full"]
 Scalar = str | int | float | bool
@@ -119,12 +121,12 @@ class Noise:
         Key("instead of scale_eta: sigma_k = (k+1)^p under S1, p^K under S2", _EXPONENT, "p_eta", default=None),
     ]
     law: Annotated[
-        Literal["laplace", "gaussian"],
+        NoiseLaw,
         Key(
             "of all noise; a scale is b of Laplace (variance 2 b^2) or the standard deviation",
             Choice(LAWS, LAWS_PLANNED),
         ),
-    ] = "laplace"
+    ] = DEFAULT_LAW.name
     multiplier: Annotated[
         float,
         Key(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
 
 from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
 from dpgt_node.config.declare.kinds import Choice, described
 from dpgt_node.privacy import mechanisms
 from dpgt_node.privacy.accountants import registry
+from dpgt_node.privacy.laws import registry as laws
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000
@@ -56,7 +56,7 @@ METHODS = Choice(
 MECHANISMS = Choice(
     tuple(mechanisms.MECHANISMS), title="Mechanisms", texts=tuple(one.text for one in mechanisms.MECHANISMS.values())
 )
-LAWS: tuple[Literal["laplace", "gaussian"], ...] = ("laplace", "gaussian")
+LAWS = tuple(laws.LAWS)
 LAWS_PLANNED: tuple[str, ...] = ()
 FEATURES = described(
     "Features",

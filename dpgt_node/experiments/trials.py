@@ -154,10 +154,10 @@ def lower_bound(
 ) -> tuple[float, Bound]:
     """(epsilon of the accountant's own kind, at its delta, that the trials prove; how)."""
     one = ACCOUNTANTS[accountant]
-    if one.guarantee == "concentrated":
+    if one.guarantee == "rho":  # no guess proves a rho
         bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
     else:
-        bound = _bound(test, absent, present, "epsilon" if one.pure else "mu", confidence)
+        bound = _bound(test, absent, present, one.guarantee, confidence)
     return one.epsilon_of(bound.value, delta), bound
 
 

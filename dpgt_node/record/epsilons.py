@@ -13,6 +13,7 @@ from typing import Final
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import Noise, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
+from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 from dpgt_node.record.summary import PrivacySummary, Summary
 
@@ -131,7 +132,7 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     return replace(
         run,
         algorithm=replace(run.algorithm, mechanism=PAPER.name),
-        noise=Noise(zeta, noise.eta, law="laplace", multiplier=noise.multiplier),
+        noise=Noise(zeta, noise.eta, law=LAPLACE.name, multiplier=noise.multiplier),
         privacy=privacy,
     )
 
@@ -139,7 +140,7 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
 def comparison_label(summary: Summary) -> str:
     """Who is compared: the paper mechanism, with what had to be changed to speak of it."""
     notes = []
-    if summary.privacy.law != "laplace":
+    if summary.privacy.law != LAPLACE.name:
         notes.append("Laplace noise")
     if summary.privacy.clip_l2 is not None:
         notes.append(f"C = {2.0 * summary.privacy.clip_l2:g} taken in L1")

@@ -15,6 +15,8 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.toys import PlLinear, PlSine
+from dpgt_node.privacy.laws.laplace import LAPLACE
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
@@ -78,5 +80,5 @@ def _oracle(run: RunConfig) -> PlSine | PlLinear:
     oracle = build_oracle(run, 0)
     assert isinstance(oracle, PlSine | PlLinear), "other objectives have no known law of the mean gradient"
     assert not oracle.clipped, "a clipped mean gradient is not a function of the mean of xi"
-    assert MECHANISMS[run.algorithm.mechanism].printed and run.noise.law == "laplace"
+    assert MECHANISMS[run.algorithm.mechanism].printed and LAWS[run.noise.law] is LAPLACE
     return oracle

@@ -34,10 +34,9 @@ from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import Oracle
-from dpgt_node.privacy.laws.densities import SoundSampler
-from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.laws.noise import ByteStream, Purpose
+from dpgt_node.privacy.laws.noise import ByteStream, Purpose, SoundSampler
+from dpgt_node.privacy.laws.sampler import CHUNK
 from dpgt_node.protocol.coordinator import Conclude
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.released import ReleasedSum, window_start

@@ -28,6 +28,7 @@ from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
 from dpgt_node.types import F64
 
@@ -215,8 +216,7 @@ class Planner:
         a, b = c.alpha * self._topology.r, c.beta * self._topology.c
         asked = need(way.accounted, ACCOUNTANTS[way.accountant], target.epsilon, way.delta, c.K, c.gamma, a, b, unit)
         eta, ratio = asked.scales(noise_x, noise_y)
-        # Laplace of scale s has variance 2 s^2.
-        variance = eta.mean() ** 2 * (noise_y + ratio**2 * noise_x) * (2.0 if way.law == "laplace" else 1.0)
+        variance = eta.mean() ** 2 * (noise_y + ratio**2 * noise_x) * LAWS[way.law].ideal_variance
         return replace(c, ratio=ratio), c.gamma * response.time[c.K], np.sqrt(variance)
 
     def _unit(self, way: Route) -> F64:

@@ -24,6 +24,7 @@ from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, I64, Stream
 
@@ -179,15 +180,14 @@ class _Work:
     def __init__(self, rehearsal: Rehearsal, run: RunConfig, schedule: Schedule, seed: int) -> None:
         self._rehearsal, self._rng = rehearsal, np.random.default_rng(seed)
         self._clip = Clip.from_config(run.privacy)
-        self._gaussian = run.noise.law == "gaussian"
+        self._law = LAWS[run.noise.law]
         self._scales = {stream: np.array([[schedule.sigma(stream, i, 0)] for i in range(run.n)]) for stream in _STREAMS}
 
     def gradient(self, k: int, x: F64) -> F64:
         return self._rehearsal.gradients(x, self._clip)
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        draw = self._rng.standard_normal if self._gaussian else self._rng.laplace
-        noise: F64 = np.asarray(draw(size=private.shape))
+        noise = self._law.plain(self._rng, private.shape)
         noise *= self._scales[stream]
         noise += private
         return noise

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.audit.likelihood import Draw, doubt, log_probability, recover
-from dpgt_node.privacy.laws import densities as laws
 from dpgt_node.privacy.laws.gaussian_sampler import cell_probability
 from dpgt_node.privacy.laws.grid import grid_laplace_pmf
 from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.privacy.laws.registry import LAWS as VALUES
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.types import NoiseLaw
 
@@ -20,7 +20,7 @@ SCALE = 0.37
 
 
 def drawn(law: NoiseLaw, private: np.ndarray, scale: float = SCALE) -> np.ndarray:
-    return laws.sampler_for(law).perturb(private, scale, TestKeystream("5eed", 0).stream(0, "Y"))
+    return VALUES[law].sampler(None).perturb(private, scale, TestKeystream("5eed", 0).stream(0, "Y"))
 
 
 def exact(law: NoiseLaw, values: np.ndarray) -> Draw:
@@ -54,7 +54,7 @@ def test_gaussian_probabilities_are_those_of_the_cells() -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: NoiseLaw) -> None:
-    reach = laws.sampler_for(law).range(SCALE)
+    reach = VALUES[law].sampler(None).range(SCALE)
     draw = exact(law, drawn(law, np.full(5, reach)))
     assert (log_probability(draw, np.full(5, 3 * reach)) == log_probability(draw, np.full(5, 2 * reach))).all()
 

@@ -15,6 +15,7 @@ from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 from tests.adversary.record import Play, play, run_of
 
@@ -170,11 +171,11 @@ def test_variances_are_those_of_the_coefficients(mechanism: str) -> None:
 def test_the_noise_has_the_predicted_variance() -> None:
     for law, sampler in (("laplace", GridLaplaceSampler(False)), ("gaussian", GaussianSampler())):
         drawn = sampler.perturb(np.zeros(400_000), 0.7, CtrStream(bytes(16), bytes(16)))
-        assert np.var(drawn) / pr.noise_variance(law, 0.7) == pytest.approx(1.0, rel=0.015)
+        assert np.var(drawn) / LAWS[law].variance(0.7) == pytest.approx(1.0, rel=0.015)
     exact = sum(float(grid.noise_probability(n)) * (n + 0.5) ** 2 for n in range(-6000, 6000))
-    assert pr.noise_variance("laplace", 2.0) == pytest.approx(exact * (2 * float(grid.KAPPA)) ** 2, rel=1e-9)
-    assert pr.noise_variance("laplace", 1.0) == pytest.approx(2 * 1.006**2, rel=1e-3)
-    assert pr.noise_variance("gaussian", 3.0) == 9.0 and pr.noise_variance("laplace", 0.0) == 0.0
+    assert LAWS["laplace"].variance(2.0) == pytest.approx(exact * (2 * float(grid.KAPPA)) ** 2, rel=1e-9)
+    assert LAWS["laplace"].variance(1.0) == pytest.approx(2 * 1.006**2, rel=1e-3)
+    assert LAWS["gaussian"].variance(3.0) == 9.0 and LAWS["laplace"].variance(0.0) == 0.0
     assert pr.cosine(0.0) == 1.0 and pr.cosine(1.0) == pytest.approx(0.5**0.5)
 
 

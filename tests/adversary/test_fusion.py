@@ -15,6 +15,7 @@ from dpgt_node.adversary.inference.fusion import least_squares, log_likelihood, 
 from dpgt_node.adversary.inference.map_l1 import MAX_ROUNDS, most_probable
 from dpgt_node.adversary.inference.smoothing import Prior, smooth
 from dpgt_node.algo.methods.dpgt import Steps
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 
 PARAMS = Steps(0.2, 0.3, 0.4, 0.25, 0.3)
@@ -40,7 +41,7 @@ def made(
     exact = mechanism in ("public-state", "noise-once")
     factor = 2.0 if law == "laplace" else 1.0
     view = es.View(
-        "a", MECHANISMS[mechanism], law, PARAMS,
+        "a", MECHANISMS[mechanism], LAWS[law], PARAMS,
         x if exact else x + zeta, y if mechanism == "noise-once" else y + eta, u, w, x0,
         scale_x * (not exact), scale_y, factor * scale_x**2 * (not exact), factor * scale_y**2,
     )  # fmt: skip
@@ -250,7 +251,7 @@ def test_the_l1_estimate_says_where_it_has_nothing() -> None:
     w[2, 1] = np.nan
     got = most_probable(replace(v, w=w), Prior(1.0, 0.1, 0.1))
     assert np.isnan(got[:, 1]).all() and not np.isnan(got[:, [0, 2]]).any()
-    assert np.isnan(most_probable(replace(v, law="gaussian"), None)).all()
+    assert np.isnan(most_probable(replace(v, law=LAWS["gaussian"]), None)).all()
     with pytest.raises(ValueError, match="at most"):
         most_probable(made(MAX_ROUNDS + 1, 1)[0], None)
 

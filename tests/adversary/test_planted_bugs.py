@@ -23,6 +23,7 @@ from dpgt_node.config import RunConfig
 from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import CtrStream, TestKeystream
+from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.laws.noise import ByteStream, Purpose, Sampler
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from tests.adversary.record import Play, play, run_of
@@ -304,6 +305,6 @@ def test_a_coarser_or_finer_grid_than_the_scale_asks_for_is_found(tmp_path: Path
 def test_the_grid_is_seen_to_the_last_bit() -> None:
     cell = grid.cell(0.1)
     values = cell * (np.arange(-500, 500) + 0.5)
-    assert on_grid(values, "laplace", 0.1, 2.0**-53).all()
-    assert not on_grid(np.nextafter(values, np.inf), "laplace", 0.1, 2.0**-53).any()
-    assert np.isnan(on_grid(values, "laplace", 0.1, 1e-2)[:100]).all()  # a wire too coarse to tell
+    assert on_grid(values, LAPLACE, 0.1, 2.0**-53).all()
+    assert not on_grid(np.nextafter(values, np.inf), LAPLACE, 0.1, 2.0**-53).any()
+    assert np.isnan(on_grid(values, LAPLACE, 0.1, 1e-2)[:100]).all()  # a wire too coarse to tell

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.privacy.laws.densities import self_test
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, COMPILED_FROM, GridLaplaceSampler, compile_kernel
 from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.selftest import self_test
 
 pytestmark = pytest.mark.fast
 

@@ -15,9 +15,9 @@ from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.laws.densities import sampler_for
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim import fast, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
@@ -241,9 +241,9 @@ def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw) -> None:
     scales = np.array([0.5, 2.0, 1e-3, 7.0])
     streams = [TestKeystream(KEY, i) for i in range(4)]
     values = np.random.default_rng(0).standard_normal((4, d))
-    got = perturb(sampler_for(law), values, scales, [stream.stream(3, "X") for stream in streams])
+    got = perturb(LAWS[law].sampler(None), values, scales, [stream.stream(3, "X") for stream in streams])
     for i in range(4):
-        alone = sampler_for(law).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
+        alone = LAWS[law].sampler(None).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
         assert got[i].tobytes() == alone.tobytes()
 
 

@@ -19,11 +19,10 @@ from dpgt_node.adversary.attacks.common import known_rounds, result, targets
 from dpgt_node.adversary.attacks.membership import auc
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.observation import Observation
-from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.law import Law
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
-_GAUSSIAN_CELLS = 256  # a standard deviation (docs/explanation/theory-sampler.md)
 _ENOUGH = 8  # coordinates; by chance that many lie on the grid with probability below 1e-12
 
 
@@ -42,12 +41,12 @@ class _Floats:
         return result(self.name, text, findings, observation)
 
 
-def on_grid(values: F64, law: str, scale: float, rounding: float, offset: F64 | float = 0.0) -> F64:
+def on_grid(values: F64, law: Law, scale: float, rounding: float, offset: F64 | float = 0.0) -> F64:
     """1.0 where ``values`` - ``offset`` may be an odd multiple of half a cell, else 0.0; NaN where that is not visible.
 
     ``rounding``: relative error of a value on the wire; 2^-53 sees the grid exactly where ``offset`` is 0.
     """
-    cell = grid.cell(scale) if law == "laplace" else scale / _GAUSSIAN_CELLS
+    cell = law.cell(scale)
     private = values - offset
     with np.errstate(invalid="ignore"):
         nearest = cell * (np.floor(private / cell) + 0.5)

@@ -26,6 +26,7 @@ from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64, I64
 
@@ -100,8 +101,8 @@ def _first_noise(v: es.View) -> Noise | None:
         return None
     zeta = v.x[0] - v.x0
     cells = None
-    if v.law == "laplace":
-        cell = grid.cell(float(v.scale_x[0]))
+    if v.law is LAPLACE:
+        cell = v.law.cell(float(v.scale_x[0]))
         index = np.floor(zeta / cell)
         if np.abs(zeta / cell - index - 0.5).max() < 1e-3:
             cells = index.astype(np.int64)

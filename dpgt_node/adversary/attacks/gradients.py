@@ -73,7 +73,7 @@ def estimates(v: es.View, *, fuse: bool = True) -> dict[str, Estimate]:
         table["fused"] = Estimate(fused.g, fused.variance, "g")
         smoothed = smooth(v)
         table["smoothed"] = Estimate(smoothed.g, smoothed.variance, "g", True)
-        if v.rounds <= MAX_ROUNDS and v.law == "laplace" and (v.scale_y > 0.0).all():
+        if v.rounds <= MAX_ROUNDS and v.law.norm == 1 and (v.scale_y > 0.0).all():
             few = slice(0, None, -(-v.y.shape[1] // _MAP_COORDINATES))
             likely = np.full_like(v.y, np.nan)
             likely[:, few] = most_probable(es.columns(v, few), smoothed.prior)

@@ -17,7 +17,7 @@ from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import positive, result, setting, targets
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.observation import Observation
-from dpgt_node.adversary.inference.predictions import noise_variance
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64, Stream
 
@@ -37,8 +37,8 @@ class _Reuse:
         limit = setting(options, "rows", 1200, positive)
         wanted = targets(observation, options)
         views = [es.view(observation, i) for i in wanted]
-        rows, law = _rows(views, limit), observation.facts.run.noise.law
-        expected = 2.0 * noise_variance(law, 1.0)
+        rows, law = _rows(views, limit), LAWS[observation.facts.run.noise.law]
+        expected = 2.0 * law.variance(1.0)
         findings = []
         pairs = _closest(rows, expected)
         for v in views:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.witness import log_likelihoods
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, I64
 
@@ -60,7 +61,7 @@ class Canaries:
         """As many as fit, or ``count``; where batches are sampled (m < D) one, because one batch is drawn for all."""
         once = MECHANISMS[mechanism].accounted.once
         if stacked is None:
-            stacked = m == samples and (law == "gaussian" or once)
+            stacked = m == samples and (LAWS[law].norm == 2 or once)
         width = 1 if stacked else min(K + 1, dimension)
         if m < samples and width <= K:
             raise ConfigError.one(

@@ -33,9 +33,10 @@ import numpy as np
 from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference.knowledge import start
 from dpgt_node.adversary.inference.observation import Facts, Observation
-from dpgt_node.adversary.inference.predictions import noise_variance
 from dpgt_node.algo.methods.base import add_mixed
 from dpgt_node.algo.methods.dpgt import DPGT, Steps
+from dpgt_node.privacy.laws.law import Law
+from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.types import F64, Stream
 
@@ -52,7 +53,7 @@ class View:
 
     name: str
     mechanism: Mechanism
-    law: str
+    law: Law
     params: Steps[float]
     x: F64 = field(repr=False)
     y: F64 = field(repr=False)
@@ -109,7 +110,7 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         x0 = x0[observation.coordinates]
     if x0 is None:
         x0 = x[0].copy() if exact else np.full(shape[1], np.nan)
-    law = facts.run.noise.law
+    law = LAWS[facts.run.noise.law]
     scale_x = _scales(facts, "X", i, through) * (not exact)
     scale_y = _scales(facts, "Y", i, through)
     return View(
@@ -124,8 +125,8 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         x0,
         scale_x,
         scale_y,
-        np.array([noise_variance(law, s) for s in scale_x.tolist()]),
-        np.array([noise_variance(law, s) for s in scale_y.tolist()]),
+        np.array([law.variance(s) for s in scale_x.tolist()]),
+        np.array([law.variance(s) for s in scale_y.tolist()]),
         2.0**-53 if observation.dtype == "float64" else 2.0**-24,
     )
 

@@ -178,5 +178,5 @@ def log_likelihood(v: View, g: F64) -> F64:
         with np.errstate(divide="ignore", invalid="ignore"):
             z = np.abs(residual) / scale[:, None]
             z[residual == 0.0] = 0.0
-        total -= np.nansum(z if v.law == "laplace" else 0.5 * z * z, axis=0)
+        total -= np.nansum(-v.law.log_density(z), axis=0)
     return total

@@ -22,7 +22,7 @@ MAX_ROUNDS = 512
 
 
 def most_probable(v: View, prior: Prior | None, *, iterations: int = 200) -> F64:
-    """g, (rounds, d); NaN for coordinates of which not every D was seen, and everywhere for another law than Laplace.
+    """g, (rounds, d); NaN for coordinates of which not every D was seen, and everywhere under a law of another norm.
 
     Raises ValueError above MAX_ROUNDS rounds.
     """
@@ -30,7 +30,7 @@ def most_probable(v: View, prior: Prior | None, *, iterations: int = 200) -> F64
         raise ValueError(f"{v.rounds} rounds; at most {MAX_ROUNDS} at a time")
     v = completed(v)
     out = np.full_like(v.y, np.nan)
-    if v.law != "laplace" or not (v.scale_y > 0.0).all():
+    if v.law.norm != 1 or not (v.scale_y > 0.0).all():
         return out
     A, c = _system(v)
     whole = np.flatnonzero(~np.isnan(c).any(axis=0))

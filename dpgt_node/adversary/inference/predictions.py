@@ -8,33 +8,11 @@ estimator's.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
-from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.mechanisms import Mechanism
 from dpgt_node.types import F64
-
-
-def noise_variance(law: str, scale: float) -> float:
-    """Variance of what is added to one coordinate, as it is drawn (docs/explanation/theory-sampler.md).
-
-    Laplace: 1.2 % above 2 scale^2, for the sampler's table has cells; Gaussian: scale^2.  What rounding to the grid
-    adds is left out: below 2e-5 of it.
-    """
-    if scale == 0.0:
-        return 0.0
-    return scale * scale * (_grid_variance() if law == "laplace" else 1.0)
-
-
-@lru_cache(maxsize=1)
-def _grid_variance() -> float:
-    """E[(N + 1/2)^2] in units of the scale: G = 64 hi + lo, P(hi = h) = 2^-(h+1), E hi = 1, E hi^2 = 3."""
-    low = np.arange(grid.BLOCK, dtype=np.float64) + 0.5
-    weights = np.array(grid.WEIGHTS, dtype=np.float64) / sum(grid.WEIGHTS)
-    block = float(grid.BLOCK)
-    return float(grid.KAPPA) ** 2 * float(3.0 * block**2 + 2.0 * block * (weights @ low) + weights @ (low * low))
 
 
 def difference(mechanism: Mechanism, b: float, vy: F64) -> F64:

@@ -42,6 +42,7 @@ from dpgt_node.algo.methods.base import (
     empty,
 )
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.privacy import mechanisms
 from dpgt_node.types import F64
 
 
@@ -270,10 +271,10 @@ DPGT = Method(
     status="known",
     source="Chen, Wang, Zhang: the paper's Algorithm 1",
     rules={
-        "paper": Paper,
-        "published-point": PublishedPoint,
-        "public-state": PublicState,
-        "noise-once": NoiseOnce,
+        mechanisms.PAPER.name: Paper,
+        mechanisms.PUBLISHED_POINT.name: PublishedPoint,
+        mechanisms.PUBLIC_STATE.name: PublicState,
+        mechanisms.NOISE_ONCE.name: NoiseOnce,
     },
     sends=(Mixing("X", "R", lambda topology: topology.R), Mixing("Y", "C", lambda topology: topology.C)),
 )

@@ -25,7 +25,7 @@ class Accountant:
     """``name``: the word of run files, ledgers and reports.  ``label``: in full, "(epsilon, delta)" where a delta goes.
 
     ``sound``: a proof stands behind it; else it is conditional, and ``title`` names whose claim it is.
-    ``guarantee``: what the noise law must give; all but "pure" need a delta.
+    ``guarantee``: what the noise law must give; all but "epsilon" need a delta.
     ``covers``: mechanisms it speaks of; ``not_covered``: what is said of another one, ``{mechanism}`` in it.
     ``curve``: cumulative cost after every row of the ledger, float64 (2(K+1),), x̆_k before y̆_k, nondecreasing, an upper
     bound; called with noise on only.  ``goal(epsilon, delta)``: how much shift in scales may add up, L1 for a pure one,
@@ -56,7 +56,7 @@ class Accountant:
     @property
     def pure(self) -> bool:
         """Whether epsilon comes without a delta."""
-        return self.guarantee == "pure"
+        return self.guarantee == "epsilon"
 
     def why_not(self, r: Releases) -> str | None:
         """Why it says nothing about these releases, in one line; None where it has a value."""

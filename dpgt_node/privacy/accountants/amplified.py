@@ -30,7 +30,7 @@ def _no_amplification(r: Releases) -> str | None:
 AMPLIFIED: Final = Accountant(
     "amplified",
     "tight, amplified by sampling (pure)",
-    "pure",
+    "epsilon",
     at_a_public_point,
     PUBLIC_POINT,
     _curve,

@@ -7,7 +7,7 @@ from typing import Final
 from dpgt_node.privacy.accountants import pure
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.accountants.releases import Releases
-from dpgt_node.privacy.mechanisms import Mechanism
+from dpgt_node.privacy.mechanisms import PAPER, Mechanism
 from dpgt_node.types import F64
 
 
@@ -23,9 +23,9 @@ def _curve(r: Releases) -> F64:
 CORRECTED: Final = Accountant(
     "corrected",
     "Lemma 4 corrected (pure)",
-    "pure",
+    "epsilon",
     _printed,
-    "is for mechanism paper; tight is sound and smaller for {mechanism}",
+    f"is for mechanism {PAPER.name}; tight is sound and smaller for {{mechanism}}",
     _curve,
     clip_l1="needs clip_l1: without it nothing bounds how far x_k moves the gradients",
 )

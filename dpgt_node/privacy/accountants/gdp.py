@@ -21,7 +21,7 @@ def _goal(epsilon: float, delta: float) -> float:
 GDP: Final = Accountant(
     "gdp",
     "Gaussian (epsilon, delta)",
-    "gaussian",
+    "mu",
     at_a_public_point,
     PUBLIC_POINT,
     _curve,

@@ -11,12 +11,15 @@ from typing import Final
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.accountants.pure import Sensitivity, lemma4, lemma5
 from dpgt_node.privacy.accountants.releases import Releases
-from dpgt_node.privacy.mechanisms import Accounted, Mechanism
+from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted, Mechanism
 from dpgt_node.types import F64
 
 
 def _both_streams(mechanism: Mechanism) -> bool:
     return not mechanism.x_public
+
+
+_COVERED = [one.name for one in MECHANISMS.values() if _both_streams(one)]
 
 
 def _curve(r: Releases) -> F64:
@@ -35,9 +38,9 @@ def _forecast(accounted: Accounted, a: float, b: float, gamma: float, unit: floa
 LEMMA5: Final = Accountant(
     "lemma5",
     "Lemma 5 (paper; conditional)",
-    "pure",
+    "epsilon",
     _both_streams,
-    "describes the releases of paper and published-point only; the mechanism is {mechanism}",
+    f"describes the releases of {' and '.join(_COVERED)} only; the mechanism is {{mechanism}}",
     _curve,
     shifts=_forecast,
     sound=False,

@@ -23,7 +23,7 @@ def _goal(epsilon: float, delta: float) -> float:
 ZCDP: Final = Accountant(
     "zcdp",
     "zero-concentrated (epsilon, delta)",
-    "concentrated",
+    "rho",
     at_a_public_point,
     PUBLIC_POINT,
     _curve,

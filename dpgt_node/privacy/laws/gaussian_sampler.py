@@ -20,14 +20,13 @@ from typing import Final
 
 import numpy as np
 
+from dpgt_node.privacy.laws.gaussian import CELLS, LIMIT_CELLS
 from dpgt_node.privacy.laws.grid import check_scale
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import U64, take_rows, words
 from dpgt_node.types import F64
 
 CHUNK: Final = 1 << 14  # part of the definition of the bits
-CELLS: Final = 256  # a standard deviation
-LIMIT_CELLS: Final = 1 << 24
 MARGIN: Final = 2.0**-24  # of a cell; what floating point may be wrong by is below 2^-27
 _TAIL: Final = np.uint64(1 << 38)  # below it one unit in the last of the 63 bits moves Z too far
 _LOW63: Final = np.uint64((1 << 63) - 1)

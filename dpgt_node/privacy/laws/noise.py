@@ -5,6 +5,7 @@ Pure: bytes come in through a :class:`Keystream`; nothing here reads a clock, a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from dpgt_node.types import F64
@@ -59,4 +60,15 @@ class Sampler(Protocol):
 
     def range(self, scale: float) -> float:
         """The largest absolute value of a private coordinate that is not clipped."""
+        ...
+
+
+class SoundSampler(Sampler, Protocol):
+    """A sampler whose bits are those of its law to the last one, and which draws many short vectors in one pass."""
+
+    def perturb_rows(self, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
+        """Row i is ``perturb(private[i], scales[i], streams[i])``, to the bit; ``private`` (n, d), ``scales`` (n,).
+
+        d is at most ``laws.sampler.CHUNK``.
+        """
         ...
