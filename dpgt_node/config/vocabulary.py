@@ -30,8 +30,8 @@ _METHODS = {
 }
 METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "dpgt": tuple(mechanisms.MECHANISMS),
-    "s-ab": ("paper",),
-    "atc-dsgd": ("noise-once",),
+    "s-ab": (mechanisms.PAPER.name,),
+    "atc-dsgd": (mechanisms.NOISE_ONCE.name,),
 }
 """By method, the mechanisms that it has; the first is its default."""
 METHODS_WITH_KEYS: tuple[str, ...] = ()

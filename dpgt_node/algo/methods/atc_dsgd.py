@@ -17,6 +17,7 @@ import numpy as np
 from dpgt_node.algo.graph import Topology, metropolis, separated
 from dpgt_node.algo.methods.base import Demand, Method, Mixing, Pick, Rule, Seen, Site, Vectors, blocks
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64
 
 
@@ -82,7 +83,7 @@ ATC_DSGD = Method(
     title="adapt-then-combine decentralised SGD, each gradient perturbed once",
     status="known",
     source="D-SGD of Koloskova et al. 2020, in the form of Wang et al. 2023; the weights W are ours",
-    rules={"noise-once": AtcDsgd},
+    rules={NOISE_ONCE.name: AtcDsgd},
     sends=(Mixing("X", "the Metropolis weights of R's undirected closure", metropolis),),
     demands=(Demand("the undirected closure of R is connected", "graph.R", _apart),),
     theorems=False,

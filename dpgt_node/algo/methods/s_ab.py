@@ -11,6 +11,7 @@ from __future__ import annotations
 from dpgt_node.algo.graph import Topology, separated
 from dpgt_node.algo.methods.base import Demand, Method
 from dpgt_node.algo.methods.dpgt import DPGT
+from dpgt_node.privacy.mechanisms import PAPER
 
 
 def _apart_in_R(topology: Topology) -> tuple[str, ...]:
@@ -26,7 +27,7 @@ S_AB = Method(
     title="S-AB, stochastic gradient tracking without noise",
     status="known",
     source="Xin, Sahu, Khan, Kar 2019",
-    rules={"paper": DPGT.rules["paper"]},
+    rules={PAPER.name: DPGT.rules[PAPER.name]},
     sends=DPGT.sends,
     noisy=False,
     demands=(
