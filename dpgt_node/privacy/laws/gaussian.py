@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dpgt_node.privacy.laws.gaussian_grid import CELLS, LIMIT_CELLS
 from dpgt_node.privacy.laws.law import Law, Rng
 from dpgt_node.types import F64, I64
 
 if TYPE_CHECKING:
     from dpgt_node.privacy.laws.noise import SoundSampler
-
-CELLS: Final = 256  # a standard deviation
-LIMIT_CELLS: Final = 1 << 24
 
 
 def _cell(scale: float) -> float:

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node.privacy.laws.gaussian import CELLS, LIMIT_CELLS
+from dpgt_node.privacy.laws.gaussian_grid import CELLS, LIMIT_CELLS
 from dpgt_node.privacy.laws.grid import check_scale
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import U64, take_rows, words
