@@ -323,10 +323,10 @@ class Coordination:
     def _closed(self, conclude: co.Conclude, out: Out, now_ns: int) -> None:
         self._conclusion = conclude
         self._stage, self._until_ns = Stage.PARTING, now_ns + FAREWELL_NS
+        self._members.over(conclude, out, now_ns)
         if self._dismissed:
             self._members.broadcast(m.Goodbye(), out)
         out.append(KeepPause(False))  # whoever starts it again wants it to go on
-        self._members.over(conclude, out, now_ns)
         meanwhile, self._meanwhile = self._meanwhile, []
         for event in meanwhile:
             self._take(event, out, now_ns)

@@ -224,9 +224,12 @@ class Membership:
         self._door = Door.SHUT
 
     def over(self, last_word: co.Conclude, out: Out, now_ns: int) -> None:
-        """The run ended, and whoever has a seat heard so."""
+        """The run ended.  Whoever is ready heard so, or is about to; the others hear it now."""
         self._door, self._last_word = Door.LAST_WORD, last_word
         self._told |= self._seats.keys()
+        for call, seat in [(call, seat) for call, seat in self._seated.items() if not seat.ready]:
+            del self._seated[call], self._seats[call.peer]
+            out += [Write(call, self._farewell(seat.register)), End(call)]
         for name in {call.peer: None for call in self._doubted if call.peer not in self._seats}:
             self._resolve(name, out, now_ns)
 

@@ -16,6 +16,7 @@ from dpgt_node.protocol.types import Tick
 from tests.swarm.checkers import Violation
 from tests.swarm.network import End
 from tests.swarm.process import COORDINATOR, Process
+from tests.swarm.seats import Seats
 
 if TYPE_CHECKING:
     from tests.swarm.world import World
@@ -45,6 +46,7 @@ class CoordinatorProcess(Process):
         super().__init__(world, COORDINATOR, "coordinator")
         self._out = out
         self._lines: dict[Call, _Line] = {}
+        self._seats = Seats(world)
         self._accepted = 0
         self._events: deque[ct.CoordinationEvent] = deque()
         self._stepping = False
@@ -71,6 +73,7 @@ class CoordinatorProcess(Process):
             return
         self._stepping = True
         while self._events and self.alive:
+            self._seats.steps()
             try:
                 effects = self.machine.step(self._events.popleft(), self.world.clock.now_ns)
             except AssertionError as error:
@@ -92,8 +95,10 @@ class CoordinatorProcess(Process):
             self.world.saw(self.index, "does", effect)
         match effect:
             case Write(call, message):
+                end = self._lines[call].end
                 self.world.checkers.tells(call.peer, message)
-                self._lines[call].end.write(message)
+                self._seats.tells(call, end, message)
+                end.write(message)
             case Hold(call):
                 self._lines[call].held = True
             case ReadOn(call):
@@ -101,6 +106,7 @@ class CoordinatorProcess(Process):
             case EndCall(call, error):
                 if error is not None and error.grpc_status != "DEADLINE_EXCEEDED":
                     raise Violation("gate", f"coordinator refuses what an honest agent says: {error}")
+                self._seats.hangs_up(call)
                 self._lines.pop(call).end.finish()
             case ct.NoteHead(name, k, head):
                 self._out.heads[name] = (k, head)
@@ -110,9 +116,11 @@ class CoordinatorProcess(Process):
                 self.feed(ct.ResultKept(name))
             case co.Conclude():
                 self._out.concluded = effect
+                self._seats.concludes()
                 self.world.concluded(effect)
                 self.feed(ct.Closed(effect))
             case ct.Exit():
+                self._seats.exits()
                 self.exit(ExitCode.DONE)
 
     # --- calls and time -------------------------------------------------------------------------------------------
@@ -134,6 +142,7 @@ class CoordinatorProcess(Process):
             line.end.consumed()
             if not isinstance(message, m.Heartbeat):
                 self.world.saw(self.index, "hears", (call.peer, message))
+            self._seats.hears(call, message)
             self.feed(Heard(call, message))
 
     def _read_on(self, call: Call) -> None:
@@ -149,6 +158,7 @@ class CoordinatorProcess(Process):
 
     def _ended(self, call: Call) -> None:
         if self._lines.pop(call, None) is not None:
+            self._seats.loses(call)
             self.feed(Ended(call))
 
     def _arm(self) -> None:

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpgt_node import __version__
 from dpgt_node.agent import site
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode
+from dpgt_node.protocol import admission
 from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import AgentMachine, Phase
-from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.calls import Call
+from dpgt_node.protocol.coordination import Coordination, Stage
+from dpgt_node.protocol.coordination_types import CoordinationEffect, CoordinationEvent, NoteHead
 from dpgt_node.protocol.inbox import Inbox
-from dpgt_node.protocol.membership import Out
+from dpgt_node.protocol.membership import Door, Membership, Out, Seat
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -238,6 +242,102 @@ class DismissesFirst(Coordination):
         super()._translate(effect, out)
 
 
+# ---------------------------------------------------------------- seats
+class LetsTwinsIn(Membership):
+    def _doubt(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
+        self._admit(call, address, register, out, now_ns)
+
+
+class DoubtsForAMoment(Membership):
+    def _doubt(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
+        super()._doubt(call, address, register, out, now_ns)
+        self._doubted[call] = replace(self._doubted[call], until_ns=now_ns + 1)
+
+
+class HearsNoSignOfLife(Membership):
+    def _resolve(self, name: str, out: Out, now_ns: int) -> None:
+        if name not in self._seats:
+            super()._resolve(name, out, now_ns)
+
+
+class BelievesNoSuccessor(Membership):
+    def _doubt(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
+        self._refuse(call, address, admission.twin(register.name), out, now_ns)
+
+
+class ForgetsWhatTheFirstToldOf(Membership):
+    def _register(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
+        first = self._seats.get(register.name)
+        if first is not None and first.register.instance != register.instance:
+            self._doubt(call, address, register, out, now_ns)
+        else:
+            super()._register(call, address, register, out, now_ns)
+
+
+class NamesTheVersionFirst(Membership):
+    def _register(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
+        if register.package_version != __version__:
+            self._admit(call, address, register, out, now_ns)
+        else:
+            super()._register(call, address, register, out, now_ns)
+
+
+class WelcomesWithoutAHead(Membership):
+    def _say(self, seat: Seat, message: m.CoordinatorMessage, out: Out) -> None:
+        if isinstance(message, m.Welcome):
+            message = replace(message, ledger_round=-1, ledger_head=b"")
+        super()._say(seat, message, out)
+
+
+class SaysGoodbyeToAnybody(Membership):
+    def _farewell(self, register: m.Register) -> m.CoordinatorMessage:
+        return m.Goodbye()
+
+
+class KeepsTheDoorOpen(Membership):
+    def over(self, last_word: co.Conclude, out: Out, now_ns: int) -> None:
+        super().over(last_word, out, now_ns)
+        self._door = Door.OPEN
+
+
+class ForgetsWhoIsNotReady(Membership):
+    def over(self, last_word: co.Conclude, out: Out, now_ns: int) -> None:
+        for seat in self._seats.values():
+            seat.ready = True
+        super().over(last_word, out, now_ns)
+
+
+# ---------------------------------------------------------------- heads, and the leave-taking
+class NotesNoHead(Coordination):
+    def step(self, event: CoordinationEvent, now_ns: int) -> tuple[CoordinationEffect, ...]:
+        return tuple(e for e in super().step(event, now_ns) if not isinstance(e, NoteHead))
+
+
+class NotesHeadsLast(Coordination):
+    def step(self, event: CoordinationEvent, now_ns: int) -> tuple[CoordinationEffect, ...]:
+        return tuple(sorted(super().step(event, now_ns), key=lambda e: isinstance(e, NoteHead)))
+
+
+class LeavesAtOnce(Coordination):
+    def _part(self, out: Out, now_ns: int) -> None:
+        self._until_ns = now_ns
+        super()._part(out, now_ns)
+
+
+class WaitsForNobodyLate(Coordination):
+    def _part(self, out: Out, now_ns: int) -> None:
+        if self._stage is Stage.LATE or self._members.empty:
+            self._until_ns = now_ns
+            self._stage = Stage.LATE
+        super()._part(out, now_ns)
+
+
+class LeavesWithoutAWord(Coordination):
+    def _closed(self, conclude: co.Conclude, out: Out, now_ns: int) -> None:
+        self._dismissed = False
+        super()._closed(conclude, out, now_ns)
+
+
 def _agent(kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0) -> Mutant:
     return Mutant(Parts(agent=kind), frozenset(checkers), seed)
 
@@ -248,6 +348,10 @@ def _barrier(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Muta
 
 def _coordinator(kind: Callable[..., Coordination], *checkers: str, seed: int = 0) -> Mutant:
     return Mutant(Parts(coordination=kind), frozenset(checkers), seed)
+
+
+def _seats(kind: Callable[..., Membership], *checkers: str, seed: int = 0) -> Mutant:
+    return Mutant(Parts(membership=kind), frozenset(checkers), seed)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -271,5 +375,20 @@ MUTANTS: dict[str, Mutant] = {
     "barrier follows the fastest": _barrier(OpensForTheFastest, "barrier"),
     "a lost Done stays lost": _barrier(ForgetsALostDone, "liveness"),
     "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
+    "twins are let in": _seats(LetsTwinsIn, "twins"),
+    "a twin is doubted for a moment": _seats(DoubtsForAMoment, "twins"),
+    "a sign of life is not one": _seats(HearsNoSignOfLife, "twins"),
+    "no successor is believed": _seats(BelievesNoSuccessor, "twins"),
+    "what the first told of is forgotten": _seats(ForgetsWhatTheFirstToldOf, "twins"),
+    "a twin's version ends the run": _seats(NamesTheVersionFirst, "twins", "end"),
+    "heads are not kept": _coordinator(NotesNoHead, "heads"),
+    "heads are kept after the barrier moved": _coordinator(NotesHeadsLast, "heads"),
+    "heads are not told": _seats(WelcomesWithoutAHead, "heads"),
+    "goodbye to whoever comes late": _seats(SaysGoodbyeToAnybody, "goodbye"),
+    "the door stays open after the end": _seats(KeepsTheDoorOpen, "farewell"),
+    "who is not ready is left without a word": _seats(ForgetsWhoIsNotReady, "farewell"),
+    "leaves at once": _coordinator(LeavesAtOnce, "farewell"),
+    "leaves who was away": _coordinator(WaitsForNobodyLate, "farewell"),
+    "leaves without a word": _coordinator(LeavesWithoutAWord, "farewell"),
 }
 """The first nine are those every change of the protocol must be held against."""

@@ -23,6 +23,7 @@ class Host(Protocol):
     """What a process is to the network."""
 
     index: int
+    alive: bool
 
     def listening(self) -> bool:
         """Whether a connection attempt finds a server."""
@@ -123,6 +124,8 @@ class Network:
         a, b = host.index, peer
 
         def arrive() -> None:
+            if not host.alive:
+                return
             if self.is_cut(a, b) or self.is_cut(b, a):
                 self._clock.after(DIAL_TIMEOUT_NS, lambda: host.run(failed))
                 return
@@ -239,9 +242,9 @@ class Network:
         for near in [end for end in self._streams if {end._out.source, end._out.target} == {a, b}]:
             self.break_stream(near)
 
-    def reset_all(self, process: int) -> None:
+    def reset_host(self, host: Host) -> None:
         """A process died: the kernel ends its streams."""
-        for near in [end for end in self._streams if process in (end._out.source, end._out.target)]:
+        for near in [end for end in self._streams if host in (end.host, end.other.host)]:
             self.break_stream(near)
 
     def copied_ns(self, source: int, target: int) -> int | None:

@@ -13,6 +13,9 @@ from tests.swarm.process import COORDINATOR
 
 Kind = Literal[
     "crash",
+    "power",
+    "twin",
+    "impostor",
     "cut",
     "split",
     "break",
@@ -26,11 +29,12 @@ Kind = Literal[
     "pause",
     "stop",
 ]
-"""crash: kill -9, back after ``length_ns``.  cut: nothing from ``process`` to ``peer``.  split: in neither direction.
-break: their streams are reset.  copies: frames arrive a second time, later.  slow: messages take up to 2 s.
-freeze: SIGSTOP.  full: the disk takes nothing.  lies: a commit is durable and reports a failure.  torn: killed, and
-its stored bytes are damaged.  rollback: killed, and a backup of its state directory is put back.  pause, stop: by the
-operator.
+"""crash: kill -9, back after ``length_ns``.  power: its host is gone, which nobody notices before the keepalive does;
+back likewise.  twin: somebody starts a second process with a copy of its state.  impostor: one without any, of another
+version.  cut: nothing from ``process`` to ``peer``.  split: in neither direction.  break: their streams are reset.
+copies: frames arrive a second time, later.  slow: messages take up to 2 s.  freeze: SIGSTOP.  full: the disk takes
+nothing.  lies: a commit is durable and reports a failure.  torn: killed, and its stored bytes are damaged.  rollback:
+killed, and a backup of its state directory is put back.  pause, stop: by the operator.
 """
 
 MILLISECOND = 1_000_000
@@ -173,6 +177,9 @@ def _run(chance: random.Random) -> model.RunConfig:
 
 _WEIGHTS: dict[Kind, int] = {
     "crash": 12,
+    "power": 3,
+    "twin": 3,
+    "impostor": 2,
     "cut": 4,
     "split": 3,
     "break": 6,
@@ -197,12 +204,15 @@ def _faults(chance: random.Random, plan: Plan) -> tuple[Fault, ...]:
     faults = []
     for kind in chance.choices(kinds, weights, k=count):
         process = chance.randrange(-1, n)
-        if kind in ("full", "lies"):
+        if kind in ("full", "lies", "twin", "impostor"):
             process = chance.randrange(n)
         peer = chance.choice([p for p in range(-1, n) if p != process])
         if kind in _ON_LINKS and edges and (kind == "copies" or chance.random() < 0.5):
             process, peer = chance.choice(edges)
-        faults.append(_when(chance, Fault(kind, process, peer, length_ns=_length(chance, kind)), n, K))
+        fault = _when(chance, Fault(kind, process, peer, length_ns=_length(chance, kind)), n, K)
+        faults.append(fault)
+        if kind in ("twin", "impostor") and chance.random() < 0.4:  # the first looks dead
+            faults.append(replace(fault, kind="freeze", length_ns=int(chance.uniform(2, 15) * SECOND)))
     if chance.random() < 0.12:  # ends the run: at most one, after the others
         kind = chance.choice(["rollback", "rollback", "torn"])
         faults.append(_when(chance, Fault(kind, chance.randrange(n), length_ns=_length(chance, "crash")), n, K))
@@ -218,7 +228,7 @@ def _when(chance: random.Random, fault: Fault, n: int, K: int) -> Fault:
 
 
 def _length(chance: random.Random, kind: Kind) -> int:
-    if kind in ("break", "lies"):
+    if kind in ("break", "lies", "twin", "impostor"):
         return 0
-    longest = {"crash": 3.0, "rollback": 3.0, "torn": 3.0, "copies": 5.0}.get(kind, 15.0)
+    longest = {"crash": 3.0, "power": 3.0, "rollback": 3.0, "torn": 3.0, "copies": 5.0}.get(kind, 15.0)
     return int(longest ** chance.uniform(-1, 1) * SECOND)

@@ -68,6 +68,7 @@ class Process:
         self.name = name
         self.alive = True
         self.exit_code: ExitCode | None = None
+        self.ended_ns = 0
         self._frozen = False
         self._backlog: deque[Callable[[], None]] = deque()
 
@@ -110,6 +111,7 @@ class Process:
     def exit(self, code: ExitCode) -> None:
         """End in order."""
         self.alive = False
+        self.ended_ns = self.world.clock.now_ns
         self.exit_code = code
         self.world.exited(self)
 

@@ -34,6 +34,8 @@ from tests.swarm.disk import Disk
 from tests.swarm.network import KEEPALIVE_NS, Network
 from tests.swarm.plan import MILLISECOND, Fault, Plan, who
 from tests.swarm.process import COORDINATOR, Process
+from tests.swarm.seats import disturbed
+from tests.swarm.twins import Twin
 
 LIVENESS_NS = 90 * SECOND
 """After the last fault is over the run must be over in this time."""
@@ -130,6 +132,10 @@ class World:
         self._quiet_ns = self._disturbed_ns = 0
         self._over_ns: int | None = None
         self.struck: Counter[str] = Counter()
+        self.disturbed_ns = [-LIVENESS_NS] * self.n
+        """Until when something may have kept each agent's heartbeats from the coordinator."""
+        self.excused = False
+        """Whether an agent's operator made a mistake that ends the run."""
         self.status = "unfinished"
 
     # --- the trial ----------------------------------------------------------------------------------------------
@@ -226,16 +232,20 @@ class World:
                 self.clock.after(0, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
         return dies
 
-    def crashed(self, process: Process) -> None:
-        """It died; the kernel ends its streams."""
+    def crashed(self, process: Process, *, noticed: bool = True) -> None:
+        """It died; the kernel ends its streams, unless the whole host is gone: then the keepalive does."""
         process.alive = False
-        self.saw(process.index, "is killed", "")
-        self.network.reset_all(process.index)
+        process.ended_ns = self.clock.now_ns
+        self.saw(process.index, "is killed", "" if noticed else "unnoticed")
+        if noticed:
+            self.network.reset_host(process)
+        else:
+            self.clock.after(KEEPALIVE_NS, lambda: self.network.reset_host(process))
 
     def exited(self, process: Process) -> None:
         """It ended by itself."""
         self.saw(process.index, "exits", process.exit_code)
-        self.network.reset_all(process.index)
+        self.network.reset_host(process)
         index, code = process.index, process.exit_code
         if index == COORDINATOR or self._over_ns is not None:
             return
@@ -275,7 +285,7 @@ class World:
         if status == "lost":
             runtime = self.plan.run.runtime
             return runtime.on_agent_loss == "stop" and self._disturbed_ns >= runtime.round_timeout_s * SECOND
-        return status == "refused" and struck["full"] + struck["lies"] > 0
+        return status == "refused" and (self.excused or struck["full"] + struck["lies"] > 0)
 
     def _over(self, status: str) -> None:
         self.status = status
@@ -296,6 +306,8 @@ class World:
         self.struck[fault.kind] += 1
         self._quiet_ns = max(self._quiet_ns, self.clock.now_ns + fault.length_ns)
         self._disturbed_ns += fault.length_ns + RECOVERY_NS
+        if (whose := disturbed(fault.kind, fault.process, fault.peer)) is not None:
+            self.disturbed_ns[whose] = max(self.disturbed_ns[whose], self.clock.now_ns + fault.length_ns)
         self.saw(fault.process, "FAULT", fault)
 
     def _strike(self, fault: Fault) -> None:
@@ -305,8 +317,10 @@ class World:
         now, a, b = self.clock.now_ns, fault.process, fault.peer
         process = self._processes.get(a)
         match fault.kind:
-            case "crash" | "torn" | "rollback":
+            case "crash" | "power" | "torn" | "rollback":
                 self._kill(fault, process)
+            case "twin" | "impostor":
+                self._double(fault, process)
             case "cut":
                 self.network.cut(a, b, fault.length_ns)
             case "split":
@@ -338,7 +352,7 @@ class World:
     def _kill(self, fault: Fault, process: Process | None) -> None:
         a = fault.process
         if process is not None and process.alive:
-            self.crashed(process)
+            self.crashed(process, noticed=fault.kind != "power")
         if fault.kind == "torn":
             self.disks[a].torn = self.disks[a].checkpoint is not None
         elif fault.kind == "rollback" and self._backups[a]:
@@ -349,12 +363,27 @@ class World:
             self.disks[a] = disk
         self.clock.after(fault.length_ns, lambda: self._start(a))
 
+    def _double(self, fault: Fault, first: Process | None) -> None:
+        """Somebody starts an agent a second time, with a copy of its state, or without any and of another version."""
+        if first is None or not first.alive:
+            return
+        a = fault.process
+        copy = fault.kind == "twin"
+        twin = Twin(self, a, self.disks[a].copy()) if copy else Twin(self, a, Disk(self.names[a]), "0.0.1")
+        twin.run(twin.start)
+
+    def coordinator(self) -> CoordinatorProcess:
+        """The coordinator's process of now."""
+        process = self._processes[COORDINATOR]
+        assert isinstance(process, CoordinatorProcess)
+        return process
+
     def _freeze(self, fault: Fault, process: Process | None) -> None:
         if process is None or not process.alive:
             return
         process.freeze(fault.length_ns)
         if fault.length_ns > KEEPALIVE_NS:
-            self.clock.after(KEEPALIVE_NS, lambda: self.network.reset_all(fault.process) if process.alive else None)
+            self.clock.after(KEEPALIVE_NS, lambda: self.network.reset_host(process) if process.alive else None)
 
     def _control(self, action: m.Action, then: Callable[[], None] = lambda: None) -> None:
         """The operator tries until the coordinator is there; a pause that is still being tried is not resumed yet."""
