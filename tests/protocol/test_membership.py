@@ -311,6 +311,19 @@ def test_a_newcomer_that_waits_while_the_end_is_written_is_not_let_in_before() -
     assert said(out, successor) == [m.StopMessage("enough", ExitCode.STOPPED)] and ended(out, successor) == "OK"
 
 
+def test_who_was_welcome_and_not_ready_when_the_run_ended_hears_so() -> None:
+    """It came while the others were leaving: the Stop that they heard was before its time."""
+    desk = Desk()
+    here, _ = desk.seat("agent-1")
+    desk.feed(co.StopRun("enough"))
+    late, out = desk.register("agent-2")
+    assert isinstance(said(out, late)[0], m.Welcome)
+    (conclude,) = desk.leave(here)
+    out = desk.feed(ct.Closed(conclude))
+    assert said(out, late) == [m.StopMessage("enough", ExitCode.STOPPED)] and ended(out, late) == "OK"
+    assert out[-1] == ct.Exit(), "nobody is left"
+
+
 def test_lines_for_the_log_name_who_came_and_who_was_turned_away() -> None:
     desk = Desk()
     call = desk.call("agent-1")
