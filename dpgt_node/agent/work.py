@@ -117,7 +117,7 @@ class AgentWork:
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
-        self._rule = rule_of(run).build(topology, schedule, lambda values: float(values[index]))
+        self._rule = rule_of(run).build(run, topology, schedule, lambda values: float(values[index]))
         incoming = network_of(run, topology).incoming(index)
         self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, self._rule.perturbs_gradient)
         self.dimension = oracle.dimension

@@ -15,6 +15,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
+from dpgt_node.config.methods import method_options
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 
 NEEDS_L1 = "needs L1"
@@ -42,8 +43,9 @@ def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | 
 
 
 def method_rows(run: model.RunConfig, t: Topology) -> list[tuple[str, Check]]:
-    """(key of the run file, row) of what the run's method asks for."""
+    """(key of the run file, row) of what the run's method asks for.  ConfigError: keys of [method] that it has not."""
     method, rows = method_of(run), []
+    method_options(run, method.options)
     for demand in method.demands:
         names = demand.breakers(t)
         row = compare(f"{method.name}: {demand.what}; agents outside", float(len(names)), "=", 0.0, hard=True)

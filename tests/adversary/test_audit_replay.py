@@ -46,11 +46,12 @@ class Spy:
         return self.sampler.range(scale)
 
 
-def run_of(pair: str, mechanism: str, law: str = "laplace", dtype: str = "float64", K: int = 12) -> model.RunConfig:
+def run_of(pair: str, rule: str, law: str = "laplace", dtype: str = "float64", K: int = 12) -> model.RunConfig:
     run = cases.run(pair, K=K)
+    method, _, mechanism = rule.rpartition(" ")
     return replace(
         run,
-        algorithm=replace(run.algorithm, mechanism=mechanism),
+        algorithm=replace(run.algorithm, method=method or "dpgt", mechanism=mechanism),
         noise=replace(run.noise, law=law),
         runtime=replace(run.runtime, wire_dtype=dtype),
     )
@@ -71,7 +72,7 @@ def played(run: model.RunConfig) -> tuple[Vectors, list[Spy]]:
         return spies[-1]
 
     def persisted(i, record) -> None:
-        vectors[i, "X", record.k], vectors[i, "Y", record.k] = record.on("X").array(), record.on("Y").array()
+        vectors.update({(i, payload.stream, record.k): payload.array() for payload in record.payloads})
 
     oracles = [ScriptedOracle(7, None, lambda k, x, batch, i=i: bent(i, k, x)) for i in range(run.n)]
     agents = build_agents(run, facts.topology, facts.schedule, tuple(oracles), "ab", spied)
@@ -79,7 +80,7 @@ def played(run: model.RunConfig) -> tuple[Vectors, list[Spy]]:
     return vectors, spies
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "atc-dsgd noise-once"])
 @pytest.mark.parametrize(
     ("pair", "law", "dtype"),
     [

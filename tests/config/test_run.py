@@ -164,6 +164,14 @@ def test_hostile_toml(text):
         parse_run(text, "run.toml", Path())
 
 
+@pytest.mark.parametrize(("method", "mechanism"), [("dpgt", "paper"), ("s-ab", "paper"), ("atc-dsgd", "noise-once")])
+def test_a_method_has_its_own_default_mechanism(method, mechanism):
+    text = demo_toml().replace('mechanism = "paper"\n', "").replace('"dpgt"', f'"{method}"')
+    run = parse_run(text, "x", Path())
+    assert (run.algorithm.method, run.algorithm.mechanism) == (method, mechanism)
+    assert parse_run(to_toml(run), "x", Path()) == run
+
+
 @pytest.mark.parametrize("mechanism", ["public-state", "noise-once"])
 def test_mechanisms_that_noise_only_y_need_no_zeta(mechanism):
     text = demo_toml().replace('mechanism = "paper"', f'mechanism = "{mechanism}"').replace("scale_zeta = 0.1\n", "")

@@ -58,6 +58,17 @@ BAD = [
     ({"algorithm.iterations": datetime.date(2024, 1, 1)}, "algorithm.iterations", "must be an integer, not a date"),
     ({"algorithm.method": "gt-saga"}, "algorithm.method", '"gt-saga" is not in this version'),
     ({"algorithm.method": "dgpt"}, "algorithm.method", 'did you mean "dpgt"?'),
+    (
+        {"algorithm.method": "s-ab", "algorithm.mechanism": "noise-once"},
+        "algorithm.mechanism",
+        'method "s-ab" has paper, not noise-once',
+    ),
+    (
+        {"algorithm.method": "atc-dsgd", "algorithm.mechanism": "paper"},
+        "algorithm.mechanism",
+        'method "atc-dsgd" has noise-once, not paper',
+    ),
+    ({"algorithm.method": "gt-saga"}, "algorithm.method", "not in this version"),
     ({"algorithm.mechanism": 1}, "algorithm.mechanism", 'must be one of "paper", "published-point", '),
     # scheme
     ({"scheme.kind": DELETE}, "scheme.kind", "is missing"),

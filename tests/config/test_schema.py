@@ -28,6 +28,7 @@ RUN, NODE = Draft4Validator(run_schema()), Draft4Validator(node_schema())
 
 # What a schema cannot tell, by words of the reader's message.
 ACROSS = (
+    'method "',
     "must be finite",  # JSON has no such numbers
     "is too large",
     "is no agent of this run",

@@ -30,8 +30,10 @@ import psutil
 
 from dpgt_node import cli
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, parse_run
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import LedgerRow, RoundRecord
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.store.ledger import read_ledger
@@ -106,6 +108,7 @@ MILLION = Case(
         )
     ),
 )
+ATC = Case("digits d=650, atc-dsgd", DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmethod = "atc-dsgd"\n'))
 # Real noise: a round that was drawn twice shows only here.  K < 64: every payload is still there at the end.
 ENTROPY = Case(
     "quadratic d=650, real entropy",
@@ -325,7 +328,8 @@ def check(victim: Victim, code: int) -> list[str]:
     if code != 0 and not finished:
         return [f"exit code {code}: {said[-3000:]}"]
     found += [f"said: {line}" for line in said.splitlines() if BROKEN.search(line)]
-    rounds = [(k, stream) for k in range(run.K + 1) for stream in ("X", "Y")]
+    charged, sent = MECHANISMS[run.algorithm.mechanism].charged, len(method_of(run).streams) * (run.K + 1)
+    rounds = [(k, stream) for k in range(run.K + 1) for stream in charged]
     for name in victim.names:
         entries = read_ledger(victim.state(name)).entries  # verifies the chain
         rows = [entry.row for entry in entries]
@@ -338,7 +342,7 @@ def check(victim: Victim, code: int) -> list[str]:
         store = Store(victim.state(name), "process")
         with contextlib.closing(store):
             (info,) = store.runs()
-            if not info.finished or store.releases(info.run_id) != 2 * (run.K + 1):
+            if not info.finished or store.releases(info.run_id) != sent:
                 found.append(f"{name}: {store.releases(info.run_id)} releases, finished: {info.finished}")
         x = np.load(victim.state(name) / "x_final.npy")
         if x.tobytes() != np.load(out / "agents" / name / "x_final.npy").tobytes():
@@ -352,7 +356,7 @@ def check(victim: Victim, code: int) -> list[str]:
     if case.keystream is None:
         found += _explained(victim)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    if summary["status"] != "finished" or [a["releases"] for a in summary["agents"]] != [2 * (run.K + 1)] * run.n:
+    if summary["status"] != "finished" or [a["releases"] for a in summary["agents"]] != [sent] * run.n:
         found.append(f"summary.json: {summary['status']}, {[a['releases'] for a in summary['agents']]} releases")
     victim.findings.restarts += sum(summary["restarts"].values())
     if not (out / "report.html").exists() or (out / ".closing").exists():

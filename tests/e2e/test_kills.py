@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kills import DIGITS, ENTROPY, MILLION, Case, Findings, Kill, Victim, campaign, check, truth
+from tests.e2e.kills import ATC, DIGITS, ENTROPY, MILLION, Case, Findings, Kill, Victim, campaign, check, truth
 
 SEED = 20261128
 
@@ -25,6 +25,15 @@ def test_five_kills_one_of_each_role_leave_no_trace_in_the_result(tmp_path: Path
     ]
     assert check(victim, victim.go(plan)) == []
     assert len(findings.hits) == 5 and findings.missed == 0, findings.report()
+
+
+@pytest.mark.e2e
+def test_two_kills_in_a_run_of_another_method_leave_no_trace_in_the_result(tmp_path: Path) -> None:
+    """ATC-DSGD: one stream, a state of one vector, a charge that the other stream carries."""
+    findings = Findings()
+    victim = Victim(ATC, tmp_path, findings)
+    assert check(victim, victim.go([Kill("agent-2", 14, 0.01), Kill("all", 41, 0.01)])) == []
+    assert len(findings.hits) == 2 and findings.missed == 0, findings.report()
 
 
 @pytest.mark.e2e
@@ -53,7 +62,9 @@ def test_the_truth_is_one_row_a_release() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("case", "kills"), [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25)], ids=lambda v: v.name if isinstance(v, Case) else ""
+    ("case", "kills"),
+    [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25), (ATC, 15)],
+    ids=lambda v: v.name if isinstance(v, Case) else "",
 )
 def test_a_campaign_of_kills(tmp_path: Path, case: Case, kills: int) -> None:
     findings = Findings()

@@ -185,6 +185,22 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     assert sorted(without_time, key=str) == sorted(others, key=str)
 
 
+@pytest.mark.parametrize("method", ["s-ab", "atc-dsgd"])
+def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> None:
+    text = DIGITS.replace("iterations = 20\n", f'iterations = 8\nmethod = "{method}"\n')
+    run = run_file(tmp_path, text if method == "atc-dsgd" else text.replace("[noise]", "[noise]\nmultiplier = 0.0"))
+    out = tmp_path / "out"
+    with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
+        assert launch.wait() == 0, launch.said
+    no_traceback(launch.everything_said())
+    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    same_bits(out, tmp_path / "sim")
+    sent = 9 if method == "atc-dsgd" else 18
+    assert {released(out, name) for name in launch.names()} == {(sent, sent)}
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [sent] * 5
+
+
 def test_roots_self_loops_weights_float32_and_a_wide_barrier_give_the_simulators_bits(tmp_path: Path) -> None:
     run = run_file(tmp_path, UNEVEN)
     out = tmp_path / "out"

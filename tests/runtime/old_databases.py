@@ -1,14 +1,19 @@
-"""Databases as versions 1 and 2 of the state directory wrote them: their tables and rows, written out again."""
+"""Databases as versions 1 to 3 of the state directory wrote them.
+
+Of versions 1 and 2 the tables and rows are written out again; of version 3 there are whole ones that it wrote itself,
+as text (``old/*.sql``), and the rows of today taken back to what it had.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import sqlite3
+import struct
 from pathlib import Path
 
 from dpgt_node.runtime.store.ledger import DATABASE, cost_text, next_head
-from tests.runtime.records import RUN, SHA, TERMS, record
+from tests.runtime.records import RUN, SHA, TERMS, opened, record
 
 FILE_BYTES = 1 << 20
 TABLES = {
@@ -54,6 +59,8 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
 
     ``checkpoint``: of which round; ``pruned``: rounds below it have lost their payloads.
     """
+    if version == 3:
+        return _write_3(state_dir, d, rounds, checkpoint, pruned)
     blobs = state_dir / "blobs"
     blobs.mkdir(parents=True)
     (state_dir / "lock").touch()
@@ -97,3 +104,41 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
         db.execute(f"PRAGMA user_version = {version}")
         db.commit()
     return head
+
+
+TABLES_3 = """
+ALTER TABLE rounds RENAME TO new_rounds;
+CREATE TABLE rounds (id INTEGER PRIMARY KEY, x_sha256 BLOB NOT NULL, y_sha256 BLOB NOT NULL) STRICT;
+INSERT INTO rounds SELECT * FROM new_rounds;
+DROP TABLE new_rounds;
+DROP TABLE checkpoints;
+CREATE TABLE checkpoints (
+    run INTEGER PRIMARY KEY, k INTEGER NOT NULL, dimension INTEGER NOT NULL, sha256 BLOB NOT NULL, data BLOB,
+    batch BLOB NOT NULL, seal BLOB NOT NULL
+) STRICT;
+PRAGMA user_version = 3;
+"""
+
+
+def _write_3(state_dir: Path, d: int, rounds: int, checkpoint: int, pruned: int) -> bytes:
+    """Version 3 named no vectors in a checkpoint, and every round had an X and a Y."""
+    with contextlib.closing(opened(state_dir)) as store:
+        for k in range(rounds):
+            store.commit_round(RUN, record(k, d, checkpoint=k == checkpoint))
+        store.prune(RUN, pruned - 1)
+        head = store.head
+    with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db, db:
+        found = db.execute("SELECT run, k, sha256, data, batch FROM checkpoints").fetchall()
+        db.executescript(TABLES_3)
+        for run, k, sha256, data, batch in found:
+            seal = hashlib.sha256(struct.pack("<16sqq8s", RUN, k, d, b"state") + sha256 + batch).digest()
+            db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", (run, k, d, sha256, data, batch, seal))
+    return head
+
+
+def read_text(path: Path, state_dir: Path) -> None:
+    """Make the state directory whose database ``path`` holds as text."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db:
+        db.executescript(path.read_text(encoding="utf-8"))
+        db.executescript("PRAGMA application_id = 0x64706774; PRAGMA user_version = 3;")

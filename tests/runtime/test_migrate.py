@@ -11,16 +11,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import parse_run
 from dpgt_node.errors import StoreError
+from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, read_ledger
 from dpgt_node.runtime.store.migrate import UNRECORDED
 from dpgt_node.runtime.store.schema import VERSION
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
-from tests.runtime.old_databases import write_old
+from dpgt_node.sim.simulate import build_agents, build_oracles
+from dpgt_node.sim.world import Observer, World
+from tests.runtime.old_databases import read_text, write_old
 from tests.runtime.records import RUN, SHA, TERMS, record, same_record, same_state, state
 
+OLD = Path(__file__).parent / "old"
 ROOT = Path(__file__).resolve().parents[2]
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 
@@ -35,7 +43,7 @@ def version(path: Path) -> int:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("old", [1, 2, 3])
 @pytest.mark.parametrize("d", [SMALL, LARGE])
 def test_an_old_state_directory_goes_on(tmp_path: Path, old: int, d: int) -> None:
     """Payloads, checkpoint and charges come back as they were, and the next round is committed after them."""
@@ -54,7 +62,7 @@ def test_an_old_state_directory_goes_on(tmp_path: Path, old: int, d: int) -> Non
             ledger = store.ledger()
             assert [(e.row.k, e.row.stream) for e in ledger.entries] == [(k, s) for k in range(6) for s in "XY"]
             assert {t for t in ledger.terms.values()} == {terms}
-            assert (ledger.head == head) is (old == 2), "what version 1 did not say is now part of every row's text"
+            assert (ledger.head == head) is (old > 1), "what version 1 did not say is now part of every row's text"
             if start == 1:
                 with pytest.raises(RuntimeError, match="durable already"):
                     store.commit_round(RUN, record(5, d, draw=1))
@@ -65,9 +73,47 @@ def test_an_old_state_directory_goes_on(tmp_path: Path, old: int, d: int) -> Non
     assert version(kept) == old and stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_a_ledger_of_version_2_can_be_read_as_it_is(tmp_path: Path) -> None:
-    head = write_old(tmp_path, 2, d=SMALL, rounds=3, checkpoint=0, pruned=0)
-    assert read_ledger(tmp_path).head == head and version(tmp_path / DATABASE) == 2
+@pytest.mark.parametrize("old", [2, 3])
+def test_a_ledger_of_version_2_or_3_can_be_read_as_it_is(tmp_path: Path, old: int) -> None:
+    head = write_old(tmp_path, old, d=SMALL, rounds=3, checkpoint=0, pruned=0)
+    assert read_ledger(tmp_path).head == head and version(tmp_path / DATABASE) == old
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "noise-once"])
+def test_a_run_that_version_3_left_unfinished_goes_on_to_the_same_bits(tmp_path: Path, mechanism: str) -> None:
+    """The database was written by the program of that version, in round 7 of 12 with a checkpoint of round 5."""
+    text = (OLD / "version-3.toml").read_text(encoding="utf-8").replace('"paper"', f'"{mechanism}"')
+    run = parse_run(text, "version-3.toml", Path("/"))
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    records: dict[tuple[int, int], RoundRecord] = {}
+    observer = Observer(persisted=lambda i, record: records.update({(i, record.k): record}))
+    agents = build_agents(run, topology, schedule, build_oracles(run, None), "ab")
+    World(run.graph.agents, agents, run.K, observer=observer).run()
+    read_text(OLD / f"version-3-{mechanism}.sql", tmp_path)
+    with contextlib.closing(Store(tmp_path, "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        recovered = store.recover(RUN)
+        assert recovered is not None and recovered.checkpoint.k == 5
+        expected = records[0, 5].checkpoint
+        assert expected is not None and same_state(recovered.checkpoint, expected)
+        assert [record.k for record in recovered.records] == [5, 6, 7]
+        for found in recovered.records:
+            now = records[0, found.k]
+            assert found.payloads == now.payloads and found.rows == now.rows
+            noisy = (found.noisy_gradient, now.noisy_gradient)
+            assert noisy == (None, None) if mechanism == "paper" else np.array_equal(*noisy)  # type: ignore[arg-type]
+        store.commit_round(RUN, records[0, 8])
+        assert len(store.ledger().entries) == 9 * len(records[0, 8].rows)
+
+
+def test_a_torn_checkpoint_is_not_migrated(tmp_path: Path) -> None:
+    """A new seal would make it look whole."""
+    write_old(tmp_path, 3, d=SMALL, rounds=3, checkpoint=2, pruned=0)
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("UPDATE checkpoints SET k = 1")
+    with pytest.raises(StoreError, match="checkpoint of round 1 is torn; nothing was migrated"):
+        Store(tmp_path, "process")
+    assert version(tmp_path / DATABASE) == 3
 
 
 def test_a_ledger_of_version_1_wants_its_agent_first(tmp_path: Path) -> None:
@@ -76,7 +122,7 @@ def test_a_ledger_of_version_1_wants_its_agent_first(tmp_path: Path) -> None:
         read_ledger(tmp_path)
 
 
-@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("old", [1, 2, 3])
 def test_a_changed_ledger_is_not_migrated(tmp_path: Path, old: int) -> None:
     write_old(tmp_path, old, d=SMALL, rounds=3, checkpoint=0, pruned=0)
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
@@ -124,7 +170,7 @@ for limit in map(int, sys.argv[2:]):
 """
 
 
-@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("old", [1, 2, 3])
 def test_a_killed_migration_leaves_the_old_database(tmp_path: Path, old: int) -> None:
     """Killed before any statement of it: the next start finds the old database or the new one, whole."""
 

@@ -17,10 +17,24 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.store.ledger import DATABASE
+from dpgt_node.protocol.types import RoundRecord, State
+from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, VERSION
 from dpgt_node.runtime.store.store import FILE_BYTES, X_FINAL, RunInfo, Store
-from tests.runtime.records import RUN, SHA, TERMS, opened, payload, record, same_record, same_state, state, vector
+from dpgt_node.types import Stream
+from tests.runtime.records import (
+    RUN,
+    SHA,
+    TERMS,
+    opened,
+    payload,
+    record,
+    row,
+    same_record,
+    same_state,
+    state,
+    vector,
+)
 
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -478,3 +492,45 @@ def test_a_failed_commit_leaves_no_trace_and_may_be_repeated(
     store.commit_round(RUN, record(1, LARGE))
     recovered = store.recover(RUN)
     assert recovered is not None and same_state(recovered.checkpoint, state(1, LARGE))
+
+
+# --- methods that send on one stream ------------------------------------------------------------------------------
+
+
+def one_stream(k: int, stream: Stream, *, noisy: bool = False, charged: Stream = "Y") -> RoundRecord:
+    """A round of a method that sends on ``stream`` alone, whose noise is that of ``charged``; a state of two sizes."""
+    sent, state = payload(stream, k, 10), State(k, {"x": vector(10, k), "w": vector(1, k, 3)}, np.arange(3))
+    rows = (row(k, charged, sent.sha256),)
+    return RoundRecord(k, (sent,), rows, np.arange(3), state, vector(10, k, 5) if noisy else None)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("stream", ["X", "Y"])
+def test_one_stream_and_a_state_of_other_vectors(store: Store, tmp_path: Path, stream: Stream, noisy: bool) -> None:
+    for k in range(3):
+        store.commit_round(RUN, one_stream(k, stream, noisy=noisy))
+    store.close()
+    with contextlib.closing(opened(tmp_path)) as again:
+        found, want = again.recover(RUN), one_stream(2, stream, noisy=noisy)
+        assert found is not None and same_state(found.checkpoint, want.checkpoint)  # type: ignore[arg-type]
+        assert [v.size for v in found.checkpoint.vectors.values()] == [10, 1]
+        assert same_record(found.records[-1], want) and again.payloads(RUN, 2) == want.payloads
+        got = found.records[-1].noisy_gradient
+        assert np.array_equal(got, want.noisy_gradient) if noisy else got is None  # type: ignore[arg-type]
+        assert again.releases(RUN) == 3 and len(again.ledger().entries) == 3
+
+
+def test_a_charge_carried_by_the_other_stream_must_be_of_its_bytes(store: Store) -> None:
+    first = one_stream(0, "X")
+    store.commit_round(RUN, first)
+    wrong = dataclasses.replace(one_stream(1, "X"), rows=(row(1, "Y", first.payloads[0].sha256),))
+    store.commit_round(RUN, wrong)
+    with pytest.raises(LedgerBroken, match="not of the stored release"):
+        store.ledger()
+
+
+def test_a_state_that_waits_for_its_release_is_not_stored(store: Store) -> None:
+    sent = one_stream(0, "X")
+    state = dataclasses.replace(sent.checkpoint, pending=True)  # type: ignore[type-var]
+    with pytest.raises(AssertionError, match="stored once it is complete"):
+        store.commit_round(RUN, dataclasses.replace(sent, checkpoint=state))

@@ -71,7 +71,8 @@ class Replay:
     def run(self, worlds: Sequence[World]) -> Iterator[Noised]:
         """Every noised vector of rounds 0..K, in order.  Raises Unseen."""
         facts, site = self._facts, _Worlds(self._facts, self._index, self._vectors, self._dtype, self._skip, worlds)
-        rule = rule_of(facts.run).build(facts.topology, facts.schedule, lambda values: float(values[self._index]))
+        pick = lambda values: float(values[self._index])  # noqa: E731
+        rule = rule_of(facts.run).build(facts.run, facts.topology, facts.schedule, pick)
         with np.errstate(all="ignore"):
             state = rule.begin(site, self._x0)
             for k in range(facts.run.K + 1):

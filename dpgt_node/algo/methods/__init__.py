@@ -9,10 +9,13 @@ from dpgt_node.algo.methods.atc_dsgd import ATC_DSGD
 from dpgt_node.algo.methods.base import Method, Network, Rule
 from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.algo.methods.s_ab import S_AB
+from dpgt_node.config.methods import register_options
 from dpgt_node.config.model import RunConfig
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (DPGT, S_AB, ATC_DSGD)}
 """The word of the run file and the value; the first is the default."""
+for _method in METHODS.values():
+    register_options(_method.name, _method.options)
 
 
 def method_of(run: RunConfig) -> Method:

@@ -17,6 +17,7 @@ import numpy as np
 from dpgt_node.algo.graph import Topology, metropolis, separated
 from dpgt_node.algo.methods.base import Demand, Method, Mixing, Pick, Rule, Seen, Site, Vectors, blocks
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64
 
@@ -32,7 +33,7 @@ class AtcDsgd(Rule):
         self.gamma = gamma
 
     @classmethod
-    def build(cls, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> AtcDsgd:
+    def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> AtcDsgd:
         return cls(schedule.gamma)
 
     @staticmethod

@@ -28,6 +28,8 @@ import numpy as np
 
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.methods import NoOptions
+from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Stream
 
 Vectors = Mapping[str, F64]
@@ -106,8 +108,8 @@ class Rule(ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Rule:
-        """The numbers of the agents that ``pick`` picks."""
+    def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Rule:
+        """The numbers of the agents that ``pick`` picks; the method's own keys are in ``run``."""
 
     @staticmethod
     @abstractmethod
@@ -167,7 +169,7 @@ class Method:
 
     ``status``: a rule that was published as it stands, or our reading of one; ``source``: whose.  ``noisy``: draws
     noise; where not, the run file must switch it off.  ``demands``: graphs that break one of them are refused.
-    ``theorems``: the paper's conditions and theorems speak of it.
+    ``theorems``: the paper's conditions and theorems speak of it.  ``options``: its own keys, [method] of a run file.
     """
 
     name: str
@@ -179,6 +181,7 @@ class Method:
     noisy: bool = True
     demands: tuple[Demand, ...] = ()
     theorems: bool = True
+    options: type = NoOptions
 
     @property
     def streams(self) -> tuple[Stream, ...]:

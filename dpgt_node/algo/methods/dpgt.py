@@ -42,6 +42,7 @@ from dpgt_node.algo.methods.base import (
     empty,
 )
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy import mechanisms
 from dpgt_node.types import F64
 
@@ -108,7 +109,7 @@ class Tracking(Rule):
         self.steps = steps
 
     @classmethod
-    def build(cls, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Tracking:
+    def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Tracking:
         return cls(Steps.of(topology, schedule, pick))
 
     @staticmethod

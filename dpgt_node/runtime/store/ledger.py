@@ -28,11 +28,11 @@ NO_HEAD = bytes(32)
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
 _TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
-_ROUNDS = {
-    2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
-    VERSION: f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
-    f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id",
-}
+_BY_KEY = (
+    f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
+    f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id"
+)
+_ROUNDS = {2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k", 3: _BY_KEY, VERSION: _BY_KEY}
 """A run's rounds in order, by version of the database: those that can be read as they are."""
 
 
@@ -165,13 +165,19 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
             released = next(stored_rounds[run], None)
             if released is not None and released[0] < k:
                 raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
-        if released is None or released[0] != k or released[1 if stream == "X" else 2] != sha256:
+        if released is None or released[0] != k or _carrier(stream, *released[1:]) != sha256:
             raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
         head, now[run] = stored, (k, stream, released)
         yield run, tuple(fields), stored
     for rest in stored_rounds.values():
         for k, *_ in rest:
             raise LedgerBroken(f"{where}: a released round has no ledger row (round {k})")
+
+
+def _carrier(stream: str, x_sha256: bytes | None, y_sha256: bytes | None) -> bytes | None:
+    """The hash of what carries a noise of ``stream``: the vector of that stream, or the other where it is not sent."""
+    own, other = (x_sha256, y_sha256) if stream == "X" else (y_sha256, x_sha256)
+    return other if own is None else own
 
 
 def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
