@@ -30,7 +30,7 @@ from dpgt_node.adversary.decode.stages import Connection, Gap, Item
 from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.wire.transcript import Transcript
-from tests.adversary.wires import Talk, Wire, write_pcap
+from tests.adversary.decode.wires import Talk, Wire, write_pcap
 from tests.e2e import processes
 
 SIZES = {"5 MB": (1_250_000, 2), "45 MB": (11_250_000, 0)}  # d in float32, K

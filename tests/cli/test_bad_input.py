@@ -15,7 +15,7 @@ from dpgt_node.learning.data import datasets
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.sim import simulate
 from tests.learning.cases import blobs, run, save
-from tests.learning.files import cifar_batches, write_cifar_python, write_idx, write_pictures
+from tests.learning.data.files import cifar_batches, write_cifar_python, write_idx, write_pictures
 
 DATA = blobs(samples=12)
 X, Y = DATA.x_train, DATA.y_train

@@ -11,7 +11,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.learning.data import datasets, fetch
-from tests.learning.files import write_idx
+from tests.learning.data.files import write_idx
 
 RUN = """
 name = "small"

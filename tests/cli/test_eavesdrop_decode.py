@@ -14,8 +14,8 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.wire.transcript import Transcript, TranscriptError
-from tests.adversary import wires as w
-from tests.adversary.test_packets import pcapng
+from tests.adversary.decode import wires as w
+from tests.adversary.decode.test_packets import pcapng
 from tests.e2e.processes import LIMIT_S, command, environment, eventually
 
 Dpgt = Callable[..., tuple[int, str, list[str]]]

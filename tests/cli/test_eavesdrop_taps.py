@@ -12,7 +12,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.adversary.taps import lab, live
-from tests.adversary import wiretap
+from tests.adversary.taps import wiretap
 from tests.e2e import processes
 
 

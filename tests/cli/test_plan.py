@@ -16,7 +16,7 @@ from dpgt_node.cli import plan as plan_module
 from dpgt_node.config import SchemeS2, load_run, parse_run, to_toml
 from dpgt_node.sim import planning
 from dpgt_node.sim.rehearsal import Rehearsal, Shape
-from tests.learning.files import write_idx
+from tests.learning.data.files import write_idx
 
 RUN = """
 name = "to be planned"

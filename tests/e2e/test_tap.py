@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.decode.traffic import observe
-from tests.adversary import wiretap
+from tests.adversary.taps import wiretap
 from tests.e2e import processes
 
 pytestmark = pytest.mark.e2e

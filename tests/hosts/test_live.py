@@ -16,7 +16,7 @@ import pytest
 from dpgt_node.adversary.taps.errors import CaptureError
 from dpgt_node.adversary.taps.live import LiveTap
 from dpgt_node.errors import ConfigError
-from tests.adversary import wiretap
+from tests.adversary.taps import wiretap
 from tests.e2e import processes
 from tests.hosts import lab
 

@@ -13,8 +13,8 @@ from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.labels import attack as labels
 from dpgt_node.adversary.inference.estimators import view
+from tests.adversary.attacks.test_planted_bugs import library
 from tests.adversary.record import play, run_of
-from tests.adversary.test_planted_bugs import library
 
 pytestmark = pytest.mark.torch
 RING = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]

@@ -16,7 +16,7 @@ from dpgt_node.learning.data import datasets
 from dpgt_node.learning.nets.torch_models import build_module
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run
-from tests.learning.files import write_idx
+from tests.learning.data.files import write_idx
 
 pytestmark = pytest.mark.torch
 

@@ -18,7 +18,7 @@ from dpgt_node.sim import fast
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_TORCH, simulate_fast
 from dpgt_node.sim.simulate import build_oracles, simulate
 from tests.learning.cases import run, stream
-from tests.learning.files import write_idx
+from tests.learning.data.files import write_idx
 
 pytestmark = pytest.mark.torch
 

@@ -18,7 +18,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.store.ledger import read_ledger
 from tests.e2e.processes import ROOT
 from tests.learning.cases import run
-from tests.learning.files import cifar_batches, write_cifar_python, write_pictures
+from tests.learning.data.files import cifar_batches, write_cifar_python, write_pictures
 
 pytestmark = pytest.mark.torch
 

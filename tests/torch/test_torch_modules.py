@@ -14,7 +14,7 @@ from dpgt_node.learning.data import datasets
 from dpgt_node.learning.nets import torch_network
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run
-from tests.learning.files import write_idx
+from tests.learning.data.files import write_idx
 
 pytestmark = pytest.mark.torch
 

@@ -17,7 +17,7 @@ from dpgt_node.learning import torch_oracle
 from dpgt_node.learning.data import datasets
 from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import run, stream
-from tests.learning.files import cifar_batches, write_cifar_binary, write_cifar_python, write_idx
+from tests.learning.data.files import cifar_batches, write_cifar_binary, write_cifar_python, write_idx
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ from dpgt_node.adversary.decode import packets as p
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, LINKTYPE_RAW, Packet
 from dpgt_node.adversary.decode.stages import Connection, Gap, Item, Segment
 from dpgt_node.adversary.decode.tcp import Reassembly
-from tests.adversary.wires import Talk, Wire, ip_packet
+from tests.adversary.decode.wires import Talk, Wire, ip_packet
 
 
 class Log:

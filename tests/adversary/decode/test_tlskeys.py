@@ -16,7 +16,7 @@ from dpgt_node.adversary.decode.tls import keys as tlskeys
 from dpgt_node.adversary.decode.tls.keys import Decryptor, TlsCounts
 from dpgt_node.adversary.decode.tls.secrets import KeyLog
 from dpgt_node.errors import ConfigError
-from tests.adversary.tlstalk import Talk, talk
+from tests.adversary.decode.tlstalk import Talk, talk
 
 CONNECTION = Connection(0, (Endpoint("10.0.0.1", 5000), Endpoint("10.0.0.2", 7100)), True)
 MID = Connection(0, CONNECTION.ends, False)

@@ -24,7 +24,7 @@ from dpgt_node.protocol.types import Payload
 from dpgt_node.wire import convert
 from dpgt_node.wire.codec import encode_vectors
 from dpgt_node.wire.transcript import Link, Seen, Transcript, TranscriptError
-from tests.adversary import wires as w
+from tests.adversary.decode import wires as w
 from tests.fuzz.http2 import DATA, frame, message
 
 Payloads = list[list[Payload]]

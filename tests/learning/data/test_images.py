@@ -16,7 +16,14 @@ from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.data.images import load_cifar10, load_folder, load_idx
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from tests.learning.cases import run
-from tests.learning.files import cifar_batches, idx, write_cifar_binary, write_cifar_python, write_idx, write_pictures
+from tests.learning.data.files import (
+    cifar_batches,
+    idx,
+    write_cifar_binary,
+    write_cifar_python,
+    write_idx,
+    write_pictures,
+)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["raw", "gz"])

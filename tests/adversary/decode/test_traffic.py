@@ -16,7 +16,7 @@ from dpgt_node.adversary.decode.tls.records import RecordSizes, server_name
 from dpgt_node.adversary.decode.traffic import TrafficAttack, analyse, observe
 from dpgt_node.adversary.taps.proxy import AGENT_PORT, host_ip
 from dpgt_node.config import parse_run
-from tests.adversary.tlstalk import Talk, talk
+from tests.adversary.decode.tlstalk import Talk, talk
 
 RECORD = 16_284
 MS = 1_000_000

@@ -17,7 +17,7 @@ from dpgt_node.adversary.taps.errors import CaptureError
 from dpgt_node.adversary.taps.proxy import ProxyTap, link_relay
 from dpgt_node.adversary.taps.relay import Relay
 from dpgt_node.errors import ConfigError
-from tests.adversary import wiretap
+from tests.adversary.taps import wiretap
 
 LIMIT_S = 60.0
 Talk = tuple[bytes, bytes]

@@ -19,7 +19,7 @@ from dpgt_node.adversary.taps.relay import Relay, Relays
 from dpgt_node.adversary.taps.sidecar import contexts, inbound, outbound
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.trust.tls import CertificateAuthority
-from tests.adversary.test_proxy import bound, random_bytes
+from tests.adversary.taps.test_proxy import bound, random_bytes
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
