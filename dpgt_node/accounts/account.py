@@ -165,13 +165,6 @@ def agent_accounts(
     return accounts
 
 
-def epsilon_table(
-    run: model.RunConfig, topology: Topology, schedule: Schedule, D: Sequence[int | None]
-) -> dict[str, list[float | None]]:
-    """Epsilon of the whole run by accountant, one value an agent."""
-    return totals(agent_accounts(run, topology, schedule, D))
-
-
 def totals(accounts: Sequence[AgentAccount]) -> dict[str, list[float | None]]:
     """Epsilon of the whole run by accountant, one value an agent: what ``check`` prints."""
     return {name: [account.total(name) for account in accounts] for name in ACCOUNTANTS}

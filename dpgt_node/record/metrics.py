@@ -45,9 +45,9 @@ class MetricsRow:
     epsilon: Epsilon = field(default_factory=Epsilon)
 
     def value(self, column: str) -> float | None:
-        """What stands in that column of numbers, any behind ``k``."""
+        """What stands in that column of numbers, any behind ``k``; None for an accountant of another version."""
         if column.startswith(EPSILON):
-            return self.epsilon[column.removeprefix(EPSILON)]
+            return self.epsilon.get(column.removeprefix(EPSILON))
         found: float | None = getattr(self, column)
         return found
 
@@ -60,27 +60,34 @@ class MetricsStore:
     """Appends to ``OUT/metrics.csv``; a continued run goes on in the same file.
 
     Every :meth:`append` is flushed, so a reader sees whole batches.  A line torn by a crash is cut off on opening.
-    Raises :class:`ConfigError` when the file that is there has other columns.
+    A file of another version, with other accountants, keeps its columns.  Raises :class:`ConfigError` when the file
+    that is there has other columns than that.
     """
 
     def __init__(self, out_dir: Path) -> None:
         self.path = out_dir / METRICS_FILE
         out_dir.mkdir(parents=True, exist_ok=True)
         fresh = not self.path.exists() or not _cut_torn_line(self.path)
-        if not fresh:
-            with self.path.open(encoding="utf-8", newline="") as file:
-                if tuple(next(csv.reader(file), ())) != COLUMNS:
-                    message = f"has other columns than this version writes ({', '.join(COLUMNS)}); move it away"
-                    raise ConfigError.one(str(self.path), "", message)
+        self._columns = COLUMNS if fresh else self._columns_there()
         self._file = self.path.open("a", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
         if fresh:
-            self._writer.writerow(COLUMNS)
+            self._writer.writerow(self._columns)
             self._file.flush()
+
+    def _columns_there(self) -> tuple[str, ...]:
+        with self.path.open(encoding="utf-8", newline="") as file:
+            there = tuple(next(csv.reader(file), ()))
+        plain = len(_PLAIN)
+        if there[:plain] != _PLAIN or not all(name.startswith(EPSILON) for name in there[plain:]):
+            message = f"has other columns than this version writes ({', '.join(COLUMNS)}); move it away"
+            raise ConfigError.one(str(self.path), "", message)
+        return there
 
     def append(self, rows: Iterable[MetricsRow]) -> None:
         """Write ``rows`` and flush them to the operating system."""
-        self._writer.writerows([row.agent, row.k, *(_cell(row.value(name)) for name in COLUMNS[2:])] for row in rows)
+        numbers = self._columns[2:]
+        self._writer.writerows([row.agent, row.k, *(_cell(row.value(name)) for name in numbers)] for row in rows)
         self._file.flush()
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dpgt_node.accounts.account import (
     AgentAccount,
     agent_accounts,
-    epsilon_table,
     reasons,
+    totals,
 )
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -200,7 +200,7 @@ def test_smaller_noise_costs_more() -> None:
 def test_table_has_one_value_per_agent() -> None:
     config = run(S2, K=5)
     topology = Topology.from_config(config.graph)
-    table = epsilon_table(config, topology, Schedule.from_config(config), (100,) * 5)
+    table = totals(agent_accounts(config, topology, Schedule.from_config(config), (100,) * 5))
     assert set(table) == set(ACCOUNTANTS) and all(len(v) == 5 for v in table.values())
     assert table["lemma5"][2] != table["lemma5"][0]  # agent-3 has r = c = 2
 

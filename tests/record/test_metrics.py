@@ -109,3 +109,12 @@ def test_columns_of_another_version_are_read_past(tmp_path: Path) -> None:
     text = "agent,k,wall_seconds,epsilon_lemma5,epsilon_renyi\na,3,0.5,inf,7.0\n"
     (tmp_path / "metrics.csv").write_text(text)
     assert MetricsStore.read(tmp_path) == (MetricsRow("a", 3, 0.5, epsilon=Epsilon(lemma5=math.inf)),)
+
+
+def test_a_file_of_another_version_goes_on_with_its_columns(tmp_path: Path) -> None:
+    header = CONTRACT.replace("epsilon_tight", "epsilon_renyi")
+    (tmp_path / "metrics.csv").write_text(f"{header}\n")
+    row = replace(ROW, epsilon=Epsilon(lemma5=2.0, tight=3.0, gdp=4.0))
+    write(tmp_path, row)
+    assert (tmp_path / "metrics.csv").read_text().splitlines()[1].endswith(",2.0,,,,,4.0")
+    assert MetricsStore.read(tmp_path) == (replace(row, epsilon=Epsilon(lemma5=2.0, gdp=4.0)),)

@@ -35,9 +35,10 @@ CAP_SLACK: Final = 2.0**-19
 
 
 def gamma(roundings: int) -> float:
-    """gamma_N, rounded up."""
+    """gamma_N, rounded up.  ValueError where N is so large that nothing is bounded."""
     part = roundings * U
-    assert part < 0.5, "no such account is that long"
+    if not part < 0.5:
+        raise ValueError(f"{roundings} roundings are more than any account has")
     return part / (1.0 - part) * (1.0 + 4.0 * U)
 
 
