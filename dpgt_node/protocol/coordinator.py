@@ -23,6 +23,7 @@ from enum import Enum, auto
 from typing import Literal
 
 from dpgt_node.errors import ExitCode, invariant
+from dpgt_node.protocol.alarms import Alarms
 from dpgt_node.protocol.coordinator_types import (
     AgentDone,
     AgentEdges,
@@ -131,18 +132,16 @@ class CoordinatorMachine:
         )
         self._K = last_round
         self._every = barrier_every
-        self._liveness_ns = liveness_ns
-        self._on_loss = on_agent_loss
+        self._alarms = Alarms(liveness_ns, stops=on_agent_loss == "stop")
         self._grace_ns = grace_ns
         self.announce_every = announce_every
         self._register_deadline_ns = now_ns + register_timeout_ns
         self._stop_deadline_ns = 0
         self._stop: tuple[str, ExitCode] | None = None
-        self._named: dict[tuple[str, str, str | None], Trouble] = {}
         self._judged_ns = now_ns
         self._paused = paused
-        self._go = -1
-        self._announced = -1
+        self._go = self._announced = -1
+        self._earlier = self._block_end(0)
         self.phase = CoordinatorPhase.GATHERING
 
     # --- what drivers may ask ---------------------------------------------------------------------------------
@@ -203,9 +202,7 @@ class CoordinatorMachine:
         """
         if self._go < 0:  # not begun, perhaps stopping already: a live agent goes on with what was let through before
             return self._K
-        # Everybody had released all that was let through, but for the last block.
-        earlier = self._block_end(min(a.released for a in self._agents.values()) + 1)
-        return min(self._K, max(self._go, self._agents[name].done, earlier))
+        return min(self._K, max(self._go, self._agents[name].done, self._earlier))
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
@@ -270,14 +267,15 @@ class CoordinatorMachine:
         return tuple(out)
 
     def _heard(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
-        if self._named and (trouble := self._named.pop(("silent", name, None), None)) is not None:
-            out.append(Warn(f"{name} is back after {(now_ns - trouble.since_ns) / 1e9:.1f} s"))
+        out += map(Warn, self._alarms.over(name, ("silent",), now_ns))
         self._liveness.heard(name, now_ns)
 
     def _joined(self, event: AgentJoined, out: list[CoordinatorEffect], now_ns: int) -> None:
         agent = self._agents[event.name]
         self._came(event.name, out, now_ns)
         agent.released = event.done if event.released is None else event.released
+        # Everybody had released all that an earlier coordinator let through, but for the last block.
+        self._earlier = self._block_end(min(a.released for a in self._agents.values()) + 1)
         if agent.released < agent.done:
             self._stale(event.name, agent.done, out, now_ns)
             return
@@ -309,9 +307,7 @@ class CoordinatorMachine:
             out.append(BroadcastStop(*self._stop))
 
     def _came(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
-        gone = self._named.pop(("left", name, None), None) or self._named.pop(("silent", name, None), None)
-        if gone is not None:
-            out.append(Warn(f"{name} is back after {(now_ns - gone.since_ns) / 1e9:.1f} s"))
+        out += map(Warn, self._alarms.over(name, ("left", "silent"), now_ns))
         self._liveness.joined(name, now_ns)
         self._liveness.stepped(now_ns)
 
@@ -369,25 +365,14 @@ class CoordinatorMachine:
                 pass
 
     def _judge(self, out: list[CoordinatorEffect], now_ns: int) -> None:
-        """Name what is wrong, once; stop the run for what has been wrong for the liveness bound."""
         if self.phase not in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
             return
         self._judged_ns = now_ns
-        found = {trouble.key: trouble for trouble in self.troubles(now_ns)}
-        away = {trouble.agent for trouble in found.values() if trouble.kind in ("left", "silent")}
-        for key in [key for key in self._named if key not in found]:
-            over = self._named.pop(key)
-            if over.kind == "cut" and away.isdisjoint((over.agent, over.other)):
-                out.append(Warn(f"{over.agent} reaches {over.other} again"))
-        for key, trouble in found.items():
-            line = trouble.line(now_ns)
-            lost = trouble.kind != "slow" and now_ns >= trouble.since_ns + self._liveness_ns
-            if lost and self._on_loss == "stop":
+        for line, ends_run in self._alarms.judge(self.troubles(now_ns), now_ns):
+            if ends_run:
                 self._begin_stop(line, ExitCode.PEER_LOST, out, now_ns)
                 return
-            if key not in self._named and now_ns >= trouble.named_ns:
-                self._named[key] = trouble
-                out.append(Warn(f"{line}; waiting for it (on_agent_loss = wait)" if lost else line))
+            out.append(Warn(line))
 
     def _begin_stop(self, reason: str, code: ExitCode, out: list[CoordinatorEffect], now_ns: int) -> None:
         if self.phase is CoordinatorPhase.STOPPING:
