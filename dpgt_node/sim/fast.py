@@ -37,7 +37,7 @@ from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Purpose, SoundSampler
 from dpgt_node.privacy.laws.sampler import CHUNK
-from dpgt_node.protocol.coordinator import Conclude
+from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.released import ReleasedSum, window_start
 from dpgt_node.record.summary import Summary

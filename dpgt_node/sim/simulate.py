@@ -19,8 +19,8 @@ from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
-from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.protocol.coordinator import Conclude
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.metrics import METRICS_FILE, cut_rows
 from dpgt_node.record.recorder import AgentResult, RunRecorder

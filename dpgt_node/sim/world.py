@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.protocol import coordinator as co
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.types import (
     Advance,
     AdvanceFinal,

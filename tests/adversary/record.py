@@ -17,7 +17,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady
 from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for

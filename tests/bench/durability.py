@@ -27,7 +27,7 @@ from typing import Any
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import parse_run
-from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord
 from dpgt_node.runtime.agent import node
 from dpgt_node.runtime.process import tune_malloc

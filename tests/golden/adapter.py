@@ -23,12 +23,12 @@ from dpgt_node.config import Policy, RunConfig, canonical_json, parse_run, run_s
 from dpgt_node.errors import DpgtError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import liveness
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.protocol.membership import Membership
-from dpgt_node.protocol.session import Session
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.session import Session
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.membership import Membership
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 from tests.runtime.cluster import Cluster, eventually

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.types import STREAMS
 from tests.states import edges, tracking
 

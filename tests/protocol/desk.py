@@ -9,10 +9,10 @@ from typing import Any
 
 from dpgt_node import __version__
 from dpgt_node.config import RunConfig, canonical_json, parse_run
-from dpgt_node.protocol import coordination_types as ct
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Note, Taken, Write
-from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Tick
 
 S = 1_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from dpgt_node.config import canonical_json
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.admission import Refusal, disagrees, stranger, twin
+from dpgt_node.protocol.coordinator.admission import Refusal, disagrees, stranger, twin
 from tests.runtime.cluster import make_run
 
 RUN = make_run()

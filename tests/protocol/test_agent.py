@@ -7,7 +7,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from tests.protocol import cases
 
 

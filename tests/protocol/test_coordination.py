@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dpgt_node.errors import ExitCode, PeerError
-from dpgt_node.protocol import coordination_types as ct
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, Call, End, Heard, Write
-from dpgt_node.protocol.coordination import Stage
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator.coordination import Stage
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from tests.protocol.desk import NAMES, RUN_ID, Desk, ended, run_of, said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpgt_node.errors import ExitCode
-from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 NAMES = ("a", "b", "c")

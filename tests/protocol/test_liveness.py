@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpgt_node.errors import ExitCode
-from dpgt_node.protocol import coordinator as co
+from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack, Trouble
 from dpgt_node.protocol.types import Go, Tick
 from tests.protocol.test_coordinator import NAMES

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dpgt_node.errors import ExitCode
-from dpgt_node.protocol import coordination_types as ct
-from dpgt_node.protocol import coordinator as co
-from dpgt_node.protocol import membership
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call, End, Ended, Heard, Hold, Note, ReadOn, Taken, Write
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator import membership
 from dpgt_node.protocol.types import Tick
 from tests.protocol.desk import NAMES, RUN_ID, Desk, ended, run_of, said
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import Phase
+from dpgt_node.protocol.agent.machine import Phase
+from dpgt_node.protocol.coordinator import barrier as co
 from tests.protocol import cases
 from tests.protocol.test_coordinator import NAMES, done, machine, running
 

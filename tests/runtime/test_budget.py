@@ -14,7 +14,7 @@ from dpgt_node.agent.policy import PURE, tally
 from dpgt_node.config import Policy, RunConfig, parse_run
 from dpgt_node.errors import BudgetReached, ExitCode, RefusedError, StoreError
 from dpgt_node.privacy.accountants.rounding import within
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.runtime.agent import budget
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent.budget import spent_on

@@ -21,8 +21,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Privacy, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.record.recorder import RunRecorder
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.coordinator.outdir import OutDir

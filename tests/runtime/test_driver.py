@@ -11,9 +11,9 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.calls import Call
 from dpgt_node.runtime.agent.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
 from dpgt_node.runtime.interpreter import Interpreter

@@ -10,8 +10,8 @@ import pytest
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerLost, RefusedError
-from dpgt_node.protocol import coordination
-from dpgt_node.protocol.coordination_types import KeepResult
+from dpgt_node.protocol.coordinator import coordination
+from dpgt_node.protocol.coordinator.coordination_types import KeepResult
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.recorder import RunRecorder
 from dpgt_node.runtime.agent import node as node_module

@@ -16,13 +16,13 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
-from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.participant import Participant
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.edge.receiver import ACK_ROUNDS, Receiver
 from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
-from dpgt_node.protocol.participant import Participant
-from dpgt_node.protocol.receiver import ACK_ROUNDS, Receiver
 from dpgt_node.runtime.agent.streams import Neighbours, ReceivingEdge
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter

@@ -15,12 +15,12 @@ import pytest
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
-from dpgt_node.protocol.sender import Sender
-from dpgt_node.protocol.uplink import Uplink
 from dpgt_node.runtime.agent.streams import SendingEdge
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter, Machine

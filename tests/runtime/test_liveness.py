@@ -129,7 +129,7 @@ async def test_a_newcomer_that_holds_less_than_the_first_told_of_is_no_successor
 
 
 async def test_one_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgt_node.protocol.membership.FIRST_WORD_NS", 100_000_000)
+    monkeypatch.setattr("dpgt_node.protocol.coordinator.membership.FIRST_WORD_NS", 100_000_000)
     async with cluster(tmp_path) as c:
         hand = Hand(c, "agent-1")
         error = await hand.thrown_out()

@@ -13,7 +13,7 @@ from dpgt_node import __version__
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import (
     Advance,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpgt_node.errors import ExitCode
-from dpgt_node.protocol import coordination_types as ct
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, Call, Ended, Heard, Hold, Note, ReadOn, Taken, Write
 from dpgt_node.protocol.calls import End as EndCall
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.types import Tick
 from tests.swarm.checkers import Violation
 from tests.swarm.network import End

@@ -12,15 +12,15 @@ from dpgt_node import __version__
 from dpgt_node.agent import site
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode
-from dpgt_node.protocol import admission
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.agent.inbox import Inbox
+from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from dpgt_node.protocol.calls import Call
-from dpgt_node.protocol.coordination import Coordination, Stage
-from dpgt_node.protocol.coordination_types import CoordinationEffect, CoordinationEvent, NoteHead
-from dpgt_node.protocol.inbox import Inbox
-from dpgt_node.protocol.membership import Door, Membership, Out, Seat
+from dpgt_node.protocol.coordinator import admission
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.coordination import Coordination, Stage
+from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect, CoordinationEvent, NoteHead
+from dpgt_node.protocol.coordinator.membership import Door, Membership, Out, Seat
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,

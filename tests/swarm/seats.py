@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call
-from dpgt_node.protocol.coordination import FAREWELL_NS, LATE_NS
-from dpgt_node.protocol.membership import BEATS_OF_LIFE
+from dpgt_node.protocol.coordinator.coordination import FAREWELL_NS, LATE_NS
+from dpgt_node.protocol.coordinator.membership import BEATS_OF_LIFE
 from tests.swarm.checkers import Violation
 from tests.swarm.clock import SECOND
 from tests.swarm.network import End

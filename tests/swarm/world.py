@@ -19,11 +19,11 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.agent import AgentMachine
-from dpgt_node.protocol.coordination import Coordination
-from dpgt_node.protocol.membership import Membership
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.coordination import Coordination
+from dpgt_node.protocol.coordinator.membership import Membership
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, State
 from dpgt_node.types import F64, Stream
 from tests.swarm.agent import AgentProcess

@@ -35,10 +35,10 @@ from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol import session_types as s
-from dpgt_node.protocol.agent import AgentMachine, Phase
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.machine import AgentMachine, Phase
+from dpgt_node.protocol.agent.session import Session, Terms
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
-from dpgt_node.protocol.session import Session, Terms
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
 from dpgt_node.runtime.agent.opening import Opening

@@ -9,7 +9,7 @@ from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
 from dpgt_node.errors import RefusedError, StoreError
-from dpgt_node.protocol import session_types as s
+from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start

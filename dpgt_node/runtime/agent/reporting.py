@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.session_types import Evaluated, ReportMade
+from dpgt_node.protocol.agent.session_types import Evaluated, ReportMade
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.recorder import STUDY_DIMENSION_MAX

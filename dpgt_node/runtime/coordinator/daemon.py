@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import calls as c
-from dpgt_node.protocol import coordination_types as ct
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Tick
 from dpgt_node.record.summary import Summary, load_summary
 from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES

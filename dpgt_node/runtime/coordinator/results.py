@@ -15,8 +15,8 @@ from dpgt_node.config import RunConfig
 from dpgt_node.durable import save_npy
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.summary import Summary

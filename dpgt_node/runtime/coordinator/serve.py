@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
-from dpgt_node.protocol.coordinator import StopRun
+from dpgt_node.protocol.coordinator.barrier import StopRun
 from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.accountants.registry import APPROXIMATE
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.coordination import Coordination
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.liveness import Trouble
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.coordinator.results import Results

@@ -1,4 +1,4 @@
-"""The coordinator of a run as one state machine: the barrier's (``coordinator``) and the seats' (``membership``) made
+"""The coordinator of a run as one state machine: the barrier's (``barrier``) and the seats' (``membership``) made
 one, with what agents say, what is kept, what operators ask, and how everybody takes leave.
 
 Theory of operation:
@@ -27,11 +27,11 @@ from enum import Enum, auto
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ExitCode, PeerError
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, End, Ended, Heard, Note, Taken
 from dpgt_node.protocol.clock import SECOND, Awake, heartbeat_ns
-from dpgt_node.protocol.coordination_types import (
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.coordination_types import (
     Answer,
     Asked,
     BeginResults,
@@ -48,8 +48,8 @@ from dpgt_node.protocol.coordination_types import (
     ResultKept,
     ResultRejected,
 )
+from dpgt_node.protocol.coordinator.membership import Membership, Out, Seat
 from dpgt_node.protocol.liveness import EdgeReport
-from dpgt_node.protocol.membership import Membership, Out, Seat
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 SETTLE_BEATS = 3

@@ -29,10 +29,10 @@ from enum import Enum, auto
 from typing import Any
 
 from dpgt_node.errors import PeerError, PeerLost, Untrusted
+from dpgt_node.protocol.agent.session_types import Address, EdgeLost, Leave, ReadRound, RoundRead
 from dpgt_node.protocol.calls import Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Backoff
 from dpgt_node.protocol.messages import Received, Resume
-from dpgt_node.protocol.session_types import Address, EdgeLost, Leave, ReadRound, RoundRead
 from dpgt_node.protocol.types import PeerGone, PeerNeeds, Resend, Send, Tick
 
 DISTRUST = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})

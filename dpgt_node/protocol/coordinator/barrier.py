@@ -23,8 +23,8 @@ from enum import Enum, auto
 from typing import Literal
 
 from dpgt_node.errors import ExitCode, invariant
-from dpgt_node.protocol.alarms import Alarms
-from dpgt_node.protocol.coordinator_types import (
+from dpgt_node.protocol.coordinator.alarms import Alarms
+from dpgt_node.protocol.coordinator.barrier_types import (
     AgentDone,
     AgentEdges,
     AgentFailed,

@@ -1,5 +1,5 @@
 """Vocabulary of the coordinator's whole machine, beside that of calls (``calls``) and of the barrier
-(``coordinator_types``).
+(``barrier_types``).
 
     effect         the interpreter                                            event that follows
     ---------------------------------------------------------------------------------------------------------------
@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
-from dpgt_node.protocol import coordinator_types as co
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.coordinator import barrier_types as co
 from dpgt_node.protocol.types import Tick
 
 # --- events -------------------------------------------------------------------------------------------------------

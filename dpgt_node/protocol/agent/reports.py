@@ -18,7 +18,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from dpgt_node.protocol.session_types import Evaluated, MakeReport, Repeat, ReportMade, Say, Upload, UploadsTaken
+from dpgt_node.protocol.agent.session_types import Evaluated, MakeReport, Repeat, ReportMade, Say, Upload, UploadsTaken
 from dpgt_node.protocol.types import ReportDone
 
 REPEATED = 2

@@ -29,12 +29,12 @@ from enum import Enum, auto
 from dpgt_node import __version__
 from dpgt_node.config import RunConfig, canonical_json, run_sha256
 from dpgt_node.errors import ExitCode, PeerError
-from dpgt_node.protocol import admission
-from dpgt_node.protocol import coordinator as co
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, Call, CallEvent, End, Ended, Heard, Hold, Note, ReadOn, Taken, Write
 from dpgt_node.protocol.clock import SECOND
-from dpgt_node.protocol.coordination_types import CoordinationEffect
+from dpgt_node.protocol.coordinator import admission
+from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect
 
 FIRST_WORD_NS = 10 * SECOND
 """A caller that has not registered by then is hung up on."""

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
+from dpgt_node.protocol.agent.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
 from dpgt_node.protocol.messages import Received, Resume
-from dpgt_node.protocol.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.types import Payload, VectorReceived
 from dpgt_node.types import Stream
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.session_types import Say
 from dpgt_node.protocol.calls import Note
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.edge.receiver import Receiver
+from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
-from dpgt_node.protocol.receiver import Receiver
-from dpgt_node.protocol.sender import Sender
-from dpgt_node.protocol.session_types import Say
 from dpgt_node.protocol.types import ReportStall, Started, Tick
 from dpgt_node.types import Stream
 

@@ -33,7 +33,7 @@ from enum import Enum, auto
 
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.errors import Broken, StoreError, invariant
-from dpgt_node.protocol.inbox import Inbox
+from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,

@@ -23,14 +23,14 @@ from typing import Any
 
 from dpgt_node.errors import DpgtError, PeerError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.reports import Reports, ReportsPhase
 from dpgt_node.protocol.calls import Accepted, Ended, Heard, Opened, Taken
-from dpgt_node.protocol.edge_watch import EdgeWatch
-from dpgt_node.protocol.receiver import Receiver, ReceiverPhase
-from dpgt_node.protocol.reports import Reports, ReportsPhase
-from dpgt_node.protocol.sender import Sender
+from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
+from dpgt_node.protocol.edge.sender import Sender
+from dpgt_node.protocol.edge.watch import EdgeWatch
 
 
 class Participant:

@@ -30,9 +30,9 @@ from typing import Any
 
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Told
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Awake, Backoff
-from dpgt_node.protocol.session_types import Abandoned, Leave, Say, Told
 from dpgt_node.protocol.types import Tick
 
 FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})

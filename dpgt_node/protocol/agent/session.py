@@ -39,13 +39,13 @@ from typing import Any
 
 from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol import session_types as s
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent import AgentMachine
+from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.participant import Participant, earliest
+from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.calls import COORDINATOR, Accepted, End, Ended, Heard, Note, Opened, Taken
-from dpgt_node.protocol.participant import Participant, earliest
-from dpgt_node.protocol.receiver import Receiver, ReceiverPhase
-from dpgt_node.protocol.uplink import Uplink
+from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 
 WORDS = 1000
 """Characters of a last word."""
