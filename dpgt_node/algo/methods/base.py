@@ -20,7 +20,7 @@ So equations are elementwise on the last axis, and every sum over neighbours goe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -253,15 +253,21 @@ def _edges(row: F64) -> tuple[Edge, ...]:
 # --- arithmetic that equations share -------------------------------------------------------------------------------
 
 
+_WHOLE = (slice(None),)
+
+
 def empty(*vectors: F64) -> F64:
     """A new array for a sum of ``vectors``, which may be rows (worlds, d) and vectors (d,)."""
-    return np.empty(np.broadcast_shapes(*(v.shape for v in vectors)))
+    shape = vectors[0].shape
+    if any(v.shape != shape for v in vectors):
+        shape = np.broadcast_shapes(*(v.shape for v in vectors))
+    return np.empty(shape)
 
 
-def blocks(vectors: F64, block: int) -> Iterator[slice]:
+def blocks(vectors: F64, block: int) -> Sequence[slice]:
     """Parts of the last axis that stay in the cache: whole temporary vectors would cost more than the arithmetic."""
-    for start in range(0, int(vectors.shape[vectors.ndim - 1]), block):
-        yield slice(start, start + block)
+    columns = int(vectors.shape[vectors.ndim - 1])
+    return _WHOLE if columns <= block else [slice(start, start + block) for start in range(0, columns, block)]
 
 
 def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:
