@@ -33,8 +33,9 @@ import numpy as np
 from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference.knowledge import start
 from dpgt_node.adversary.inference.observation import Facts, Observation
+from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.base import add_mixed
-from dpgt_node.algo.methods.dpgt import DPGT, Steps
+from dpgt_node.algo.methods.dpgt import Steps, Tracking
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
@@ -88,7 +89,7 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     NotApplicable: another method than Algorithm 1.
     """
     facts = observation.facts
-    if facts.run.algorithm.method != DPGT.name:
+    if not issubclass(rule_of(facts.run), Tracking):
         message = f"the estimators are of Algorithm 1, not of {facts.run.algorithm.method!r}"
         raise NotApplicable.one("run file", "algorithm.method", message)
     if through is None:
