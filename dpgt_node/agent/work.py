@@ -22,6 +22,7 @@ from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.selftest import self_test
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -119,7 +120,9 @@ class AgentWork:
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
         self._rule = rule_of(run).build(run, topology, schedule, lambda values: float(values[index]))
         incoming = network_of(run, topology).incoming(index)
-        self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, self._rule.perturbs_gradient)
+        # Where noise goes on g_k itself, nobody needs g_k again after a crash.
+        once = MECHANISMS[run.algorithm.mechanism].accounted.once
+        self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, once)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self._evaluated = run.evaluate.samples

@@ -27,7 +27,6 @@ class AtcDsgd(Rule):
 
     state = ("x",)
     pending = True
-    perturbs_gradient = True
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma

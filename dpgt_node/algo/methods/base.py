@@ -99,8 +99,6 @@ class Rule(ABC):
     """Names of the state's vectors, in the order of a checkpoint."""
     raw_gradient: ClassVar[str | None] = None
     """The state's vector that is g_k without noise; None: the state holds no such thing."""
-    perturbs_gradient: ClassVar[bool] = False
-    """Noise goes on g_k itself: after a crash nobody needs g_k again."""
     pending: ClassVar[bool] = False
     """The state of round k is complete only once that round is released: noise decides where or what g_k is."""
     keeps_drawn: ClassVar[bool] = False

@@ -230,7 +230,6 @@ class NoiseOnce(Tracking):
 
     raw_gradient: ClassVar[str | None] = None
     pending = True
-    perturbs_gradient = True
     keeps_drawn = True
 
     @staticmethod
