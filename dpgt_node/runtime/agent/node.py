@@ -1,7 +1,7 @@
 """One agent daemon: serves its in-neighbours, dials its out-neighbours, follows the coordinator, and ends with the
 run.
 
-What it does and when is its session's (``protocol.session``); here it gets its sockets, threads, files and clock.
+What it does and when is its session's (``protocol.agent.session``); here it gets its sockets, threads, files and clock.
 """
 
 from __future__ import annotations

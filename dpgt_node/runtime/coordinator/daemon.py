@@ -1,4 +1,4 @@
-"""The coordinator daemon: carries out what its machine (``protocol.coordination``) asks for, and serves operators.
+"""The coordinator daemon: carries out what its machine (``protocol.coordinator.coordination``) asks for, and serves operators.
 
 It never sees a released vector.
 """
