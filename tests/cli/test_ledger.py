@@ -19,7 +19,7 @@ from dpgt_node import cli
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store.ledger import DATABASE, Terms
 from dpgt_node.runtime.store.store import Store
-from tests.runtime.records import SHA, record
+from tests.runtime.store.records import SHA, record
 
 ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 WARD = Terms("ward 7", 1e-5, "replace-one, C = 2 in L1")

@@ -8,7 +8,7 @@ from dpgt_node.errors import ExitCode
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack, Trouble
 from dpgt_node.protocol.types import Go, Tick
-from tests.protocol.test_coordinator import NAMES
+from tests.protocol.coordinator.test_coordinator import NAMES
 
 S = 1_000_000_000
 T = 60 * S

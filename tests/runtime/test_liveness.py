@@ -16,9 +16,9 @@ from dpgt_node.errors import ExitCode, PeerError, PeerLost, RefusedError
 from dpgt_node.protocol import messages as m
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.wire import services
+from tests.runtime.agent.test_links import StubCoordinator, Up, served, welcome_and_leave
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
-from tests.runtime.test_coordinator import Hand, register, started
-from tests.runtime.test_links import StubCoordinator, Up, served, welcome_and_leave
+from tests.runtime.coordinator.test_coordinator import Hand, register, started
 
 LONG_K = 100_000
 

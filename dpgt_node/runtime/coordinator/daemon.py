@@ -1,6 +1,6 @@
-"""The coordinator daemon: carries out what its machine (``protocol.coordinator.coordination``) asks for, and serves operators.
+"""The coordinator daemon: carries out what its machine (``protocol.coordinator.coordination``) asks for.
 
-It never sees a released vector.
+It serves operators too, and never sees a released vector.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from dpgt_node.runtime.store import disk
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from tests.runtime.cluster import cluster, make_run
-from tests.runtime.records import RUN, opened, record, vector
+from tests.runtime.store.records import RUN, opened, record, vector
 
 FAULTY = "agent-3"  # sends Y only, to agent-1
 

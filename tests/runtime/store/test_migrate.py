@@ -25,11 +25,11 @@ from dpgt_node.runtime.store.schema import VERSION
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
 from dpgt_node.sim.simulate import build_agents, build_oracles
 from dpgt_node.sim.world import Observer, World
-from tests.runtime.old_databases import read_text, write_old
-from tests.runtime.records import RUN, SHA, TERMS, record, same_record, same_state, state
+from tests.runtime.store.old_databases import read_text, write_old
+from tests.runtime.store.records import RUN, SHA, TERMS, record, same_record, same_state, state
 
 OLD = Path(__file__).parent / "old"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 
 

@@ -14,7 +14,7 @@ from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.coordinator.coordination import Stage
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
-from tests.protocol.desk import NAMES, RUN_ID, Desk, ended, run_of, said
+from tests.protocol.coordinator.desk import NAMES, RUN_ID, Desk, ended, run_of, said
 
 HEAD = b"h" * 32
 RESULT = m.FinishedReport("finished", 6, 9, {}, m.MetricsReport(3))

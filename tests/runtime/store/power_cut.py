@@ -1,6 +1,6 @@
 """A disk that keeps what was fsynced and nothing else; as a program it commits rounds and cuts the power now and then.
 
-    python -m tests.runtime.power_cut WORK IMAGES DURABILITY DIMENSION ROUNDS SEED
+    python -m tests.runtime.store.power_cut WORK IMAGES DURABILITY DIMENSION ROUNDS SEED
 
 Model: a file's bytes are those of its last fsync, a folder's names those of its last fsync, everything else is lost.
 SQLite's own syncs are seen through a VFS that passes everything on to the usual one; where its library cannot be
@@ -22,7 +22,7 @@ from typing import Any
 
 from dpgt_node.runtime.store.ledger import DATABASE
 from dpgt_node.runtime.store.store import Store
-from tests.runtime.records import RUN, SHA, TERMS, record
+from tests.runtime.store.records import RUN, SHA, TERMS, record
 
 POINTER = ctypes.c_void_p
 

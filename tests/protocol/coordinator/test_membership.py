@@ -13,7 +13,7 @@ from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.coordinator import membership
 from dpgt_node.protocol.types import Tick
-from tests.protocol.desk import NAMES, RUN_ID, Desk, ended, run_of, said
+from tests.protocol.coordinator.desk import NAMES, RUN_ID, Desk, ended, run_of, said
 
 TWIN = m.Refused("identity", "another process runs as agent-2 right now")
 BEAT_S = 2.0

@@ -10,7 +10,7 @@ from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent.machine import Phase
 from dpgt_node.protocol.coordinator import barrier as co
 from tests.protocol import cases
-from tests.protocol.test_coordinator import NAMES, done, machine, running
+from tests.protocol.coordinator.test_coordinator import NAMES, done, machine, running
 
 
 def test_a_done_lost_with_its_stream_is_made_good_by_the_next_registration() -> None:

@@ -22,7 +22,7 @@ from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, VERSION
 from dpgt_node.runtime.store.store import FILE_BYTES, X_FINAL, RunInfo, Store
 from dpgt_node.types import Stream
-from tests.runtime.records import (
+from tests.runtime.store.records import (
     RUN,
     SHA,
     TERMS,
@@ -37,7 +37,7 @@ from tests.runtime.records import (
 )
 
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -439,7 +439,7 @@ def test_a_read_only_directory() -> None:
 FILL = """
 import resource, sys, pathlib
 from dpgt_node.errors import StoreError
-from tests.runtime.records import RUN, opened, record
+from tests.runtime.store.records import RUN, opened, record
 d, limit = int(sys.argv[2]), int(sys.argv[3])
 store = opened(pathlib.Path(sys.argv[1]))
 store.commit_round(RUN, record(0, d))

@@ -23,10 +23,10 @@ from dpgt_node.runtime.trust.guard import Guard, Refusals
 from dpgt_node.runtime.trust.pki import Registry
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import codec, services
-from tests.runtime import trust
+from tests.runtime.agent.test_links import Link, Up
 from tests.runtime.cluster import cluster, eventually, make_run
-from tests.runtime.test_links import Link, Up
-from tests.runtime.trust import enrol, minted, relay, say, serial, served_by, serving, talk
+from tests.runtime.trust import parties as trust
+from tests.runtime.trust.parties import enrol, minted, relay, say, serial, served_by, serving, talk
 from tests.wire import vectors
 
 LIMIT_S = 60.0

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.records import RUN, opened, record, same_record, same_state, state
+from tests.runtime.store.records import RUN, opened, record, same_record, same_state, state
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SEED = 20240817
 
 
 def run_and_kill(state_dir: Path, d: int, every: int, lines: int, delay_s: float) -> list[str]:
     """Kill the committing process after it said ``lines`` lines and a moment more; everything it said."""
-    command = [sys.executable, "-m", "tests.runtime.records", str(state_dir), str(d), str(every)]
+    command = [sys.executable, "-m", "tests.runtime.store.records", str(state_dir), str(d), str(every)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         said = [child.stdout.readline().strip() for _ in range(lines)]

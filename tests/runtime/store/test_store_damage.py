@@ -15,7 +15,7 @@ from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
-from tests.runtime.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
+from tests.runtime.store.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 
 SEED = 20260101
 SMALL, LARGE = 520, FILE_BYTES // 8 + 1

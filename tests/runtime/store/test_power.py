@@ -11,9 +11,9 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
-from tests.runtime.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
+from tests.runtime.store.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = 10, FILE_BYTES // 8 + 1
 SEED = 7
 READ = (
@@ -26,7 +26,7 @@ def cut(tmp_path: Path, durability: str, d: int, rounds: int) -> list[tuple[Path
     """(what is left, last round whose commit had returned) at some of the syncs and at the end."""
     work, images = tmp_path / "work", tmp_path / "images"
     work.mkdir()
-    command = [sys.executable, "-m", "tests.runtime.power_cut", work, images, durability, d, rounds, SEED]
+    command = [sys.executable, "-m", "tests.runtime.store.power_cut", work, images, durability, d, rounds, SEED]
     subprocess.run([*map(str, command)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return [(image, int(image.name.split(":")[1])) for image in sorted(images.iterdir())]
 

@@ -12,7 +12,7 @@ from dpgt_node.errors import StoreError
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
 from dpgt_node.runtime.store.released import read_released
 from dpgt_node.runtime.store.store import FILE_BYTES, Store
-from tests.runtime.records import RUN, SHA, TERMS, payload, record, vector
+from tests.runtime.store.records import RUN, SHA, TERMS, payload, record, vector
 
 K = 23
 

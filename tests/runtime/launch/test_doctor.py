@@ -18,9 +18,9 @@ from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.doctor import Row, examine_node
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
-from tests.runtime import trust
 from tests.runtime.cluster import make_run
-from tests.runtime.trust import DATES, serving
+from tests.runtime.trust import parties as trust
+from tests.runtime.trust.parties import DATES, serving
 
 Change = Callable[["Host"], None]
 

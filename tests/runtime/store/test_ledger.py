@@ -27,7 +27,7 @@ from dpgt_node.runtime.store.ledger import (
     read_ledger,
 )
 from dpgt_node.runtime.store.store import Store
-from tests.runtime.records import RUN, SHA, TERMS, opened, record
+from tests.runtime.store.records import RUN, SHA, TERMS, opened, record
 
 OTHER = Terms("ward 7", 1e-6, "replace-one, C = 2")
 

@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 
 from dpgt_node.runtime.store.ledger import DATABASE, cost_text, next_head
-from tests.runtime.records import RUN, SHA, TERMS, opened, record
+from tests.runtime.store.records import RUN, SHA, TERMS, opened, record
 
 FILE_BYTES = 1 << 20
 TABLES = {
