@@ -16,6 +16,7 @@ from dpgt_node.agent.noise import account_for, check_range
 from dpgt_node.agent.site import AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
+from dpgt_node.algo.methods.base import at
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode, invariant
@@ -118,7 +119,7 @@ class AgentWork:
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
-        self._rule = rule_of(run).build(run, topology, schedule, lambda values: float(values[index]))
+        self._rule = rule_of(run).build(run, topology, schedule, at(index))
         incoming = network_of(run, topology).incoming(index)
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once

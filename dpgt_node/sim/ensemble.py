@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Mix
+from dpgt_node.algo.methods.base import Mix, column
 from dpgt_node.algo.methods.dpgt import Steps, mixed_y, next_x
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
@@ -39,7 +39,7 @@ def final_states(run: RunConfig, repetitions: int, seed: int) -> F64:
     oracle = _oracle(run)
     schedule = Schedule.from_config(run)
     topology = Topology.from_config(run.graph)
-    steps, R, C = Steps.of(topology, schedule, lambda values: values[:, None]), Weights(topology.R), Weights(topology.C)
+    steps, R, C = Steps.of(topology, schedule, column), Weights(topology.R), Weights(topology.C)
     rng = np.random.default_rng(seed)
     n, d, m = run.n, oracle.dimension, schedule.m_for(None)
 

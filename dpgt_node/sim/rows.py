@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, Vectors
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, Vectors, column
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.sim.matrix import Weights
@@ -42,7 +42,7 @@ class Rows:
 
     def __init__(self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64) -> None:
         self._work, self._sent = work, dict[Stream, F64]()
-        self._rule = rule_of(run).build(run, topology, schedule, lambda values: values[:, None])
+        self._rule = rule_of(run).build(run, topology, schedule, column)
         self._weights = {stream: Weights(values) for stream, values in network_of(run, topology).weights.items()}
         self.vectors: Vectors = self._rule.begin(self, x0)
         self._x: F64 | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed, at
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
@@ -71,8 +71,7 @@ class Replay:
     def run(self, worlds: Sequence[World]) -> Iterator[Noised]:
         """Every noised vector of rounds 0..K, in order.  Raises Unseen."""
         facts, site = self._facts, _Worlds(self._facts, self._index, self._vectors, self._dtype, self._skip, worlds)
-        pick = lambda values: float(values[self._index])  # noqa: E731
-        rule = rule_of(facts.run).build(facts.run, facts.topology, facts.schedule, pick)
+        rule = rule_of(facts.run).build(facts.run, facts.topology, facts.schedule, at(self._index))
         with np.errstate(all="ignore"):
             state = rule.begin(site, self._x0)
             for k in range(facts.run.K + 1):

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
-from dpgt_node.algo.methods.base import Network
+from dpgt_node.algo.methods.base import Network, at
 from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
@@ -45,7 +45,7 @@ class Facts:
         """Steps of agent ``i`` under Algorithm 1; a = alpha r_i and b = beta c_i as in privacy.md.  attacks.md works
         with rho = 1 - a and hold = 1 - b.
         """
-        return Steps.of(self.topology, self.schedule, lambda values: float(values[i]))
+        return Steps.of(self.topology, self.schedule, at(i))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ A recursion is told in five moves, on vectors that have names:
 
 The same code runs in three places, which differ in what a vector is and in what a :class:`Site` does for it:
 
-    one agent                       vectors (d,), in blocks that stay in the cache; gradients, noise, payloads
-    all agents (``simulate --fast``)  matrices (n, d), a row an agent; what was sent is mixed by one product
-    many worlds over one transcript   private parts (worlds, d), everything else (d,); noise is read off what was sent
+    one agent                        vectors (d,), in blocks that stay in the cache; gradients, noise, payloads
+    all agents (simulate --fast)     matrices (n, d), a row an agent; what was sent is mixed by one product
+    many worlds, one transcript      private parts (worlds, d), all else (d,); noise is read off what was sent
 
 So equations are elementwise on the last axis, and every sum over neighbours goes through :meth:`Site.mixing`.
 """
@@ -40,10 +40,18 @@ Pick = Callable[[F64], Number]
 """Of values (n,) the one of this agent, or all of them as a column."""
 Mix = Callable[[float, F64, slice], None]
 """``mix(step, into, block)``: ``into += step * sum_j w_ij v_j[..., block]`` over the in-neighbours j, ascending."""
-
-
 GRADIENT_NOISE: Stream = "Y"
 """The stream whose scale (eta) noise on a gradient has, whatever carries it."""
+
+
+def at(i: int) -> Callable[[F64], float]:
+    """Of values (n,) that of agent ``i``."""
+    return lambda values: float(values[i])
+
+
+def column(values: F64) -> F64:
+    """Values (n,) of all agents as a column, for matrices (n, d)."""
+    return values[:, None]
 
 
 @dataclass(frozen=True, slots=True)
