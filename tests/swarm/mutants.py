@@ -255,9 +255,8 @@ class DoubtsForAMoment(Membership):
 
 
 class HearsNoSignOfLife(Membership):
-    def _resolve(self, name: str, out: Out, now_ns: int) -> None:
-        if name not in self._seats:
-            super()._resolve(name, out, now_ns)
+    def _keep_out(self, name: str, out: Out, now_ns: int) -> None:
+        pass
 
 
 class BelievesNoSuccessor(Membership):

@@ -23,7 +23,7 @@ The door:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from dpgt_node import __version__
@@ -181,7 +181,7 @@ class Membership:
                 if (seat := self._seated.get(call)) is not None:
                     self._seen_ns[call.peer] = now_ns
                     if self._doubted:
-                        self._resolve(call.peer, out, now_ns)
+                        self._keep_out(call.peer, out, now_ns)
                     self._said(seat, message, out, now_ns)
                 elif call in self._silent:
                     self._first_word(call, self._silent.pop(call).address, message, out, now_ns)
@@ -203,7 +203,7 @@ class Membership:
             text = f"{call.peer} said nothing for {FIRST_WORD_NS / SECOND:g} s"
             out.append(End(call, PeerError(text, grpc_status="DEADLINE_EXCEEDED")))
         for call in [call for call, doubt in self._doubted.items() if now_ns >= doubt.until_ns]:
-            if call in self._doubted:  # another one may have got the seat just now
+            if call in self._doubted and now_ns >= self._doubted[call].until_ns:  # else another got the seat just now
                 text = f"{call.peer} was started again; its first process gives no sign of life and is replaced"
                 out.append(Note("warning", text))
                 self._admit_doubted(call, out, now_ns)
@@ -231,7 +231,7 @@ class Membership:
             del self._seated[call], self._seats[call.peer]
             out += [Write(call, self._farewell(seat.register)), End(call)]
         for name in {call.peer: None for call in self._doubted if call.peer not in self._seats}:
-            self._resolve(name, out, now_ns)
+            self._let_in(name, out, now_ns)
 
     # --- who comes, and who goes ------------------------------------------------------------------------------
 
@@ -252,6 +252,8 @@ class Membership:
             self._refuse(call, address, refusal, out, now_ns)
         elif name not in self._seats or self._seats[name].register.instance == register.instance:
             self._admit(call, address, register, out, now_ns)
+            if call in self._seated:
+                self._keep_out(name, out, now_ns)
         elif self.ours(register, register.last_released_round) < self._barrier.done(name):
             self._refuse(call, address, admission.twin(name), out, now_ns)
         else:
@@ -265,20 +267,25 @@ class Membership:
         out += [Hold(call), Note("info", text)]
         self._doubted[call] = _Doubted(address, register, now_ns + BEATS_OF_LIFE * self._beat_ns)
 
-    def _resolve(self, name: str, out: Out, now_ns: int) -> None:
-        """The process in the seat of ``name`` spoke, left or made room: those who want the seat need not wait."""
+    def _keep_out(self, name: str, out: Out, now_ns: int) -> None:
+        """The process in the seat of ``name`` spoke: whoever wants the seat is its twin."""
         for call in [call for call in self._doubted if call.peer == name]:
-            if call not in self._doubted:  # the one before it got the seat, which settled the rest
-                continue
-            if name in self._seats:
-                self._refuse(call, self._doubted.pop(call).address, admission.twin(name), out, now_ns)
-            elif self._door is not Door.SHUT:
-                self._admit_doubted(call, out, now_ns)
+            self._refuse(call, self._doubted.pop(call).address, admission.twin(name), out, now_ns)
+
+    def _let_in(self, name: str, out: Out, now_ns: int) -> None:
+        """The seat of ``name`` is empty: whoever waits longest gets it."""
+        while self._door is not Door.SHUT and name not in self._seats:
+            call = next((call for call in self._doubted if call.peer == name), None)
+            if call is None:
+                return
+            self._admit_doubted(call, out, now_ns)
 
     def _admit_doubted(self, call: Call, out: Out, now_ns: int) -> None:
         doubt = self._doubted.pop(call)
         out.append(ReadOn(call))
         self._admit(call, doubt.address, doubt.register, out, now_ns)
+        for other in [other for other in self._doubted if other.peer == call.peer]:  # this one may be dead by now too
+            self._doubted[other] = replace(self._doubted[other], until_ns=now_ns + BEATS_OF_LIFE * self._beat_ns)
 
     def _refuse(self, call: Call, address: str, refusal: admission.Refusal, out: Out, now_ns: int) -> None:
         out.append(Note("warning", f"refused {call.peer} at {address}: {refusal.reason}"))
@@ -334,10 +341,9 @@ class Membership:
             ledger_head=head,
         )
         self._say(seat, welcome, out)
-        self._resolve(name, out, now_ns)
 
     def _leave(self, call: Call, out: Out, now_ns: int) -> None:
         name = call.peer
         del self._seated[call], self._seats[name]
         self._moved(co.AgentGone(name), out, now_ns)
-        self._resolve(name, out, now_ns)
+        self._let_in(name, out, now_ns)
