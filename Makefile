@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link long kills soak fast torch fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak fast torch fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -71,7 +71,10 @@ hosts: $(VENV)/.dev ## every process on a host of its own (network namespaces), 
 	$(PYTEST) -m $(if $(SHARE),"hosts and not long",hosts) $(ARGS)
 
 slow-link: $(VENV)/.dev ## figure: 45 MB a message over 20 MB/s between hosts; as root
-	$(BIN)/python -m tests.bench.slow_link $(ARGS)
+	$(BIN)/python -m tests.hosts.slow_link $(ARGS)
+
+detection: $(VENV)/.dev ## figure: how soon each kind of loss is named, between hosts; as root
+	$(BIN)/python -m tests.hosts.detection $(ARGS)
 
 long: $(VENV)/.dev ## tests that take minutes
 	$(PYTEST) -m "long and not hosts" -o faulthandler_timeout=3600 $(ARGS)
@@ -97,11 +100,11 @@ torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvis
 fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-audit: $(VENV)/.dev ## figures: lower bounds of epsilon, the bugs they catch, the counterexample (real launches: ARGS="--launches 100")
-	$(BIN)/python -m tests.bench.audit --jobs $(WORKERS) $(ARGS)
+audit: $(VENV)/.core ## figures: lower bounds of epsilon, the bugs they catch, the counterexample (real launches: ARGS="--launches 100")
+	$(BIN)/dpgt bench audit --jobs $(WORKERS) $(ARGS)
 
-bench: $(VENV)/.dev ## performance figures; run it on an idle machine
-	$(PYTEST) -m bench -s -o faulthandler_timeout=3600 $(ARGS)
+bench: $(VENV)/.core ## performance figures; run it on an idle machine (all there are: dpgt bench)
+	@for name in rounds wire noise store startup; do $(BIN)/dpgt bench $$name $(ARGS) || exit; done
 
 # ---------------------------------------------------------------- lint
 lint: $(VENV)/.dev ## style, types, import contracts, generated code

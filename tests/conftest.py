@@ -6,7 +6,7 @@
   worker, and the other worker goes on with the rest.
 * ``hosts``: network namespaces; root only, so only on request (make hosts; tests/hosts/conftest.py).  Those that are
   ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
-* ``long``, ``bench``: on request.
+* ``long``: on request.
 * ``fast``: the optional package numba; on request (make fast installs it).
 * ``torch``: the optional packages torch and torchvision; on request (make torch installs them).
 

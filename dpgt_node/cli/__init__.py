@@ -45,6 +45,7 @@ VERBS = {
     "ledger": "dpgt_node.cli.results.ledger:ledger",
     "pki": "dpgt_node.cli.pki.verbs:pki",
     "doctor": "dpgt_node.cli.doctor:doctor",
+    "bench": "dpgt_node.cli.bench:bench",
 }
 LEVELS = ("debug", "info", "warning", "error")
 

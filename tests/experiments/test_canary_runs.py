@@ -15,68 +15,24 @@ import pytest
 
 from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.agent.noise import sampler_for
-from dpgt_node.config import model
+from dpgt_node.bench.studies import audit as campaigns
+from dpgt_node.bench.studies.audit import WIDTH, HalfNoise, audited_run, claim
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.canary_runs import Campaign, conduct
 from dpgt_node.experiments.trials import Test, Trials, lower_bound, present, runs_for
-from dpgt_node.privacy.accountants.gaussian import gdp_mu
-
-BETA = 0.3
-WIDTH = 1000
-
-
-class HalfNoise:
-    """The planted bug: draws at half the scale that is charged."""
-
-    clipped = 0
-
-    def __init__(self, run: model.RunConfig) -> None:
-        self.sampler = sampler_for(run)
-
-    def perturb(self, private, scale, stream):
-        return self.sampler.perturb(private, scale / 2, stream)
-
-    def lam(self, dimension, scale, norm=None):
-        return self.sampler.lam(dimension, scale, norm)
-
-    def range(self, scale):
-        return self.sampler.range(scale)
-
-
-def make_run(mechanism: str, law: str, K: int, scale: float, m: int | str = "full") -> model.RunConfig:
-    loop = ((1.0,),)
-    noise = model.NoiseStream("constant", (scale,))
-    return model.RunConfig(
-        name="audit",
-        algorithm=model.Algorithm(iterations=K, mechanism=mechanism),
-        scheme=model.SchemeS2(alpha=0.1, beta=BETA, gamma=0.1, p_m=1.0, samples=m),
-        noise=model.Noise(noise, noise, law=law),
-        graph=model.Graph(("agent-1",), loop, loop),
-        data=model.Data("zeros", params={"dimension": WIDTH}),
-        privacy=model.Privacy(clip_l1=1.0) if law == "laplace" else model.Privacy(clip_l2=1.0),
-    )
 
 
 def campaign_of(mechanism: str, law: str, K: int, scale: float, **options) -> Campaign:
-    run = make_run(mechanism, law, K, scale, options.pop("m", "full"))
+    run = audited_run(mechanism, law, K, scale, options.pop("m", "full"))
     options = {"dimension": WIDTH, "samples": WIDTH, "test_keystream": "00", **options}
     return Campaign.of(run, 0, **options)
 
 
-def claim(campaign: Campaign, accountant: str) -> float:
-    """epsilon, or the mu whose (epsilon, delta) `gdp` prints."""
-    total = campaign.account().total(accountant)
-    assert total is not None
-    return gdp_mu(total, campaign.run.privacy.delta) if accountant == "gdp" else total
-
-
 @lru_cache(maxsize=64)
 def calibrated(mechanism: str, law: str, target: float, K: int, half: bool = False, stacked: bool | None = None):
-    """(campaign, scale) where ``tight``, or mu, is ``target``."""
-    accountant = "tight" if law == "laplace" else "gdp"
-    scale = claim(campaign_of(mechanism, law, K, 1.0, stacked=stacked), accountant) / target
-    campaign = campaign_of(mechanism, law, K, scale, stacked=stacked, sampler=HalfNoise if half else sampler_for)
-    assert claim(campaign, accountant) == pytest.approx(target, rel=1e-4)
+    """A campaign where ``tight``, or mu, is ``target``."""
+    campaign = campaigns.calibrated(mechanism, law, target, K, half=half, stacked=stacked)
+    assert claim(campaign, "tight" if law == "laplace" else "gdp") == pytest.approx(target, rel=1e-4)
     return campaign
 
 

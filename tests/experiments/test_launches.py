@@ -10,47 +10,12 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.bench.studies.audit import LAUNCH_SAMPLES, launch_run, launch_text
 from dpgt_node.cli import run as command_line
-from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.launches import Flips
 from dpgt_node.experiments.trials import Trial, present
 from dpgt_node.sim.simulate import simulate
-
-SAMPLES = 100
-RUN = """
-name = "audit"
-[algorithm]
-mechanism = "{mechanism}"
-iterations = {K}
-[scheme]
-kind = "S2"
-alpha = 0.1
-beta = 0.1
-gamma = 0.01
-p_m = 1.0
-samples = {samples}
-[noise]
-scale_zeta = {scale}
-scale_eta = {scale}
-[graph]
-agents = 2
-R = [[0, 1], [1, 0.5]]
-C = [[0.5, 1], [1, 0]]
-[data]
-dataset = "zeros"
-dimension = 3
-[privacy]
-clip_l1 = 1.0
-"""
-
-
-def text_of(mechanism: str, K: int, scale: float) -> str:
-    return RUN.format(mechanism=mechanism, K=K, scale=scale, samples=SAMPLES)
-
-
-def run_of(mechanism: str, K: int, scale: float) -> RunConfig:
-    return parse_run(text_of(mechanism, K, scale), "run.toml", Path.cwd())
 
 
 def simulated(flips: Flips, r: int) -> Trial:
@@ -70,15 +35,15 @@ def simulated(flips: Flips, r: int) -> Trial:
 )
 def test_labels_are_told_and_never_better_than_claimed(tmp_path: Path, mechanism: str, K: int, index: int) -> None:
     """Guesses are right with the probability that the ratio says, and no ratio is above the claim."""
-    flips = Flips.of(run_of(mechanism, K, 0.01 * (K + 1)), index, None, tmp_path)
+    flips = Flips.of(launch_run(mechanism, K, 0.01 * (K + 1)), index, None, tmp_path)
     trials = flips.kept()
     for r in range(4):
         trials.add(simulated(flips, r))
-    absent, inside = trials.worlds(2 * SAMPLES)
-    claims = {c.accountant: c for c in flips.judge(trials, 2 * SAMPLES).claims}
+    absent, inside = trials.worlds(2 * LAUNCH_SAMPLES)
+    claims = {c.accountant: c for c in flips.judge(trials, 2 * LAUNCH_SAMPLES).claims}
     assert trials.foreign == 0
     assert max(np.abs(absent).max(), np.abs(inside).max()) <= claims["tight"].claimed
-    right = (np.count_nonzero(absent < 0) + np.count_nonzero(inside > 0)) / (4 * SAMPLES)
+    right = (np.count_nonzero(absent < 0) + np.count_nonzero(inside > 0)) / (4 * LAUNCH_SAMPLES)
     told = 1.0 / (1.0 + np.exp(-np.abs(np.concatenate((absent, inside)))))
     assert right == pytest.approx(told.mean(), abs=0.07)  # three standard deviations of 400 guesses
     assert right > 0.6
@@ -86,9 +51,9 @@ def test_labels_are_told_and_never_better_than_claimed(tmp_path: Path, mechanism
 
 
 def test_at_k_0_the_whole_claim_is_reached(tmp_path: Path) -> None:
-    flips = Flips.of(run_of("noise-once", 0, 0.02), 0, None, tmp_path)
+    flips = Flips.of(launch_run("noise-once", 0, 0.02), 0, None, tmp_path)
     trial = simulated(flips, 0)
-    claim = next(c for c in flips.judge(kept(flips, trial), SAMPLES // 2).claims if c.accountant == "tight")
+    claim = next(c for c in flips.judge(kept(flips, trial), LAUNCH_SAMPLES // 2).claims if c.accountant == "tight")
     assert claim.claimed == pytest.approx(1.0, rel=1e-5)
     assert max(trial.T) == pytest.approx(1.0, rel=0.02)
 
@@ -100,7 +65,7 @@ def kept(flips: Flips, trial: Trial):
 
 
 def test_what_cannot_be_launched_is_refused(tmp_path: Path) -> None:
-    run = run_of("noise-once", 0, 0.02)
+    run = launch_run("noise-once", 0, 0.02)
     with pytest.raises(ConfigError, match="needs clip_l1 or clip_l2"):
         Flips.of(replace(run, privacy=replace(run.privacy, clip_l1=None, C=2.0)), 0, None, tmp_path)
     with pytest.raises(ConfigError, match="the noise is off"):
@@ -112,7 +77,7 @@ def test_what_cannot_be_launched_is_refused(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_real_launches_go_on_where_they_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, folder = tmp_path / "run.toml", tmp_path / "kept"
-    path.write_text(text_of("noise-once", 2, 0.06))
+    path.write_text(launch_text("noise-once", 2, 0.06))
     common = ["eavesdrop", "audit", str(path), "--resume", str(folder), "--format", "json", "--launches"]
     assert command_line([*common, "1"]) == 0
     first = (folder / "agent-1" / "trials.jsonl").read_text()

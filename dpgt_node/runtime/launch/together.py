@@ -9,6 +9,7 @@ import asyncio
 from pathlib import Path
 
 from dpgt_node.config import NodeConfig, NodeTls, RunConfig
+from dpgt_node.durable import Durability
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.agent.node import Node, NodeSetup
@@ -22,10 +23,13 @@ from dpgt_node.runtime.trust.channels import Security
 START_TIMEOUT_S = 30.0
 
 
-async def run_together(run: RunConfig, out: Path, places: Places, data_root: Path | None) -> Outcome:
+async def run_together(
+    run: RunConfig, out: Path, places: Places, data_root: Path | None, *, durability: Durability = "process"
+) -> Outcome:
     """Run ``run``, whose channel is "plain", into ``out``, a folder that is not there yet.
 
-    ``places``: where agents listen and whom they dial elsewhere.  What stops a daemon stops all and is raised.
+    ``places``: where agents listen and whom they dial elsewhere.  ``durability``: of every agent.  What stops a daemon
+    stops all and is raised.
     """
     assert run.runtime.channel == "plain", "there are no certificates here"
     stop = asyncio.Event()
@@ -34,7 +38,7 @@ async def run_together(run: RunConfig, out: Path, places: Places, data_root: Pat
     try:
         address = await _address(out, serving)
         for i, name in enumerate(run.graph.agents):
-            node = _node(run, i, out, address, places.get(name, Place()), data_root)
+            node = _node(run, i, out, address, places.get(name, Place()), data_root, durability)
             nodes.append(asyncio.ensure_future(node.serve()))
         await asyncio.gather(*nodes)
         return await serving
@@ -56,7 +60,9 @@ async def _address(out: Path, serving: asyncio.Future[Outcome]) -> str:
     raise PeerError(f"the coordinator did not listen within {START_TIMEOUT_S:g} s")
 
 
-def _node(run: RunConfig, i: int, out: Path, address: str, place: Place, data_root: Path | None) -> Node:
+def _node(
+    run: RunConfig, i: int, out: Path, address: str, place: Place, data_root: Path | None, durability: Durability
+) -> Node:
     name = run.graph.agents[i]
     config = NodeConfig(
         name=name,
@@ -67,5 +73,6 @@ def _node(run: RunConfig, i: int, out: Path, address: str, place: Place, data_ro
         state_dir=out / "agents" / name / "state",
         tls=NodeTls(insecure=True),
         shard=i + 1,
+        durability=durability,
     )
     return Node(NodeSetup(config, run, i, build_oracle(run, i, data_root=data_root), Security(), None, place.dial))

@@ -1,7 +1,7 @@
 """How much disk a run needs, predicted before it begins, and whether it is there.
 
 The parts of a prediction are what is on disk at once at the worst moment.  Measured against real runs (see
-``tests/runtime/store/test_disk.py`` and ``python -m tests.bench.disk``) the total is between the real peak and twice it
+``tests/runtime/store/test_disk.py`` and ``dpgt bench disk``) the total is between the real peak and twice it
 plus 16 MiB, most of which is SQLite's log.
 """
 

@@ -1,6 +1,6 @@
 """45 MB a message over a link of 20 MB/s, between hosts of their own: rounds, the time of each, and who was given up.
 
-    python -m tests.bench.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE]    (root)
+    python -m tests.hosts.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE]    (root)
 
 Hosts are those of tests/hosts/lab.py.  ``zeros`` with d = 11,175,370 (ResNet18) on a ring, float32 wire, mTLS by host
 name, round_timeout 60 s.  All that agent-1 sends goes through ``tc qdisc tbf``; an x and a y a round, so the link alone

@@ -1,12 +1,10 @@
-"""Gradient inversion of LeNet on real MNIST, by noise; needs the extra [torch].
+"""Gradient inversion of LeNet on real MNIST, by noise.
 
-    python -m tests.bench.inversion MNIST.npz --out DIR [--pictures 20] [--breaching]
-
-MNIST.npz: x_test (10000, 784) in [0, 1] and y_test, as numpy.savez writes them.  LeNet is that of the literature on
+DATA.npz: x_test (10000, 784) in [0, 1] and y_test, as numpy.savez writes them.  LeNet is that of the literature on
 gradient inversion: three 5x5 convolutions of 12 channels (strides 2, 2, 1) and a linear layer, d = 13,426; ReLU with
 torch's own start, sigmoid with a start uniform in [-0.5, 0.5].  One picture a batch, the first test pictures, Laplace
 noise of scale b on every coordinate of its gradient; then eight pictures a batch without noise.  The attack is the
-package's, with its defaults; 1,800 steps for batches.  One line a batch in DIR/inversion.jsonl; what is there is not
+package's, with its defaults; 1,800 steps for batches.  One line a batch in --out/inversion.jsonl; what is there is not
 done again.
 
 --breaching: instead, the same gradients of single pictures without noise by the package ``breaching`` (Geiping et al.:
@@ -15,11 +13,11 @@ its invertinggradients, labels given, with the same number of steps), which must
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import json
-import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,8 @@ import numpy as np
 
 from dpgt_node.adversary.attacks import inversion_measure as measure
 from dpgt_node.adversary.attacks import inversion_search as search
+from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
+from dpgt_node.types import F64, I64
 
 SHAPE = (1, 28, 28)
 NOISE = (0.0, 1e-3, 1e-2, 1e-1)
@@ -59,13 +59,13 @@ def lenet(activation: str) -> Any:
     return module
 
 
-def invert(activation: str, b: float, samples: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, Any]:
+def invert(activation: str, b: float, samples: F64, labels: I64, seed: int, steps: int) -> dict[str, Any]:
     """One batch: what the attack makes of its noisy gradient."""
     module, started = lenet(activation), time.monotonic()
     g = search.gradient(module, samples, labels)
     seen = g + (np.random.default_rng(seed).laplace(0.0, b, g.size) if b else 0.0)
     s = float(np.sqrt(2 * g.size) * b / np.linalg.norm(g))
-    settings = search.Settings(steps=600 if len(labels) == 1 else 1800, seed=seed)
+    settings = search.Settings(steps=steps if len(labels) == 1 else 3 * steps, seed=seed)
     guessed, found = search.labels_and_samples(module, seen, seen[-10:], len(labels), SHAPE, s=s, settings=settings)
     order = measure.matched(samples, found.samples)
     pairs = list(zip(samples, found.samples[order], strict=True))
@@ -81,10 +81,11 @@ def invert(activation: str, b: float, samples: np.ndarray, labels: np.ndarray, s
     }
 
 
-def breached(activation: str, samples: np.ndarray, labels: np.ndarray, seed: int, steps: int = 600) -> dict[str, Any]:
+def breached(activation: str, samples: F64, labels: I64, seed: int, steps: int) -> dict[str, Any]:
     """One picture by ``breaching``: its invertinggradients in [0, 1], labels given, as many steps as ours."""
-    import breaching
     import torch
+
+    breaching: Any = importlib.import_module("breaching")
 
     config = breaching.get_attack_config("invertinggradients")
     config.optim.max_iterations = steps
@@ -119,7 +120,7 @@ def breached(activation: str, samples: np.ndarray, labels: np.ndarray, seed: int
 def _grey(module: Any) -> Any:
     import torch
 
-    class Grey(torch.nn.Module):
+    class Grey(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             return x.mean(dim=1, keepdim=True)
 
@@ -139,56 +140,48 @@ def jobs(pictures: int, by_breaching: bool) -> Iterator[tuple[str, str, float, l
                 yield "batch", activation, 0.0, list(range(BATCH))
 
 
-def table(done: list[dict[str, Any]]) -> str:
-    """Mean and median PSNR of every setting, beside the design's."""
-    lines = ["what       activation  b       n   PSNR mean  median   design   SSIM  labels      s  seconds"]
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: Path = required("", metavar="DATA.npz", positional=True)
+    out: Path = required("Where results are kept.", metavar="DIR")
+    pictures: int = option(20, "Pictures, each under every noise.", least=1)
+    steps: int = option(600, "Of the attack on one picture; three times as many on a batch.", least=1)
+    breaching: bool = option(False, "By the package of that name instead.")
+
+
+def figures(settings: Settings, around: Around) -> Iterator[Row]:
+    with np.load(settings.data, allow_pickle=False) as file:
+        x, y = file["x_test"].astype(np.float64).reshape(-1, *SHAPE), file["y_test"].astype(np.int64)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    path = settings.out / "inversion.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    have = {(r["kind"], r["activation"], r["b"], tuple(r["rows"])) for r in done}
+    for kind, activation, b, rows in jobs(settings.pictures, settings.breaching):
+        if (kind, activation, b, tuple(rows)) in have:
+            continue
+        if kind == "breaching":
+            found = breached(activation, x[rows], y[rows], rows[0], settings.steps)
+        else:
+            found = invert(activation, b, x[rows], y[rows], rows[0], settings.steps)
+        done.append({"kind": kind, "activation": activation, "b": b, "rows": rows, **found})
+        with path.open("a") as lines:
+            lines.write(json.dumps(done[-1], allow_nan=False) + "\n")
+    yield from table(done)
+
+
+def table(done: list[dict[str, Any]]) -> Iterator[Row]:
+    """Every setting: PSNR (dB) beside that of the prototype, SSIM, labels, s."""
     for kind in ("one", "batch", "breaching"):
         for activation, design in DESIGN.items():
             for b, wanted in zip(NOISE, design, strict=True):
                 rows = [r for r in done if (r["kind"], r["activation"], r["b"]) == (kind, activation, b)]
                 if not rows:
                     continue
-                mean = {key: np.mean([r[key] for r in rows if key in r]) for key in rows[0] if key in _NUMBERS}
-                beside = f"{wanted:8g}" if kind == "one" else " " * 8
-                lines.append(
-                    f"{kind:10} {activation:10} {b:6g} {len(rows):4d} {mean['psnr']:10.1f} "
-                    f"{np.median([r['psnr'] for r in rows]):7.1f} {beside} "
-                    + (f"{mean['ssim']:6.2f} {mean['labels']:7.2f} {mean['s']:6.3f} " if "ssim" in mean else " " * 22)
-                    + f"{mean['seconds']:8.1f}"
-                )
-    return "\n".join(lines)
-
-
-_NUMBERS = ("psnr", "ssim", "labels", "s", "seconds")
-
-
-def main() -> int:
-    """The table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--pictures", type=int, default=20)
-    parser.add_argument("--breaching", action="store_true")
-    given = parser.parse_args()
-    with np.load(given.data, allow_pickle=False) as file:
-        x, y = file["x_test"].astype(np.float64).reshape(-1, *SHAPE), file["y_test"].astype(np.int64)
-    given.out.mkdir(parents=True, exist_ok=True)
-    path = given.out / "inversion.jsonl"
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    have = {(r["kind"], r["activation"], r["b"], tuple(r["rows"])) for r in done}
-    for kind, activation, b, rows in jobs(given.pictures, given.breaching):
-        if (kind, activation, b, tuple(rows)) in have:
-            continue
-        if kind == "breaching":
-            found = breached(activation, x[rows], y[rows], rows[0])
-        else:
-            found = invert(activation, b, x[rows], y[rows], rows[0])
-        done.append({"kind": kind, "activation": activation, "b": b, "rows": rows, **found})
-        with path.open("a") as file:
-            file.write(json.dumps(done[-1]) + "\n")
-    print(table(done))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                cells: dict[str, Value] = {"what": kind, "activation": activation, "b": b, "batches": len(rows)}
+                cells["mean PSNR"] = float(np.mean([r["psnr"] for r in rows]))
+                cells["PSNR"] = Spread.over([r["psnr"] for r in rows])
+                cells["prototype"] = wanted if kind == "one" else None
+                for key in ("ssim", "labels", "s", "seconds"):
+                    known = [r[key] for r in rows if key in r]
+                    cells[key] = float(np.mean(known)) if known else None
+                yield Row("pictures rebuilt from a gradient", cells)

@@ -1,6 +1,6 @@
 """How long until the coordinator names what is wrong: on hosts of their own, each kind of loss done for real.
 
-    python -m tests.bench.detection [--round-timeout 15] [--only killed,stopped,...]    (root)
+    python -m tests.hosts.detection [--round-timeout 15] [--only killed,stopped,...]    (root)
 
 Three agents on a ring (2 sends to 3, 3 to 1, 1 to 2), mTLS by host name, each on a host of tests/hosts/lab.py.  T is
 ``round_timeout``, h the heartbeat, min(2 s, T / 8); 10 s are gRPC's keepalive (a ping after 5 s, an answer within 5 s).

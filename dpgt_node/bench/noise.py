@@ -1,0 +1,53 @@
+"""How fast privacy noise is drawn, beside numpy's own floating-point Laplace, on one thread.
+
+numpy: Generator(PCG64).laplace(size=d), float64: noise only.  The others add noise to a vector, from AES-CTR.  Times
+are of this thread's processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import thread_time
+
+import numpy as np
+
+from dpgt_node.bench.figures import Around, Row, Spread, in_turn, option
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler, compile_kernel
+from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.noise import Sampler
+from dpgt_node.privacy.laws.sampler import LaplaceSampler
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    dimension: int = option(11_175_370, "Coordinates of a vector.", least=1)
+    repeat: int = option(7, "Draws of each.", least=1)
+
+
+def figures(settings: Settings, around: Around) -> Iterator[Row]:
+    d = settings.dimension
+    seconds = in_turn(_jobs(d), settings.repeat, clock=thread_time)
+    for name, each in seconds.items():
+        rate = Spread.over([d / s / 1e6 for s in each])
+        ratio = Spread.ratio(seconds["numpy"], each)
+        yield Row(f"d = {d:,}", {"": name, "million/s": rate, "times numpy's rate": ratio})
+
+
+def _jobs(d: int) -> dict[str, Callable[[], object]]:
+    rng = np.random.Generator(np.random.PCG64(1))
+    private, source = rng.normal(size=d) * 1e-3, CtrStream(bytes(16), bytes(16))
+    samplers: dict[str, Sampler] = {
+        "grid Laplace": GridLaplaceSampler(compiled=False),
+        "float Laplace": LaplaceSampler(),
+        "Gaussian": GaussianSampler(),
+    }
+    if compile_kernel() is not None:
+        samplers["grid Laplace, compiled"] = GridLaplaceSampler(compiled=True)
+
+    def draw(sampler: Sampler) -> Callable[[], object]:
+        return lambda: sampler.perturb(private, 1.0, source)
+
+    numpy: dict[str, Callable[[], object]] = {"numpy": lambda: rng.laplace(size=d)}
+    return numpy | {name: draw(sampler) for name, sampler in samplers.items()}

@@ -1,0 +1,1 @@
+"""Studies: what runs learn, what they leak, and whether epsilon holds.  Some take hours; ``dpgt bench NAME --help``."""

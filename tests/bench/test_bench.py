@@ -1,0 +1,159 @@
+"""Every measurement runs in its smallest size and says what it is asked for; nothing here is about time."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dpgt_node.bench.catalogue import CATALOGUE
+from dpgt_node.bench.clocks import Clock, watching
+from dpgt_node.bench.figures import Around, Row, Spread, in_turn
+from dpgt_node.bench.rounds import Settings
+from dpgt_node.bench.studies.section_iv import SCHEMES
+from dpgt_node.cli import bench as verb
+from dpgt_node.cli import run as command_line
+from dpgt_node.runtime.store.store import Store
+from tests.bench.smallest import DAEMONS, SMALL, bench, columns, pictures, spreads
+from tests.e2e import processes
+
+ELSEWHERE = {"utility", "attacks", "clipping", "inversion"}
+"""The first two below, the others in tests/torch."""
+
+
+def test_every_measurement_has_its_test() -> None:
+    assert CATALOGUE.keys() == SMALL.keys() | DAEMONS.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_runs_in_its_smallest_size(name: str) -> None:
+    found = bench(name, *SMALL[name])
+    assert found["failed"] == []
+    assert all(each["least"] <= each["median"] <= each["most"] and each["of"] >= 1 for each in spreads(found))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", DAEMONS)
+def test_it_runs_real_daemons_in_its_smallest_size(name: str) -> None:
+    assert bench(name, *DAEMONS[name])["failed"] == []
+
+
+@pytest.mark.e2e
+def test_utility_plans_launches_and_does_nothing_twice(tmp_path: Path) -> None:
+    data, out = pictures(tmp_path / "digits.npz", 300, 50, side=28), tmp_path / "out"
+    options = (data, "--out", out, "--cell", "pure:3", "--draws", "1", "--iterations", "2", "--shape", "784,10,60")
+    first = bench("utility", *options)
+    assert 0.0 < first["rows"][0]["epsilon at most"] <= 3.0
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+    assert bench("utility", *options)["rows"] == first["rows"]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")} == written
+
+
+def test_attacks_find_everything_without_noise(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "digits.npz")
+    few = ("--rounds", 3, "--labels-rounds", 2, "--membership-rounds", 6, "--draws", 1, "--scale", 0)
+    found = bench("attacks", data, *few)
+    exact = found["rows"][0]
+    assert exact["B"] < 1e-9
+    assert len(columns(found)) == 5
+
+
+# ---------------------------------------------------------------- the verb
+def test_without_a_name_it_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["bench"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CATALOGUE)
+    assert "needs [torch]" in next(line for line in lines if line.startswith("clipping"))
+    assert command_line(["bench", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == CATALOGUE.keys()
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["bench", name, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--json" in said and "--folder" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing"], "No such command"),
+        (["rounds", "--agents", "1"], "not in the range"),
+        (["durability", "--case", "5,100"], "is N,D,ROUNDS"),
+        (["decoder", "--size", "0,1"], "a coordinate and a round"),
+        (["utility", "mnist", "--out", "out", "--cell", "white:2"], "none of this study's"),
+        (["utility", "mnist"], "Missing option"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command_line(["bench", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_bound_that_is_broken_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def figures(settings: Settings, around: Around) -> Iterator[Row]:
+        yield Row("t", {"a": 1.5, "b": Spread.over([3.0, 1.0, 2.0])})
+        yield Row("t", {"a": None, "b": "word"}, failed="too much")
+
+    module = SimpleNamespace(Settings=Settings, figures=figures, __doc__="Nothing.")
+    monkeypatch.setattr(verb, "importlib", SimpleNamespace(import_module=lambda name: module))
+    assert command_line(["bench", "rounds"]) == 1
+    said = capsys.readouterr().out
+    assert "2 (1 to 3)" in said and "FAILED: too much" in said
+    assert command_line(["bench", "rounds", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == ["too much"]
+    assert found["rows"][0] == {"table": "t", "a": 1.5, "b": {"median": 2.0, "least": 1.0, "most": 3.0, "of": 3}}
+
+
+# ---------------------------------------------------------------- parts
+def test_figures_are_finite() -> None:
+    for value in (float("nan"), float("inf"), Spread(1.0, 1.0, float("inf"), 1)):
+        with pytest.raises(ValueError, match="speed is not finite"):
+            Row("table", {"speed": value})
+
+
+def test_ratios_are_of_pairs() -> None:
+    """Of a machine that is three times slower in the second pair."""
+    assert Spread.ratio([2.0, 6.0, 2.0], [1.0, 3.0, 1.0]) == Spread(2.0, 2.0, 2.0, 3)
+
+
+def test_jobs_are_measured_in_turn() -> None:
+    calls: list[str] = []
+    ticks = iter(range(100))
+    jobs = {name: lambda name=name: calls.append(name) for name in "ab"}
+    found = in_turn(jobs, repeat=2, number=2, clock=lambda: float(next(ticks)))
+    assert "".join(calls) == "ab" + "aabb" * 2
+    assert found == {"a": [0.5, 0.5], "b": [0.5, 0.5]}
+
+
+def test_a_part_inside_another_counts_for_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 1.0, 4.0, 9.0])
+    monkeypatch.setattr("dpgt_node.bench.clocks.time.perf_counter", lambda: next(ticks))
+    clock = Clock()
+    with clock.part("outer"), clock.part("inner"):
+        pass
+    assert clock.seconds == {"inner": 3.0, "outer": 6.0}
+
+
+def test_clocks_are_taken_off_again() -> None:
+    before = Store.commit_round, Store.payloads
+    with watching(Clock(), in_memory=True):
+        assert Store.commit_round is not before[0] and Store.payloads is not before[1]
+    assert (Store.commit_round, Store.payloads) == before
+
+
+@pytest.mark.parametrize("name", ["S1", "S2"])
+def test_section_iv_has_the_steps_of_the_shipped_run_files(name: str) -> None:
+    shipped = processes.ROOT / "examples" / f"paper-{name.lower()}.toml"
+    assert tomllib.loads(SCHEMES[name]) == tomllib.loads(shipped.read_text(encoding="utf-8"))["scheme"]
