@@ -1,6 +1,6 @@
 """How fast privacy noise is drawn, beside numpy's own floating-point Laplace, on one thread.
 
-numpy: Generator(PCG64).laplace(size=d), float64: noise only.  The others add noise to a vector, from AES-CTR.  Times
+numpy: default_rng().laplace(size=d), float64: noise only.  The others add noise to a vector, from AES-CTR.  Times
 are of this thread's processor.
 """
 
@@ -36,7 +36,7 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
 
 
 def _jobs(d: int) -> dict[str, Callable[[], object]]:
-    rng = np.random.Generator(np.random.PCG64(1))
+    rng = np.random.default_rng(1)
     private, source = rng.normal(size=d) * 1e-3, CtrStream(bytes(16), bytes(16))
     samplers: dict[str, Sampler] = {
         "grid Laplace": GridLaplaceSampler(compiled=False),
