@@ -19,7 +19,8 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import SAMPLES_BYTES
 from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES, CHECKPOINT_ROUNDS
-from dpgt_node.runtime.store.store import FILE_BYTES, LOG_BYTES
+from dpgt_node.runtime.store.opening import LOG_BYTES
+from dpgt_node.runtime.store.records import FILE_BYTES
 
 _PAGE = 4096
 _ROUND_ROW = 90  # two hashes, a key

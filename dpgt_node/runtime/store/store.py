@@ -15,7 +15,6 @@ What it cannot know, that it is an old or a forked copy, others tell it: see ``h
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import logging
@@ -24,13 +23,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dpgt_node.durable import Durability, make_folder, write_whole
-from dpgt_node.errors import StoreError, invariant
-from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
+from dpgt_node.durable import Durability, write_whole
+from dpgt_node.errors import StoreError
+from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime.store import rows
 from dpgt_node.runtime.store.blobs import BlobFolder
@@ -40,15 +38,14 @@ from dpgt_node.runtime.store.ledger import (
     Charge,
     Ledger,
     Terms,
-    cost_text,
     head_after,
-    next_head,
     select_charges,
     select_ledger,
     select_rows,
     select_terms,
 )
-from dpgt_node.runtime.store.migrate import bring_up_to_date
+from dpgt_node.runtime.store.opening import connected, locked
+from dpgt_node.runtime.store.records import BLOBS, File, checkpoint_of, file_name, record_of, stored
 from dpgt_node.runtime.store.schema import (
     INSERT_LEDGER,
     INSERT_PAYLOADS,
@@ -60,13 +57,10 @@ from dpgt_node.runtime.store.schema import (
     SELECT_X,
     round_key,
 )
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 
 log = logging.getLogger(__name__)
-FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
-X_FINAL, BLOBS = "x_final.npy", "blobs"
-_File = tuple[str, Sequence[bytes | memoryview]]
-LOG_BYTES = 8 << 20  # the write-ahead log shrinks to this after a reader made it grow
+X_FINAL = "x_final.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +84,10 @@ class Store:
         self._state_dir = state_dir
         self._durability: Durability = durability
         with contextlib.ExitStack() as undo, self._blamed("cannot be opened"):
-            if state_dir.is_symlink() and not state_dir.exists():
-                raise StoreError(f"{state_dir}: is a link to nothing (is its disk mounted?): mend it, or give another")
-            if state_dir.exists() and not state_dir.is_dir():
-                raise StoreError(f"{state_dir}: is a file: give state_dir the path of a folder")
-            make_folder(state_dir, durability)
-            self._lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = locked(state_dir, durability)
             undo.callback(os.close, self._lock)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreError(
-                    f"{state_dir}: in use by another process: end it, or give this agent a state_dir of its own"
-                ) from None
             self._blobs = BlobFolder(state_dir / BLOBS, durability)
-            self._db = self._connect(state_dir / DATABASE)
+            self._db = connected(state_dir / DATABASE, durability)
             undo.callback(self._db.close)
             runs = select_terms(self._db)
             self._ids = {run_id: number for number, (run_id, _) in runs.items()}
@@ -114,26 +97,6 @@ class Store:
             self._verify()
             self._blobs.sweep(self._files())
             undo.pop_all()
-
-    def _connect(self, path: Path) -> sqlite3.Connection:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # SQLite would make it world-readable
-        os.fchmod(file, 0o600)  # a copy that was put back may be
-        os.close(file)
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'power' else 'OFF'}")
-            db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-            wrong = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if wrong != "ok":
-                raise StoreError(f"{path}: {' '.join(str(wrong).split())}; {DAMAGED}")
-            bring_up_to_date(db, path)
-            if self._durability == "power":
-                make_folder(self._state_dir, "power")  # the database's own name
-        except BaseException:
-            db.close()
-            raise
-        return db
 
     def _verify(self) -> None:
         self._verified = self._state_of_database()
@@ -150,9 +113,9 @@ class Store:
         found: set[str] = set()
         for key, g, xy in self._db.execute(large):
             run_id, k = names.get(key // ROUNDS_MAX, b""), key % ROUNDS_MAX
-            found.update(_file_name(run_id, k, what) for what in ("XY" if xy else "") + ("G" if g else ""))
+            found.update(file_name(run_id, k, what) for what in ("XY" if xy else "") + ("G" if g else ""))
         for run, k in self._db.execute("SELECT run, k FROM checkpoints WHERE data IS NULL"):
-            found.add(_file_name(names.get(run, b""), k, "state"))
+            found.add(file_name(names.get(run, b""), k, "state"))
         return found
 
     def _blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
@@ -280,71 +243,25 @@ class Store:
         StoreError: the disk is full or broken, and this process must not go on with the round.  RuntimeError: the
         round is durable already; whatever was drawn a second time must never leave.
         """
-        run, k, sent = self._ids[run_id], record.k, {payload.stream: payload for payload in record.payloads}
-        invariant(all(payload.k == k for payload in record.payloads), "a record holds one round")
-        invariant(len(sent) == len(record.payloads), "one vector a stream")
-        x, y = sent.get("X"), sent.get("Y")
-        shapes = {(payload.dtype, payload.dimension) for payload in record.payloads}
-        if record.noisy_gradient is not None and not shapes:
-            shapes.add(("float64", record.noisy_gradient.size))
-        invariant(len(shapes) == 1, "all payloads of a round have one shape")
-        ((dtype, dimension),) = shapes
-        streams = [row.stream for row in record.rows]
-        charged_once = all(row.k == k for row in record.rows) and streams == sorted(set(streams))
-        invariant(charged_once, "a stream is charged once")
-        key, head, text = round_key(run, k), self._head, self._texts[run_id]
-        charged = []
-        for row in record.rows:
-            cost = cost_text(row.cost)
-            head = next_head(head, text, row, cost)
-            charged.append(
-                (run, k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost, head)
-            )
-        batch = rows.batch_bytes(record.batch)
-        g = None if record.noisy_gradient is None else rows.f64_bytes(record.noisy_gradient)
-        g_sha256 = None if g is None else hashlib.sha256(g).digest()
-        files: list[_File] = []
-
-        def placed(what: str, data: bytes | memoryview | None) -> bytes | memoryview | None:
-            if data is None or memoryview(data).nbytes <= FILE_BYTES:
-                return data
-            files.append((_file_name(run_id, k, what), (data,)))
-            return None
-
-        x_sha256, y_sha256 = (None if payload is None else payload.sha256 for payload in (x, y))
-        seal = rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256)
-        x_data, y_data = placed("X", None if x is None else x.data), placed("Y", None if y is None else y.data)
-        g_data = placed("G", g)
-        values = (key, dtype, dimension, x_data, y_data, batch, g_sha256, g_data, seal)
-        state, old = None, None
-        if record.checkpoint is not None:
-            at, parts = record.checkpoint, rows.state_parts(record.checkpoint)
-            vectors, digest = rows.layout(at), hashlib.sha256()
-            for part in parts:
-                digest.update(part)
-            large = rows.size_of(vectors) > FILE_BYTES
-            if large:  # no copy of hundreds of megabytes
-                files.append((_file_name(run_id, at.k, "state"), parts))
-            drawn = rows.batch_bytes(at.batch)
-            sealed = rows.checkpoint_seal(run_id, at.k, vectors, digest.digest(), drawn)
-            state = (run, at.k, vectors, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+        run, k = self._ids[run_id], record.k
+        new, old = stored(run, run_id, record, self._head, self._texts[run_id]), None
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:
-                    db.execute(INSERT_ROUND, (key, x_sha256, y_sha256))  # first: a second draw must not reach the files
-                    db.execute(INSERT_PAYLOADS, values)
-                    db.executemany(INSERT_LEDGER, charged)
-                    if state is not None:
+                    db.execute(INSERT_ROUND, new.round)  # first: a second draw must not reach the files
+                    db.execute(INSERT_PAYLOADS, new.payloads)
+                    db.executemany(INSERT_LEDGER, new.charged)
+                    if new.state is not None:
                         old = db.execute("SELECT k, data IS NULL FROM checkpoints WHERE run = ?", (run,)).fetchone()
-                        db.execute(REPLACE_CHECKPOINT, state)
-                    self._write(files)
+                        db.execute(REPLACE_CHECKPOINT, new.state)
+                    self._write(new.files)
             except sqlite3.IntegrityError as error:
                 raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
-            self._head = head
+            self._head = new.head
             if old is not None and old[1] and old[0] != k:
-                self._blobs.remove([_file_name(run_id, old[0], "state")])
+                self._blobs.remove([file_name(run_id, old[0], "state")])
 
-    def _write(self, files: list[_File]) -> None:
+    def _write(self, files: Sequence[File]) -> None:
         """All of them or none.  A failed COMMIT leaves them for the next start: it may have reached the disk."""
         try:
             for name, parts in files:
@@ -362,7 +279,7 @@ class Store:
                 known = self._db.execute("SELECT 1 FROM rounds WHERE id = ?", self._span(run_id, k, k)[:1]).fetchone()
                 why = "was pruned: every agent had it" if known else "is not here"
                 raise StoreError(f"{self._state_dir}: round {k} of run {run_id.hex()} {why}")
-            return self._record(run_id, found, ()).payloads
+            return record_of(self._state_dir, self._blobs, run_id, found, ()).payloads
 
     def recover(self, run_id: bytes) -> Recovered | None:
         """The last checkpoint of the run and every durable round from it on (their ``checkpoint`` is None), checked
@@ -378,7 +295,7 @@ class Store:
                 if last[0] is not None:
                     raise StoreError(f"{self._state_dir}: the checkpoint of run {run_id.hex()} is missing; {DAMAGED}")
                 return None
-            state = self._state(run_id, *row[1:])
+            state = checkpoint_of(self._state_dir, self._blobs, run_id, *row[1:])
             found = self._db.execute(SELECT_PAYLOADS, self._span(run_id, state.k)).fetchall()
             here = [key % ROUNDS_MAX for key, *_ in found]
             if last[0] is None or here != list(range(state.k, last[0] % ROUNDS_MAX + 1)):
@@ -388,40 +305,11 @@ class Store:
             charged: dict[int, list[LedgerRow]] = {k: [] for k in here}
             for each in select_rows(self._db, run, state.k):
                 charged[each.k].append(each)
-            records = (self._record(run_id, row, charged[k]) for k, row in zip(here, found, strict=True))
+            records = (
+                record_of(self._state_dir, self._blobs, run_id, row, charged[k])
+                for k, row in zip(here, found, strict=True)
+            )
             return Recovered(state, tuple(records))
-
-    def _record(self, run_id: bytes, values: tuple[Any, ...], charged: Sequence[LedgerRow]) -> RoundRecord:
-        key, dtype, dimension, x_sha256, x_data, y_sha256, y_data, batch, g_sha256, g_data, seal = values
-        k, where = key % ROUNDS_MAX, self._state_dir
-        if seal != rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256):
-            raise StoreError(f"{where}: the row of round {k} is torn: it is not what was stored; {DAMAGED}")
-        nbytes = dimension * np.dtype(dtype).itemsize
-
-        def vector(what: str, data: bytes | None, sha256: bytes, nbytes: int) -> bytes | memoryview:
-            raw = self._blobs.read(_file_name(run_id, k, what), nbytes) if data is None else data
-            return rows.intact(raw, sha256, nbytes, f"{where}: {what} of round {k}")
-
-        def payload(stream: Stream, data: bytes | None, sha256: bytes) -> Payload:
-            return Payload(stream, k, dtype, dimension, vector(stream, data, sha256, nbytes), sha256)
-
-        noisy = None
-        if g_sha256 is not None:
-            noisy = np.array(np.frombuffer(vector("G", g_data, g_sha256, 8 * dimension), dtype="<f8"))
-        stored: tuple[tuple[Stream, bytes | None, bytes | None], ...]
-        stored = (("X", x_data, x_sha256), ("Y", y_data, y_sha256))
-        payloads = tuple(payload(stream, data, sha256) for stream, data, sha256 in stored if sha256 is not None)
-        return RoundRecord(k, payloads, tuple(charged), rows.batch_array(batch), None, noisy)
-
-    def _state(
-        self, run_id: bytes, k: int, vectors: str, sha256: bytes, data: bytes | None, batch: bytes, seal: bytes
-    ) -> State:
-        what = f"{self._state_dir}: the checkpoint of round {k}"
-        if seal != rows.checkpoint_seal(run_id, k, vectors, sha256, batch):
-            raise StoreError(f"{what} is torn: its row is not what was stored; {DAMAGED}")
-        nbytes = rows.size_of(vectors)
-        raw = self._blobs.read(_file_name(run_id, k, "state"), nbytes) if data is None else data
-        return rows.state_of(k, vectors, rows.intact(raw, sha256, nbytes, what), batch)
 
     def prune(self, run_id: bytes, through: int) -> None:
         """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.
@@ -443,7 +331,7 @@ class Store:
                 db.execute("DELETE FROM payloads WHERE id BETWEEN ? AND ?", span)
             self._pruned[run_id] = through
             self._blobs.remove(
-                _file_name(run_id, key % ROUNDS_MAX, what) for key, g in files for what in ("XYG" if g else "XY")
+                file_name(run_id, key % ROUNDS_MAX, what) for key, g in files for what in ("XYG" if g else "XY")
             )
 
     def _count(self, run_id: bytes, through: int) -> None:
@@ -460,7 +348,7 @@ class Store:
         span = self._span(run_id, first if found is None else found.through + 1, through)
         for key, dtype, dimension, sha256, data in self._db.execute(SELECT_X, span):
             k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(dtype).itemsize
-            raw = self._blobs.read(_file_name(run_id, k, "X"), nbytes) if data is None else data
+            raw = self._blobs.read(file_name(run_id, k, "X"), nbytes) if data is None else data
             raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
             if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
                 found = ReleasedSum.empty(run_id, k, dimension)
@@ -506,13 +394,3 @@ def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:
     if sha256 is None or sha256 != hashlib.sha256(np.ascontiguousarray(values).data).digest():
         raise StoreError(f"{path}: not the result of run {run_id.hex()}")
     return values
-
-
-def blob_path(state_dir: Path, run_id: bytes, k: int, what: str) -> Path:
-    """Where a vector lies whose bytes are not in the database."""
-    return state_dir / BLOBS / _file_name(run_id, k, what)
-
-
-def _file_name(run_id: bytes, k: int, what: str) -> str:
-    """Where a vector of more than FILE_BYTES lies: X, Y, G of round ``k``, or the "state" before it."""
-    return f"{run_id.hex()}-{k:010d}-{what}"

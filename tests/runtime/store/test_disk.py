@@ -27,7 +27,8 @@ from dpgt_node.runtime.agent.node import Node
 from dpgt_node.runtime.agent.streams import SendingEdge
 from dpgt_node.runtime.store import disk
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
-from dpgt_node.runtime.store.store import FILE_BYTES, Store
+from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.store import Store
 from tests.runtime.cluster import cluster, make_run
 from tests.runtime.store.records import RUN, opened, record, vector
 

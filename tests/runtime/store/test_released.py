@@ -10,8 +10,9 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
+from dpgt_node.runtime.store.records import FILE_BYTES
 from dpgt_node.runtime.store.released import read_released
-from dpgt_node.runtime.store.store import FILE_BYTES, Store
+from dpgt_node.runtime.store.store import Store
 from tests.runtime.store.records import RUN, SHA, TERMS, payload, record, vector
 
 K = 23

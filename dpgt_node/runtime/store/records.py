@@ -1,0 +1,158 @@
+"""A round as rows and files, and back: what is stored is checked on the way in, what is read against its seals."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.errors import StoreError, invariant
+from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
+from dpgt_node.runtime.store import rows
+from dpgt_node.runtime.store.blobs import BlobFolder
+from dpgt_node.runtime.store.faults import DAMAGED
+from dpgt_node.runtime.store.ledger import cost_text, next_head
+from dpgt_node.runtime.store.schema import ROUNDS_MAX, round_key
+from dpgt_node.types import Stream
+
+BLOBS = "blobs"
+"""Folder of the files, in the state directory."""
+FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
+File = tuple[str, Sequence[bytes | memoryview]]
+"""Name and parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Values of the statements that commit a round (``schema``).
+
+    ``charged``: of its ledger rows, ``head`` behind the last of them.  ``files``: what is too large for a row.
+    ``state``: of its checkpoint, where it has one.
+    """
+
+    round: tuple[Any, ...] = field(repr=False)
+    payloads: tuple[Any, ...] = field(repr=False)
+    charged: Sequence[tuple[Any, ...]]
+    head: bytes
+    files: Sequence[File] = field(repr=False)
+    state: tuple[Any, ...] | None = field(repr=False)
+
+
+def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str) -> Stored:
+    """``record`` of run number ``run``, behind ``head`` in the ledger; ``text``: the part that its rows share.
+
+    Broken: the record holds vectors of two rounds or shapes, or a stream twice.
+    """
+    k, sent = record.k, {payload.stream: payload for payload in record.payloads}
+    dtype, dimension = _checked(record, sent)
+    files: list[File] = []
+
+    def placed(what: str, data: bytes | memoryview | None) -> bytes | memoryview | None:
+        if data is None or memoryview(data).nbytes <= FILE_BYTES:
+            return data
+        files.append((file_name(run_id, k, what), (data,)))
+        return None
+
+    charged = []
+    for row in record.rows:
+        cost = cost_text(row.cost)
+        head = next_head(head, text, row, cost)
+        charged.append((run, k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost, head))
+    batch = rows.batch_bytes(record.batch)
+    g = None if record.noisy_gradient is None else rows.f64_bytes(record.noisy_gradient)
+    g_sha256 = None if g is None else hashlib.sha256(g).digest()
+    x, y = sent.get("X"), sent.get("Y")
+    x_sha256, y_sha256 = (None if payload is None else payload.sha256 for payload in (x, y))
+    seal = rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256)
+    x_data, y_data = placed("X", None if x is None else x.data), placed("Y", None if y is None else y.data)
+    payloads = (
+        round_key(run, k), dtype, dimension, x_data, y_data, batch, g_sha256, placed("G", g), seal,
+    )  # fmt: skip
+    state = None if record.checkpoint is None else _checkpoint(run, run_id, record.checkpoint, files)
+    return Stored((round_key(run, k), x_sha256, y_sha256), payloads, charged, head, files, state)
+
+
+def _checked(record: RoundRecord, sent: dict[Stream, Payload]) -> tuple[str, int]:
+    """dtype and dimension of the round's vectors."""
+    invariant(all(payload.k == record.k for payload in record.payloads), "a record holds one round")
+    invariant(len(sent) == len(record.payloads), "one vector a stream")
+    shapes: set[tuple[str, int]] = {(payload.dtype, payload.dimension) for payload in record.payloads}
+    if record.noisy_gradient is not None and not shapes:
+        shapes.add(("float64", record.noisy_gradient.size))
+    invariant(len(shapes) == 1, "all payloads of a round have one shape")
+    streams = [row.stream for row in record.rows]
+    charged_once = all(row.k == record.k for row in record.rows) and streams == sorted(set(streams))
+    invariant(charged_once, "a stream is charged once")
+    return shapes.pop()
+
+
+def _checkpoint(run: int, run_id: bytes, at: State, files: list[File]) -> tuple[Any, ...]:
+    vectors, parts, digest = rows.layout(at), rows.state_parts(at), hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    large = rows.size_of(vectors) > FILE_BYTES
+    if large:  # no copy of hundreds of megabytes
+        files.append((file_name(run_id, at.k, "state"), parts))
+    drawn = rows.batch_bytes(at.batch)
+    sealed = rows.checkpoint_seal(run_id, at.k, vectors, digest.digest(), drawn)
+    return (run, at.k, vectors, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+
+
+def record_of(
+    where: Path, blobs: BlobFolder, run_id: bytes, values: tuple[Any, ...], charged: Sequence[LedgerRow]
+) -> RoundRecord:
+    """The round of a row of ``SELECT_PAYLOADS``.  StoreError naming ``where``: torn; OSError: a file is not there."""
+    key, dtype, dimension, x_sha256, x_data, y_sha256, y_data, batch, g_sha256, g_data, seal = values
+    k = key % ROUNDS_MAX
+    if seal != rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256):
+        raise StoreError(f"{where}: the row of round {k} is torn: it is not what was stored; {DAMAGED}")
+    nbytes = dimension * np.dtype(dtype).itemsize
+
+    def vector(what: str, data: bytes | None, sha256: bytes, nbytes: int) -> bytes | memoryview:
+        raw = blobs.read(file_name(run_id, k, what), nbytes) if data is None else data
+        return rows.intact(raw, sha256, nbytes, f"{where}: {what} of round {k}")
+
+    def payload(stream: Stream, data: bytes | None, sha256: bytes) -> Payload:
+        return Payload(stream, k, dtype, dimension, vector(stream, data, sha256, nbytes), sha256)
+
+    noisy = None
+    if g_sha256 is not None:
+        noisy = np.array(np.frombuffer(vector("G", g_data, g_sha256, 8 * dimension), dtype="<f8"))
+    held: tuple[tuple[Stream, bytes | None, bytes | None], ...]
+    held = (("X", x_data, x_sha256), ("Y", y_data, y_sha256))
+    payloads = tuple(payload(stream, data, sha256) for stream, data, sha256 in held if sha256 is not None)
+    return RoundRecord(k, payloads, tuple(charged), rows.batch_array(batch), None, noisy)
+
+
+def checkpoint_of(
+    where: Path,
+    blobs: BlobFolder,
+    run_id: bytes,
+    k: int,
+    vectors: str,
+    sha256: bytes,
+    data: bytes | None,
+    batch: bytes,
+    seal: bytes,
+) -> State:
+    """The state of a row of ``checkpoints`` (without its run).  Raises as ``record_of``."""
+    what = f"{where}: the checkpoint of round {k}"
+    if seal != rows.checkpoint_seal(run_id, k, vectors, sha256, batch):
+        raise StoreError(f"{what} is torn: its row is not what was stored; {DAMAGED}")
+    nbytes = rows.size_of(vectors)
+    raw = blobs.read(file_name(run_id, k, "state"), nbytes) if data is None else data
+    return rows.state_of(k, vectors, rows.intact(raw, sha256, nbytes, what), batch)
+
+
+def file_name(run_id: bytes, k: int, what: str) -> str:
+    """Where a vector of more than FILE_BYTES lies: X, Y, G of round ``k``, or the "state" before it."""
+    return f"{run_id.hex()}-{k:010d}-{what}"
+
+
+def blob_path(state_dir: Path, run_id: bytes, k: int, what: str) -> Path:
+    """Where a vector lies whose bytes are not in the database."""
+    return state_dir / BLOBS / file_name(run_id, k, what)
