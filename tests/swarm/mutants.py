@@ -289,7 +289,7 @@ class WelcomesWithoutAHead(Membership):
 
 
 class SaysGoodbyeToAnybody(Membership):
-    def _farewell(self, register: m.Register) -> m.CoordinatorMessage:
+    def _farewell(self, end: co.Conclude, register: m.Register) -> m.CoordinatorMessage:
         return m.Goodbye()
 
 

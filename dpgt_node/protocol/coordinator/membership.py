@@ -17,7 +17,7 @@ The door:
 
     OPEN        whoever is admitted gets a seat
     SHUT        the run's end is being written: whoever would be admitted is held until that is known
-    LAST_WORD   whoever would be admitted hears how the run ended, and its call ends
+    last word   whoever would be admitted hears how the run ended, and its call ends
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ Out = list[CoordinationEffect]
 
 
 class Door(Enum):
-    """What becomes of an admitted agent; see above."""
+    """What becomes of an admitted agent; see above.  The third, the last word, is the Conclude that it says."""
 
     OPEN = auto()
     SHUT = auto()
-    LAST_WORD = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,7 @@ class Membership:
         self._heads = heads
         self._moved = moved
         self._said = said
-        self._door = Door.OPEN
-        self._last_word = co.Conclude("stopped", ExitCode.STOPPED, "")
+        self._door: Door | co.Conclude = Door.OPEN
         self._silent: dict[Call, _Silent] = {}
         self._doubted: dict[Call, _Doubted] = {}
         self._seated: dict[Call, Seat] = {}
@@ -225,11 +223,11 @@ class Membership:
 
     def over(self, last_word: co.Conclude, out: Out, now_ns: int) -> None:
         """The run ended.  Whoever is ready heard so, or is about to; the others hear it now."""
-        self._door, self._last_word = Door.LAST_WORD, last_word
+        self._door = last_word
         self._told |= self._seats.keys()
         for call, seat in [(call, seat) for call, seat in self._seated.items() if not seat.ready]:
             del self._seated[call], self._seats[call.peer]
-            out += [Write(call, self._farewell(seat.register)), End(call)]
+            out += [Write(call, self._farewell(last_word, seat.register)), End(call)]
         for name in {call.peer: None for call in self._doubted if call.peer not in self._seats}:
             self._let_in(name, out, now_ns)
 
@@ -310,12 +308,11 @@ class Membership:
             case Door.SHUT:
                 out.append(Hold(call))
                 self._doubted[call] = _Doubted(address, register, now_ns)
-            case Door.LAST_WORD:  # it must hear why, and not wait for a start that never comes
+            case co.Conclude() as end:  # it must hear why, and not wait for a start that never comes
                 self._told.add(name)
-                out += [Write(call, self._farewell(register)), End(call)]
+                out += [Write(call, self._farewell(end, register)), End(call)]
 
-    def _farewell(self, register: m.Register) -> m.CoordinatorMessage:
-        end = self._last_word
+    def _farewell(self, end: co.Conclude, register: m.Register) -> m.CoordinatorMessage:
         if end.exit_code is ExitCode.DONE and self.ours(register, register.last_durable_round) == self._K:
             return m.Goodbye()
         return m.StopMessage(end.reason[:1000], int(end.exit_code))
