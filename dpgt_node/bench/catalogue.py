@@ -15,17 +15,21 @@ class Entry:
 
 
 CATALOGUE = {
-    "rounds": Entry("rounds", "rounds of launch beside a bare ring of gRPC, and the CPU time of each"),
-    "wire": Entry("wire", "messages and vectors encoded, decoded and checked, beside a hash of the same bytes"),
-    "noise": Entry("noise", "privacy noise beside numpy's floating-point Laplace", "[fast] for the compiled sampler"),
-    "store": Entry("store", "the commit of a round beside a plain file"),
-    "durability": Entry("durability", "rounds with the store off, process and power, and where their time goes"),
-    "disk": Entry("disk", "the disk an agent needs, predicted and measured"),
-    "startup": Entry("startup", "time and memory of a coordinator and an agent that wait"),
-    "scale": Entry("scale", "a hundred agents in one process", "[torch] and MNIST; not with --model softmax"),
-    "clipping": Entry("clipping", "gradients of a torch model with every sample clipped, beside unclipped", "[torch]"),
-    "resnet18": Entry("resnet18", "ResNet18 through launch beside one process", "[torch] and MNIST"),
-    "decoder": Entry("decoder", "the decoder of captures", "tshark for --tshark"),
+    "rounds": Entry("speed.rounds", "rounds of launch beside a bare ring of gRPC, and the CPU time of each"),
+    "wire": Entry("speed.wire", "messages and vectors encoded, decoded and checked, beside a hash of the same bytes"),
+    "noise": Entry(
+        "speed.noise", "privacy noise beside numpy's floating-point Laplace", "[fast] for the compiled sampler"
+    ),
+    "store": Entry("speed.store", "the commit of a round beside a plain file"),
+    "durability": Entry("speed.durability", "rounds with the store off, process and power, and where their time goes"),
+    "disk": Entry("speed.disk", "the disk an agent needs, predicted and measured"),
+    "startup": Entry("speed.startup", "time and memory of a coordinator and an agent that wait"),
+    "scale": Entry("speed.scale", "a hundred agents in one process", "[torch] and MNIST; not with --model softmax"),
+    "clipping": Entry(
+        "speed.clipping", "gradients of a torch model with every sample clipped, beside unclipped", "[torch]"
+    ),
+    "resnet18": Entry("speed.resnet18", "ResNet18 through launch beside one process", "[torch] and MNIST"),
+    "decoder": Entry("speed.decoder", "the decoder of captures", "tshark for --tshark"),
     "utility": Entry("studies.utility", "accuracy on pictures at a stated epsilon", "MNIST or Fashion-MNIST"),
     "section-iv": Entry("studies.section_iv", "Section IV of the paper, literally", "MNIST"),
     "threats": Entry("studies.threats", "what each vantage point infers of the demo"),

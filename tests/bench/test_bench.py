@@ -13,7 +13,7 @@ import pytest
 from dpgt_node.bench.catalogue import CATALOGUE
 from dpgt_node.bench.clocks import Clock, watching
 from dpgt_node.bench.figures import Around, Row, Spread, in_turn
-from dpgt_node.bench.rounds import Settings
+from dpgt_node.bench.speed.rounds import Settings
 from dpgt_node.bench.studies.section_iv import SCHEMES
 from dpgt_node.cli import bench as verb
 from dpgt_node.cli import run as command_line

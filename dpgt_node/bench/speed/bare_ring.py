@@ -3,8 +3,8 @@
 Every agent sends one message to the next agent and, when its own input came, one short message to the coordinator,
 which answers all agents when all reported.  No vectors are made, checked, hashed, stored or mixed.
 
-``python -m dpgt_node.bench.bare_ring JSON`` prints the rounds per second from the first barrier to the last, and the
-processor time of a round of an agent and of the coordinator, ms.
+``python -m dpgt_node.bench.speed.bare_ring JSON`` prints the rounds per second from the first barrier to the last, and
+the processor time of a round of an agent and of the coordinator, ms.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def measure(folder: Path, agents: int, rounds: int, frame_bytes: int) -> dict[st
     for i in range(agents):
         authority.write_folder(folder / f"agent-{i}", agent_identity(f"agent-{i}"), ["127.0.0.1"])
     common = {"folder": str(folder), "agents": agents, "rounds": rounds, "frame_bytes": frame_bytes}
-    command = [sys.executable, "-m", "dpgt_node.bench.bare_ring"]
+    command = [sys.executable, "-m", "dpgt_node.bench.speed.bare_ring"]
     children = [
         subprocess.Popen([*command, json.dumps({**common, "role": role})], stdout=subprocess.PIPE, text=True)
         for role in range(-1, agents)

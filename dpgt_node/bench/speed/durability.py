@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dpgt_node.bench.clocks import PARTS, Clock, watching
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
-from dpgt_node.bench.ring import ring
+from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import parse_run
 from dpgt_node.durable import Durability
 from dpgt_node.errors import ConfigError

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.bench.figures import Around, Row, Spread, option
-from dpgt_node.bench.wire import RUN_ID, payload
+from dpgt_node.bench.speed.wire import RUN_ID, payload
 from dpgt_node.durable import Durability
 from dpgt_node.protocol.types import LedgerRow, RoundRecord, State
 from dpgt_node.runtime.store.ledger import Terms

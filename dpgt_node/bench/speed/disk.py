@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, option
-from dpgt_node.bench.ring import ring
+from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import load_run
 from dpgt_node.runtime.store.disk import agent_need
 

@@ -26,7 +26,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.bench.children import fresh
 from dpgt_node.bench.clocks import PARTS
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
-from dpgt_node.bench.launched import Launched, launched
+from dpgt_node.bench.speed.launched import Launched, launched
 from dpgt_node.config import load_run
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream
 from dpgt_node.runtime.process import tune_malloc
@@ -107,7 +107,7 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
                     rounds = max(2, min(10, settings.rounds // 5))
                     one = fresh(
                         {**environment, "OMP_NUM_THREADS": str(count)},
-                        "resnet18",
+                        "speed.resnet18",
                         run_file=str(run_file),
                         data=data,
                         rounds=rounds,

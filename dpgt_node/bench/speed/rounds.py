@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dpgt_node.bench.children import fresh, watched_launch
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
-from dpgt_node.bench.ring import ring
+from dpgt_node.bench.speed.ring import ring
 
 CELLS = ("rounds/s", "agent, ms a round", "coordinator, ms a round")
 
@@ -67,7 +67,7 @@ def bare(settings: Settings, around: Around) -> tuple[float, float, float]:
     with around.temporary() as folder:
         found = fresh(
             around.environment,
-            "bare_ring",
+            "speed.bare_ring",
             folder=str(folder),
             agents=settings.agents,
             rounds=settings.rounds,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dpgt_node.bench.children import DPGT, ChildFailed, cpu_s, memory_mib
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
-from dpgt_node.bench.ring import ring
+from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import NodeConfig, NodeTls, node_to_toml
 
 LIMIT_S, LOOK_S = 60.0, 0.005

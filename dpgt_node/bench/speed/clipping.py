@@ -48,7 +48,7 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
     for memory in settings.memory:
         found = fresh(
             {**around.environment, **threads},
-            "clipping",
+            "speed.clipping",
             name=settings.model,
             memory=memory,
             samples=settings.samples,

@@ -26,7 +26,7 @@ INSIDE = """
 import sys
 
 if "node" in sys.orig_argv and "--config" in sys.orig_argv:
-    from dpgt_node.bench.launched import watch
+    from dpgt_node.bench.speed.launched import watch
 
     watch({folder!r}, in_memory={in_memory})
 """
