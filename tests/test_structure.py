@@ -19,6 +19,7 @@ GENERATED = ROOT / PACKAGE / "wire" / "gen"
 SOURCES = sorted(p for p in (ROOT / PACKAGE).rglob("*.py") if GENERATED not in p.parents)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 600
+MAX_MODULES = 16
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -41,6 +42,10 @@ def test_no_module_breaks_a_rule() -> None:
 def test_no_module_has_two_jobs() -> None:
     lines = {str(p.relative_to(ROOT)): p.read_text().count("\n") for p in (*SOURCES, *TESTS)}
     assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
+
+
+def test_no_folder_has_two_rooms() -> None:
+    assert crowded([module_of(p) for p in SOURCES if p.name != "__init__.py"], MAX_MODULES) == {}
 
 
 def test_no_modules_import_each_other() -> None:
@@ -188,7 +193,7 @@ def test_a_circle_is_found(sources: dict[str, str], found: list[list[str]]) -> N
 
 def test_a_crowded_package_is_found() -> None:
     modules = [*(f"p.a.m{i}" for i in range(17)), *(f"p.b.m{i}" for i in range(16)), "p.a.c.n", "p"]
-    assert crowded(modules, 16) == {"p.a": 17}
+    assert crowded(modules, MAX_MODULES) == {"p.a": 17}
 
 
 # One line appended to a copy of a module, and what import-linter must say.  All at once: one run is enough.
