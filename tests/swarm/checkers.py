@@ -49,6 +49,7 @@ class Checkers:
     replay     a replayed state has the bits it had
     oracle     every state has the bits of a recursion without any protocol
     retention  no payload is dropped that somebody may ask for
+    calls      of a neighbour's calls the newest is served, and no other
     queues     inbox, outbox and streams stay bounded
     stale      with an old copy of the state directory nothing is drawn that somebody remembers
     """
@@ -276,15 +277,14 @@ class Checkers:
         if self._world.out.concluded is None:
             raise Violation("goodbye", f"{name} is dismissed before the end of the run is durable")
 
-    def queued(self, i: int, peer: int, length: int) -> None:
-        """The outbox of an edge has ``length`` entries."""
-        if length > self._outbox:
-            raise Violation("queues", f"{length} entries wait at {self._name(i)} for {self._name(peer)}")
-
     def bounded(self, process: AgentProcess) -> None:
         """An event was handled."""
-        machine = process.machine
-        assert machine is not None
+        machine, session = process.machine, process.session
+        if machine is None or session is None:
+            return
+        for peer, length in session.outboxes().items():
+            if length > self._outbox:
+                raise Violation("queues", f"{length} entries wait at {process.name} for {peer}")
         if machine.inbox_size > self._inbox * self._world.edges_in[process.index]:
             raise Violation("queues", f"{machine.inbox_size} vectors in the inbox of {process.name}")
 

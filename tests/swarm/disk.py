@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpgt_node.errors import StoreError
+from dpgt_node.protocol.agent.session_types import Held
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
 from dpgt_node.types import F64
 
@@ -43,6 +44,18 @@ class Disk:
     def head(self, k: int) -> bytes:
         """What stands for the head of the ledger after round ``k``; empty: it never had that round."""
         return self.rounds[k].payloads[-1].sha256 if k in self.rounds else b""
+
+    def held(self, K: int) -> Held:
+        """What a process finds when it starts.  StoreError: it cannot be read."""
+        if self.run_id is None:
+            return Held()
+        if self.final is not None:
+            return Held(self.run_id, K, K, K, finished=True)
+        recovered = self.recover()
+        if recovered is None:
+            return Held(self.run_id)
+        k = recovered.checkpoint.k
+        return Held(self.run_id, k + len(recovered.records) - 1, k - 1, k - 1)
 
     def begin_run(self, run_id: bytes) -> None:
         """Remember the run."""

@@ -11,16 +11,22 @@ import numpy as np
 from dpgt_node import __version__
 from dpgt_node.agent import site
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
-from dpgt_node.protocol.calls import Call
+from dpgt_node.protocol.agent.session import Session, SessionPhase
+from dpgt_node.protocol.agent.session_types import Exit, Repeat, RunRead, Window
+from dpgt_node.protocol.agent.uplink import Uplink
+from dpgt_node.protocol.calls import Accepted, Call, End, Heard, ReadOn
 from dpgt_node.protocol.coordinator import admission
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination import Coordination, Stage
 from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect, CoordinationEvent, NoteHead
 from dpgt_node.protocol.coordinator.membership import Door, Membership, Out, Seat
+from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
+from dpgt_node.protocol.edge.sender import Sender, SenderPhase
+from dpgt_node.protocol.messages import Resume, Welcome
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -34,8 +40,10 @@ from dpgt_node.protocol.types import (
     ReleaseReady,
     ReportDone,
     Send,
+    VectorReceived,
 )
 from dpgt_node.types import Stream
+from tests.swarm.plan import Plan, forgotten, plan_for
 from tests.swarm.world import Parts
 
 
@@ -43,12 +51,14 @@ from tests.swarm.world import Parts
 class Mutant:
     """``checkers``: any of these proves that it was caught for what it does.
 
-    ``seed``: a seed shortly before one that catches it, for those that take too many from the start.
+    ``seed``: a seed shortly before one that catches it, for those that take too many from the start.  ``plan``: what a
+    seed means.
     """
 
     parts: Parts
     checkers: frozenset[str]
     seed: int = 0
+    plan: Callable[[int], Plan] = plan_for
 
 
 # ---------------------------------------------------------------- agents
@@ -214,6 +224,160 @@ class SumsAsItArrives(AgentWork):
             site.add_mixed = sorted_mix
 
 
+# ---------------------------------------------------------------- sessions
+def with_parts(
+    *, sender: type[Sender] = Sender, receiver: type[Receiver] = Receiver, uplink: type[Uplink] = Uplink
+) -> type[Session]:
+    """A session whose parts are of these kinds."""
+
+    class Made(Session):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)  # type: ignore[arg-type]
+            for end in self.receivers.values():
+                end.__class__ = receiver
+
+        def step(self, event: object, now_ns: int) -> tuple[object, ...]:
+            if self._phase is not SessionPhase.STARTING:
+                self._uplink.__class__ = uplink
+            if self._inside is not None:
+                for end in self._inside._to.values():
+                    end.__class__ = sender
+            return super().step(event, now_ns)
+
+    return Made
+
+
+class TrustsWhoeverAnswers(Sender):
+    """It takes the rounds that another agent lacks, or that are lacked in another run, for those of its peer."""
+
+    def _is_it(self, resume: Resume) -> bool:
+        return True
+
+
+class KeepsTheQueue(Sender):
+    """What was queued for a call that broke goes out on the next one, beside what the machine sends again."""
+
+    def _lost(self, error: PeerError, out: list[object], now_ns: int) -> None:
+        queue = list(self._queue)
+        super()._lost(error, out, now_ns)
+        self._queue.extend(queue)
+
+
+class NeverDoubts(Sender):
+    """No watchdog: a peer that takes nothing and says nothing is waited for without end."""
+
+    def next_deadline_ns(self) -> int | None:
+        return self._deadline_ns if self._phase is SenderPhase.AWAY else None
+
+    def _tick(self, out: list[object], now_ns: int) -> None:
+        if self._phase is SenderPhase.AWAY:
+            super()._tick(out, now_ns)
+
+
+class KeepsTheOlderCall(Receiver):
+    """A newer call of the same neighbour is served without ending the older, whose vectors still count."""
+
+    def step(self, event: object, now_ns: int) -> tuple[object, ...]:
+        calls = self.__dict__.setdefault("calls", set())
+        if isinstance(event, Accepted):
+            calls.add(event.call)
+            return tuple(e for e in super().step(event, now_ns) if not isinstance(e, End))
+        if isinstance(event, Heard) and event.call in calls and event.call != self._call:
+            return tuple(VectorReceived(self._sender, payload) for payload in event.message)  # type: ignore[attr-defined]
+        return super().step(event, now_ns)
+
+
+class KeepsTheFirstCall(Receiver):
+    """A newer call is turned away while the older one seems to be open."""
+
+    def _replace(self, call: Call, out: list[object]) -> None:
+        if self._phase in (ReceiverPhase.OPEN, ReceiverPhase.FULL):
+            out.append(End(call))
+        else:
+            super()._replace(call, out)
+
+
+class ForgetsToReadOn(Receiver):
+    """Flow control holds a sender that ran ahead, for ever."""
+
+    def _deliver(self, out: list[object]) -> None:
+        super()._deliver(out)
+        out[:] = [effect for effect in out if not isinstance(effect, ReadOn)]
+
+
+class AsksFromTheWindow(Receiver):
+    """A call that comes again is asked for everything that is not mixed, also for what is here."""
+
+    def _begin(self, out: list[object]) -> None:
+        needs = self._window.needs
+        low = self._window.window()[0]
+        self._window = _Asks(self._window, low)  # type: ignore[assignment]
+        super()._begin(out)
+        self._window = self._window.inner  # type: ignore[attr-defined]
+        assert self._window.needs == needs
+
+
+@dataclass
+class _Asks:
+    inner: Window
+    ahead: int
+
+    @property
+    def mixed_before(self) -> int:
+        return self.inner.mixed_before
+
+    def needs(self, sender: int) -> tuple[int, int]:
+        return self.ahead + 1, self.ahead + 1
+
+
+class DoesNotReadTheHead(Session):
+    def _is_the_ledger(self, welcome: Welcome, read: RunRead) -> bool:
+        return True
+
+
+class BreaksWithoutAWord(Session):
+    """Whoever breaks is gone, and the others wait in vain."""
+
+    def _fail(self, error: DpgtError, out: list[object], now_ns: int) -> None:
+        self._leave(error, (), out, now_ns)
+
+
+class LeavesWhenSaved(Session):
+    """It does not wait for Goodbye: whoever has its result is done."""
+
+    def step(self, event: object, now_ns: int) -> tuple[object, ...]:
+        effects = super().step(event, now_ns)
+        if self._phase is SessionPhase.INSIDE and self.reported:
+            out: list[object] = [*effects]
+            self._farewell(Exit(ExitCode.DONE), out, now_ns)
+            return tuple(out)
+        return effects
+
+
+class ReportsOnce(Session):
+    """A coordinator that came back does not hear the result again."""
+
+    def _step_inside(self, event: object, out: list[object], now_ns: int) -> None:
+        if not isinstance(event, Repeat):
+            super()._step_inside(event, out, now_ns)
+
+
+class WaitsForAHungCoordinator(Uplink):
+    """No heartbeats count: a call that is open is good."""
+
+    def _tick(self, out: list[object], now_ns: int) -> None:
+        self._heard_ns = self._awake.at(now_ns)
+        super()._tick(out, now_ns)
+
+
+class GivesUpAtOnce(Uplink):
+    """A coordinator that is away is lost."""
+
+    def _lost(self, error: PeerError, out: list[object], now_ns: int) -> None:
+        self._patience_ns = -1
+        super()._lost(error, out, now_ns)
+
+
 # ---------------------------------------------------------------- coordinators
 class AnnouncesTooMuch(co.CoordinatorMachine):
     @property
@@ -337,8 +501,14 @@ class LeavesWithoutAWord(Coordination):
         super()._closed(conclude, out, now_ns)
 
 
-def _agent(kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0) -> Mutant:
-    return Mutant(Parts(agent=kind), frozenset(checkers), seed)
+def _session(kind: Callable[..., Session], *checkers: str, seed: int = 0) -> Mutant:
+    return Mutant(Parts(session=kind), frozenset(checkers), seed)
+
+
+def _agent(
+    kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0, plan: Callable[[int], Plan] = plan_for
+) -> Mutant:
+    return Mutant(Parts(agent=kind), frozenset(checkers), seed, plan)
 
 
 def _barrier(kind: Callable[..., co.CoordinatorMachine], *checkers: str) -> Mutant:
@@ -366,13 +536,26 @@ MUTANTS: dict[str, Mutant] = {
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
     "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=180),
-    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=10_261),
-    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=620),
+    "a replaying neighbour proves nothing": _agent(TellsOnlyWhatItLacks, "replay", seed=500, plan=forgotten),
+    "draws before anybody was asked": _agent(DrawsWithoutAsking, "stale", "replay", "liveness", seed=1_400),
     "no resend": _agent(ForgetsToSendAgain, "gate", "liveness"),
     "agents ignore the barrier": _agent(IgnoresTheBarrier, "barrier"),
     "durable announced when mixed": _barrier(AnnouncesTooMuch, "retention"),
     "barrier follows the fastest": _barrier(OpensForTheFastest, "barrier"),
     "a lost Done stays lost": _barrier(ForgetsALostDone, "liveness"),
+    "whoever answers is believed": _session(with_parts(sender=TrustsWhoeverAnswers), "gate"),
+    "no watchdog over a call": _session(with_parts(sender=NeverDoubts), "liveness"),
+    "an older call goes on": _session(with_parts(receiver=KeepsTheOlderCall), "calls"),
+    "the ledger's head is not compared": _session(DoesNotReadTheHead, "stale", seed=2_000),
+    "a hung coordinator is waited for": _session(with_parts(uplink=WaitsForAHungCoordinator), "liveness"),
+    "a broken call's queue is kept": _session(with_parts(sender=KeepsTheQueue), "gate"),
+    "a newer call is turned away": _session(with_parts(receiver=KeepsTheFirstCall), "calls"),
+    "a held call is never read on": _session(with_parts(receiver=ForgetsToReadOn), "liveness", "end"),
+    "resume asks too late": _session(with_parts(receiver=AsksFromTheWindow), "end"),
+    "breaks without a word": _session(BreaksWithoutAWord, "liveness"),
+    "leaves when its result is saved": _session(LeavesWhenSaved, "liveness"),
+    "a result is reported once": _session(ReportsOnce, "liveness"),
+    "a coordinator that is away is lost": _session(with_parts(uplink=GivesUpAtOnce), "gate"),
     "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
     "twins are let in": _seats(LetsTwinsIn, "twins"),
     "a twin is doubted for a moment": _seats(DoubtsForAMoment, "twins"),
@@ -385,7 +568,7 @@ MUTANTS: dict[str, Mutant] = {
     "heads are not told": _seats(WelcomesWithoutAHead, "heads"),
     "goodbye to whoever comes late": _seats(SaysGoodbyeToAnybody, "goodbye"),
     "the door stays open after the end": _seats(KeepsTheDoorOpen, "farewell"),
-    "who is not ready is left without a word": _seats(ForgetsWhoIsNotReady, "farewell", seed=60),
+    "who is not ready is left without a word": _seats(ForgetsWhoIsNotReady, "farewell", seed=120),
     "leaves at once": _coordinator(LeavesAtOnce, "farewell"),
     "leaves who was away": _coordinator(WaitsForNobodyLate, "farewell"),
     "leaves without a word": _coordinator(LeavesWithoutAWord, "farewell"),

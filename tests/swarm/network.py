@@ -54,7 +54,7 @@ class _Pipe:
 class End:
     """One side of a stream.  ``on_message``, ``on_end``, ``on_space`` are set by whoever holds it."""
 
-    __slots__ = ("_in", "_network", "_out", "ended", "host", "on_end", "on_message", "on_space", "other")
+    __slots__ = ("_in", "_network", "_out", "ended", "host", "on_end", "on_message", "on_space", "other", "stuck")
 
     def __init__(self, network: Network, host: Host, out: _Pipe, into: _Pipe) -> None:
         self._network = network
@@ -62,7 +62,7 @@ class End:
         self._out = out
         self._in = into
         self.other: End
-        self.ended = False
+        self.ended = self.stuck = False
         self.on_message: Callable[[Any], None] = lambda _: None
         self.on_end: Callable[[], None] = lambda: None
         self.on_space: Callable[[], None] | None = None
@@ -78,10 +78,11 @@ class End:
         return self._out.unread
 
     def write(self, message: Any) -> None:
-        """Hand a message to the network; into a broken stream it is lost."""
+        """Hand a message to the network; into a broken stream it is lost, and from one that is stuck it never comes."""
         if not self._out.closed:
             self._out.unread += 1
-            self._network.carry(self, message)
+            if not self.stuck:
+                self._network.carry(self, message)
 
     def consumed(self) -> None:
         """One message was taken from the stream: the writer may go on."""
@@ -116,12 +117,16 @@ class Network:
         self._streams: dict[End, None] = {}
         self.copies: dict[tuple[int, int], int] = {}
         """Until when a link delivers frames a second time, later, as a stream does that outlived its successor."""
+        self.misled: dict[tuple[int, int], tuple[int, int]] = {}
+        """Who answers whoever dials, and until when: a stale address, a port that another process took."""
 
     # --- streams ------------------------------------------------------------------------------------------------
 
     def dial(self, host: Host, peer: int, kind: str, opened: Callable[[End], None], failed: Callable[[], None]) -> None:
         """Open a stream from ``host`` to process ``peer``; exactly one of the callbacks comes."""
-        a, b = host.index, peer
+        a, (b, until_ns) = host.index, self.misled.get((host.index, peer), (peer, 0))
+        if until_ns <= self._clock.now_ns:
+            b = peer
 
         def arrive() -> None:
             if not host.alive:
@@ -241,6 +246,12 @@ class Network:
         """Break every stream between two processes."""
         for near in [end for end in self._streams if {end._out.source, end._out.target} == {a, b}]:
             self.break_stream(near)
+
+    def stick(self, a: int, b: int) -> None:
+        """Every stream between two processes stays open and takes nothing more, as that of a peer that hangs."""
+        for end in self._streams:
+            if {end._out.source, end._out.target} == {a, b}:
+                end.stuck = end.other.stuck = True
 
     def reset_host(self, host: Host) -> None:
         """A process died: the kernel ends its streams."""

@@ -19,6 +19,8 @@ Kind = Literal[
     "cut",
     "split",
     "break",
+    "stuck",
+    "misled",
     "copies",
     "slow",
     "freeze",
@@ -32,6 +34,7 @@ Kind = Literal[
 """crash: kill -9, back after ``length_ns``.  power: its host is gone, which nobody notices before the keepalive does;
 back likewise.  twin: somebody starts a second process with a copy of its state.  impostor: one without any, of another
 version.  cut: nothing from ``process`` to ``peer``.  split: in neither direction.  break: their streams are reset.
+stuck: their streams stay open and take nothing more.  misled: whoever dials ``peer`` finds another agent there.
 copies: frames arrive a second time, later.  slow: messages take up to 2 s.  freeze: SIGSTOP.  full: the disk takes
 nothing.  lies: a commit is durable and reports a failure.  torn: killed, and its stored bytes are damaged.  rollback:
 killed, and a backup of its state directory is put back.  pause, stop: by the operator.
@@ -65,7 +68,7 @@ class Fault:
         return f"{self.kind} {where} {when} for {self.length_ns / SECOND:.3f} s"
 
 
-_ON_LINKS = ("cut", "split", "break", "copies", "slow")
+_ON_LINKS = ("cut", "split", "break", "stuck", "misled", "copies", "slow")
 
 
 def who(index: int) -> str:
@@ -137,6 +140,27 @@ def plan_for(seed: int) -> Plan:
     return replace(plan, faults=_faults(chance, plan))
 
 
+def forgotten(seed: int) -> Plan:
+    """A run in which one agent is cut off from what it would mix, loses its newest state, and an out-neighbour that
+    mixed what was lost replays from a checkpoint: only what that neighbour once mixed proves the loss.
+    """
+    plan, chance = plan_for(seed), random.Random(f"forgotten {seed}")
+    every = chance.choice([2, 3, 5])
+    run = replace(plan.run, runtime=replace(plan.run.runtime, barrier_every=every, on_agent_loss="wait"))
+    edges = [(j, i) for i in range(run.n) for j in range(run.n) if i != j and (run.graph.R[i][j] or run.graph.C[i][j])]
+    chosen = [(a, b) for a, b in edges if any(i == a for _, i in edges)]
+    plan = replace(plan, run=run, checkpoint_every=10, faults=(), budget=(None,) * run.n)
+    if not chosen:
+        return plan
+    a, b = chance.choice(chosen)
+    at = chance.randrange(40, 24 * (run.K + 1))
+    late = at + chance.randrange(5, 74)
+    faults = [Fault("cut", j, a, trigger=a, boundary=at, length_ns=5 * SECOND) for j, i in edges if i == a]
+    faults.append(Fault("rollback", a, trigger=b, boundary=late, length_ns=SECOND))
+    faults.append(Fault("crash", b, trigger=b, boundary=late + 1, length_ns=SECOND // 2))
+    return replace(plan, faults=tuple(faults))
+
+
 def _matrix(chance: random.Random, n: int) -> model.Matrix:
     density, loops = chance.choice([0.3, 0.5, 0.9]), chance.choice([0.0, 0.0, 0.3, 1.0])
     weight = [0.25, 0.5, 1.0, 1.0, 1.7]
@@ -183,6 +207,8 @@ _WEIGHTS: dict[Kind, int] = {
     "cut": 4,
     "split": 3,
     "break": 6,
+    "stuck": 4,
+    "misled": 3,
     "copies": 5,
     "slow": 2,
     "freeze": 3,
@@ -207,15 +233,15 @@ def _faults(chance: random.Random, plan: Plan) -> tuple[Fault, ...]:
         if kind in ("full", "lies", "twin", "impostor"):
             process = chance.randrange(n)
         peer = chance.choice([p for p in range(-1, n) if p != process])
-        if kind in _ON_LINKS and edges and (kind == "copies" or chance.random() < 0.5):
+        if kind in _ON_LINKS and edges and (kind in ("copies", "misled") or chance.random() < 0.5):
             process, peer = chance.choice(edges)
-        fault = _when(chance, Fault(kind, process, peer, length_ns=_length(chance, kind)), n, K)
+        fault = _when(chance, Fault(kind, process, peer, length_ns=_length(chance, kind, plan)), n, K)
         faults.append(fault)
         if kind in ("twin", "impostor") and chance.random() < 0.4:  # the first looks dead
             faults.append(replace(fault, kind="freeze", length_ns=int(chance.uniform(2, 15) * SECOND)))
     if chance.random() < 0.12:  # ends the run: at most one, after the others
         kind = chance.choice(["rollback", "rollback", "torn"])
-        faults.append(_when(chance, Fault(kind, chance.randrange(n), length_ns=_length(chance, "crash")), n, K))
+        faults.append(_when(chance, Fault(kind, chance.randrange(n), length_ns=_length(chance, "crash", plan)), n, K))
     return tuple(faults)
 
 
@@ -223,12 +249,14 @@ def _when(chance: random.Random, fault: Fault, n: int, K: int) -> Fault:
     if chance.random() < 0.2:
         return replace(fault, at_ns=int(chance.uniform(0, 4) * SECOND))
     trigger = fault.process if fault.kind == "crash" else chance.randrange(-1, n)
-    most = 14 * (K + 1) if trigger != COORDINATOR else (3 * n + 2) * (K + 3)
+    most = 22 * (K + 1) if trigger != COORDINATOR else (3 * n + 2) * (K + 3)
     return replace(fault, trigger=trigger, boundary=chance.randrange(most))
 
 
-def _length(chance: random.Random, kind: Kind) -> int:
+def _length(chance: random.Random, kind: Kind, plan: Plan) -> int:
     if kind in ("break", "lies", "twin", "impostor"):
         return 0
+    if kind == "stuck":  # until somebody has had enough of it
+        return int(plan.run.runtime.round_timeout_s * SECOND)
     longest = {"crash": 3.0, "power": 3.0, "rollback": 3.0, "torn": 3.0, "copies": 5.0}.get(kind, 15.0)
     return int(longest ** chance.uniform(-1, 1) * SECOND)

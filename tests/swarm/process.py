@@ -7,52 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpgt_node.errors import ExitCode
-from tests.swarm.clock import SECOND, Clock
 from tests.swarm.network import End
 
 if TYPE_CHECKING:
     from tests.swarm.world import World
 
 COORDINATOR = -1
-BACKOFF_NS = (SECOND // 20, SECOND)
-
-
-class Backoff:
-    """Waiting between attempts: doubles from 50 ms to 1 s."""
-
-    def __init__(self) -> None:
-        self._ns = BACKOFF_NS[0]
-
-    def reset(self) -> None:
-        """The connection works."""
-        self._ns = BACKOFF_NS[0]
-
-    def next_ns(self) -> int:
-        """How long to wait now."""
-        delay, self._ns = self._ns, min(BACKOFF_NS[1], 2 * self._ns)
-        return delay
-
-
-def heartbeat_ns(round_timeout_s: float) -> int:
-    """How often both ends of an agent's stream to the coordinator give a sign of life."""
-    return int(min(2.0, round_timeout_s / 8) * SECOND)
-
-
-class Awake:
-    """Time without what the process slept through (``runtime.clock``): of a longer span only ``step_ns`` counts."""
-
-    def __init__(self, clock: Clock, step_ns: int) -> None:
-        self._clock = clock
-        self._step_ns = step_ns
-        self._last_ns = clock.now_ns
-        self._slept_ns = 0
-
-    def now_ns(self) -> int:
-        """Nanoseconds, never going back."""
-        now = self._clock.now_ns
-        self._slept_ns += max(0, now - self._last_ns - self._step_ns)
-        self._last_ns = now
-        return now - self._slept_ns
 
 
 class Crashed(BaseException):

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call
+from dpgt_node.protocol.clock import heartbeat_ns
 from dpgt_node.protocol.coordinator.coordination import FAREWELL_NS, LATE_NS
 from dpgt_node.protocol.coordinator.membership import BEATS_OF_LIFE
 from tests.swarm.checkers import Violation
 from tests.swarm.clock import SECOND
 from tests.swarm.network import End
-from tests.swarm.process import COORDINATOR, Process, heartbeat_ns
+from tests.swarm.process import COORDINATOR, Process
 from tests.swarm.twins import Twin
 
 if TYPE_CHECKING:
@@ -153,6 +154,6 @@ def disturbed(kind: str, process: int, peer: int) -> int | None:
     """Whose heartbeats a fault keeps from the coordinator."""
     if kind == "freeze":
         return process
-    if kind in ("cut", "split", "slow", "break") and COORDINATOR in (process, peer):
+    if kind in ("cut", "split", "slow", "break", "stuck") and COORDINATOR in (process, peer):
         return peer if process == COORDINATOR else process
     return None

@@ -12,5 +12,6 @@ LIMIT = 100
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught_for_what_it_does(name: str) -> None:
-    count, checker = seeds_until_caught(MUTANTS[name].parts, range(MUTANTS[name].seed, 10**9), LIMIT)
-    assert checker in MUTANTS[name].checkers, f"{count} seeds, {checker}"
+    mutant = MUTANTS[name]
+    count, checker = seeds_until_caught(mutant.parts, range(mutant.seed, 10**9), LIMIT, mutant.plan)
+    assert checker in mutant.checkers, f"{count} seeds, {checker}"

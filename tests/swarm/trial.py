@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -48,12 +48,14 @@ def attempt(plan: Plan, parts: Parts = PRODUCT) -> Verdict:
     return Verdict(plan, world.status, checker, message, world.struck, world.boundaries, seconds, finals)
 
 
-def seeds_until_caught(parts: Parts, seeds: Iterable[int], limit: int) -> tuple[int, str | None]:
+def seeds_until_caught(
+    parts: Parts, seeds: Iterable[int], limit: int, plan: Callable[[int], Plan] = plan_for
+) -> tuple[int, str | None]:
     """How many of ``seeds`` (at most ``limit``) it takes to catch a mutant, and which checker did; None: none did."""
     count = 0
     for seed in seeds:
         count += 1
-        verdict = attempt(plan_for(seed), parts)
+        verdict = attempt(plan(seed), parts)
         if verdict.checker is not None or count == limit:
             return count, verdict.checker
     return count, None

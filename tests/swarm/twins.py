@@ -59,3 +59,4 @@ class Twin(Process):
 
     def _leave(self) -> None:
         self.alive, self.exit_code = False, ExitCode.REFUSED
+        self.world.network.reset_host(self)

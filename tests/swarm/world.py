@@ -21,6 +21,7 @@ from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.coordinator.membership import Membership
@@ -54,6 +55,7 @@ RUN_ID = bytes(range(16))
 class Parts:
     """What a world is made of; a mutant replaces one."""
 
+    session: Callable[..., Session] = Session
     agent: Callable[..., AgentMachine] = AgentMachine
     coordination: Callable[..., Coordination] = Coordination
     membership: Callable[..., Membership] = Membership
@@ -328,6 +330,13 @@ class World:
                 self.network.cut(b, a, fault.length_ns)
             case "break":
                 self.network.reset(a, b)
+            case "stuck":
+                self.network.stick(a, b)
+            case "misled":
+                others = [i for i in range(self.n) if i not in (a, b)]
+                if min(a, b) >= 0 and others:
+                    self.network.misled[a, b] = (self._chance.choice(others), now + fault.length_ns)
+                    self.network.reset(a, b)
             case "copies":
                 self.network.copies[a, b] = now + fault.length_ns
             case "slow":

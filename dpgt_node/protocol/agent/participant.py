@@ -73,6 +73,10 @@ class Participant:
         """Whether the last report was said."""
         return self._reports.phase is ReportsPhase.SAID
 
+    def outboxes(self) -> dict[str, int]:
+        """How many items wait to be written to each out-neighbour."""
+        return {name: sender.waiting for name, sender in self._senders.items()}
+
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
         return earliest(

@@ -33,13 +33,13 @@ then; without it no coordinator can make the process look done, nor buggy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerError, RefusedError, StoreError
+from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, PeerError, RefusedError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent import joining
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.participant import Participant, earliest
@@ -67,34 +67,6 @@ class SessionPhase(Enum):
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a session is about.
-
-    ``coordinator``: HOST:PORT.  ``run_source``, ``state_source``: where the run file and the state lie, for messages.
-    ``last_round``: K.
-    ``first_patience_ns``: for a coordinator that never answered; ``patience_ns``: for one that did, and for silent
-    neighbours; ``distrust_ns``: for neighbours that are not believed.
-    """
-
-    coordinator: str
-    run_json: str
-    run_sha256: str
-    run_source: str
-    state_source: str
-    package_version: str
-    instance: bytes
-    last_round: int
-    samples: int | None
-    dimension: int
-    shape_sha256: str
-    heartbeat_ns: int
-    first_patience_ns: int
-    patience_ns: int
-    distrust_ns: int
-    farewell_ns: int
-
-
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
 
@@ -104,7 +76,7 @@ class Session:
     ``held``: what its state directory held at the start.  ``make_agent``: builds the machine when the run is open.
     """
 
-    def __init__(self, terms: Terms, peers: s.Peers, held: s.Held, make_agent: MakeAgent) -> None:
+    def __init__(self, terms: s.Terms, peers: s.Peers, held: s.Held, make_agent: MakeAgent) -> None:
         self._terms = terms
         self._peers = peers
         self._held = held
@@ -121,7 +93,7 @@ class Session:
         self._stop_code = ExitCode.STOPPED
         self._exit = s.Exit(ExitCode.STOPPED)
         self._until_ns = 0
-        self._receivers = {
+        self.receivers = {
             name: Receiver(peers.name, peers.names.index(name), streams) for name, streams in peers.streams_in.items()
         }
 
@@ -147,6 +119,10 @@ class Session:
         """Whether this agent's x_final is durable."""
         agent = self.agent
         return self._held.finished if agent is None else agent.durable_through == self._terms.last_round
+
+    def outboxes(self) -> dict[str, int]:
+        """How many items wait to be written to each out-neighbour."""
+        return {} if self._inside is None else self._inside.outboxes()
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
@@ -234,15 +210,15 @@ class Session:
         elif self._phase is SessionPhase.INSIDE:
             self._step_inside(event, out, now_ns)
         elif not call.dialled and isinstance(event, Ended):  # it waited for Welcome, or for this agent to leave
-            self._receivers[call.peer].step(event, now_ns)
+            self.receivers[call.peer].step(event, now_ns)
             self._check_out(out)
 
     def _accept(self, event: Accepted, out: list[Any], now_ns: int) -> None:
         peer = event.call.peer
         if self._phase in GOING:
             self._turn_away(event, out)
-        elif peer in self._receivers:
-            self._emit(self._receivers[peer].step(event, now_ns), out, now_ns)
+        elif peer in self.receivers:
+            self._emit(self.receivers[peer].step(event, now_ns), out, now_ns)
         else:
             message = f"there is no edge from {peer} to {self._peers.name}"
             out.append(End(event.call, PeerError(message, grpc_status="PERMISSION_DENIED")))
@@ -287,26 +263,7 @@ class Session:
         )
 
     def _register(self) -> m.Register:
-        terms, held, agent = self._terms, self._held, self.agent
-        rounds = (
-            (held.released, held.done, held.durable)
-            if agent is None
-            else (agent.released_through, agent.done_through, agent.durable_through)
-        )
-        return m.Register(
-            self._peers.name,
-            terms.run_sha256,
-            terms.run_json,
-            self._advertise,
-            terms.samples,
-            terms.dimension,
-            terms.shape_sha256,
-            *rounds,
-            finished=agent is not None and agent.done_through == terms.last_round,
-            run_id=self._run_id,
-            instance=terms.instance,
-            package_version=terms.package_version,
-        )
+        return joining.register(self._terms, self._peers.name, self._held, self.agent, self._run_id, self._advertise)
 
     def _told(self, message: m.CoordinatorMessage, out: list[Any], now_ns: int) -> None:
         if self._phase in GOING:
@@ -320,10 +277,8 @@ class Session:
                 self._step_inside(t.AllDurable(through), out, now_ns)
             case m.Welcome():
                 self._welcome(message, out, now_ns)
-            case m.Refused(kind, reason):
-                error = RefusedError(f"the coordinator refused {self._peers.name}: {reason}")
-                error.exit_code = ExitCode.CONFIG if kind == "run-hash" else ExitCode.REFUSED
-                raise error
+            case m.Refused():
+                raise joining.refused(self._peers.name, message)
             case m.Start():
                 self._step_inside(message, out, now_ns)
                 # A coordinator that came back takes results once everybody is here again, which is what Start says.
@@ -332,7 +287,7 @@ class Session:
             case m.StopMessage(reason, exit_code):
                 if self._inside is None:
                     raise RefusedError(f"the run does not begin: {reason}")
-                self._stop_code = self._code_of(exit_code)
+                self._stop_code = joining.code_of(exit_code, saved=self.saved)
                 self._step_inside(t.StopRequested(reason), out, now_ns)
             case m.Goodbye():
                 self._goodbye(out, now_ns)
@@ -340,13 +295,7 @@ class Session:
                 raise PeerError("the coordinator sent an unexpected message")
 
     def _welcome(self, welcome: m.Welcome, out: list[Any], now_ns: int) -> None:
-        terms = self._terms
-        if welcome.protocol_version != m.PROTOCOL_VERSION or welcome.package_version != terms.package_version:
-            version = terms.package_version
-            raise RefusedError(f"the coordinator runs dpgt-node {welcome.package_version}, this is {version}")
-        if welcome.run_json != terms.run_json:
-            # The owner of the data decides: nothing is released under a run this host has no copy of.
-            raise ConfigError.one(terms.run_source, "", "the coordinator's run differs from this copy")
+        joining.believe(self._terms, welcome)
         if self._phase is SessionPhase.OUTSIDE:
             self._phase, self._run_id = SessionPhase.READING, welcome.run_id
             self._welcomed = welcome
@@ -363,12 +312,7 @@ class Session:
             return
         welcome = self._welcomed
         if not self._is_the_ledger(welcome, read):
-            error = StoreError(
-                f"{self._terms.state_source}: an old state directory or another one: the coordinator remembers a "
-                f"ledger of {self._peers.name} through round {welcome.ledger_round} that this one never was; nothing "
-                "was drawn again. Put the newest state directory back, or start a new run"
-            )
-            self._refuse(error, out, now_ns)
+            self._refuse(joining.old_copy(self._terms, self._peers.name, welcome), out, now_ns)
             return
         self._phase, self._read = SessionPhase.BEGINNING, read
         out.append(s.BeginRun(self._run_id, read.recovered, finished=read.final is not None))
@@ -389,7 +333,7 @@ class Session:
         self._inside = Participant(
             agent,
             self._peers.names,
-            self._receivers,
+            self.receivers,
             self._run_id,
             terms.last_round,
             recorded=begun.recorded,
@@ -408,12 +352,6 @@ class Session:
             self._farewell(s.Exit(ExitCode.DONE), out, now_ns)
         else:
             self._step_inside(t.Dismissed(), out, now_ns)
-
-    def _code_of(self, stop: int) -> ExitCode:
-        """How to exit after Stop: no coordinator can make an unfinished run look done, nor this process buggy."""
-        code = next((code for code in ExitCode if code == stop), ExitCode.STOPPED)
-        mistaken = code is ExitCode.BUG or (code is ExitCode.DONE and not self.saved)
-        return ExitCode.STOPPED if mistaken else code
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -460,11 +398,11 @@ class Session:
 
     def _check_out(self, out: list[Any]) -> None:
         open_ = (ReceiverPhase.OPEN, ReceiverPhase.FULL)
-        if self._phase is SessionPhase.FAREWELL and not any(r.phase in open_ for r in self._receivers.values()):
+        if self._phase is SessionPhase.FAREWELL and not any(r.phase in open_ for r in self.receivers.values()):
             self._end(out)
 
     def _end(self, out: list[Any]) -> None:
         self._phase = SessionPhase.ENDED
-        for receiver in self._receivers.values():
+        for receiver in self.receivers.values():
             out += receiver.step(s.Leave(), self._until_ns)
         out.append(self._exit)

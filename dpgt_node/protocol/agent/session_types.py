@@ -28,6 +28,34 @@ from dpgt_node.types import F64, Stream
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What a session is about.
+
+    ``coordinator``: HOST:PORT.  ``run_source``, ``state_source``: where the run file and the state lie, for messages.
+    ``last_round``: K.
+    ``first_patience_ns``: for a coordinator that never answered; ``patience_ns``: for one that did, and for silent
+    neighbours; ``distrust_ns``: for neighbours that are not believed.
+    """
+
+    coordinator: str
+    run_json: str
+    run_sha256: str
+    run_source: str
+    state_source: str
+    package_version: str
+    instance: bytes
+    last_round: int
+    samples: int | None
+    dimension: int
+    shape_sha256: str
+    heartbeat_ns: int
+    first_patience_ns: int
+    patience_ns: int
+    distrust_ns: int
+    farewell_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """What the state directory held of the run when the process started.
 

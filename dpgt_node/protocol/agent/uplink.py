@@ -17,8 +17,8 @@ because the next Register says it all again.
 
 The coordinator is given up (``Abandoned``) when it refuses with a status that no further attempt can cure, and when
 nothing was heard of it for the patience, in time that this process was awake: ``first_patience_ns`` before the first
-Welcome, ``patience_ns`` after it.  A call that is open and silent is dropped after half of that, and another one is
-tried for the second half: a coordinator that hangs keeps its calls open.
+Welcome, ``patience_ns`` after it.  A call that is open and silent is dropped after half of ``patience_ns``, and another
+one is tried: a coordinator that hangs keeps its calls open.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Uplink:
         if self._phase is UplinkPhase.ADMITTED and not self._untaken:  # else what waits there is the sign of life
             self._write(m.Heartbeat(), out)
         silent_ns = awake_ns - max(self._heard_ns, self._opened_ns)
-        if silent_ns > self._patience_ns / 2:
+        if silent_ns > self._later_patience_ns / 2:
             out.append(End(self._call))
             error = PeerError(f"no sign of life for {silent_ns / SECOND:.1f} s", grpc_status="UNAVAILABLE")
             self._lost(error, out, now_ns)

@@ -71,6 +71,11 @@ class Receiver:
         return self._phase
 
     @property
+    def call(self) -> Call:
+        """The call that is served, or was last."""
+        return self._call
+
+    @property
     def heard_ns(self) -> int | None:
         """When the last byte arrived; None: none did in the life of this process."""
         return self._heard_ns

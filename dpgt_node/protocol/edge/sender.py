@@ -82,6 +82,11 @@ class Sender:
         """The current phase."""
         return self._phase
 
+    @property
+    def waiting(self) -> int:
+        """Items that are not given to the call yet."""
+        return len(self._queue)
+
     def down_ns(self, now_ns: int) -> int:
         """For how long the call has not been open; 0 while it is, and before there is an address."""
         if self._phase in OPEN or self._phase is SenderPhase.UNKNOWN:

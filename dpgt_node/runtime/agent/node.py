@@ -37,7 +37,7 @@ from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
-from dpgt_node.protocol.agent.session import Session, Terms
+from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
@@ -185,9 +185,9 @@ class Node:
         if self._reporter is not None:
             self._reporter.close()
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> s.Terms:
         setup, runtime = self._setup, self._run.runtime
-        return Terms(
+        return s.Terms(
             coordinator=setup.config.coordinator,
             run_json=canonical_json(setup.run),
             run_sha256=run_sha256(setup.run),
