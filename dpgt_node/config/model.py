@@ -346,7 +346,6 @@ class RunConfig:
 
     @property
     def n(self) -> int:
-        """Number of agents."""
         return len(self.graph.agents)
 
     @property

@@ -25,7 +25,6 @@ def parse_node(text: str, source: str, base: Path) -> NodeConfig:
 
 
 def parse_node_document(document: Mapping[str, object], source: str, base: Path) -> NodeConfig:
-    """The node in a parsed TOML document."""
     problems: list[Problem] = []
     top = Section(document, source, "", problems, base)
     values = read_fields(top, NodeConfig)

@@ -185,8 +185,6 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class AgentName:
-    """The name of an agent."""
-
     @property
     def placeholder(self) -> str:
         return ""

@@ -68,7 +68,6 @@ def run_schema() -> dict[str, Any]:
 
 
 def node_schema() -> dict[str, Any]:
-    """The JSON Schema of NODE.toml."""
     return schema.of_file(NodeConfig, "NODE.toml of dpgt")
 
 

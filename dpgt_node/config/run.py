@@ -59,7 +59,6 @@ def demo_toml(*, private: bool = False) -> str:
 
 
 def parse_document(document: Mapping[str, object], source: str, base: Path) -> RunConfig:
-    """The run in a parsed TOML document."""
     problems: list[Problem] = []
     top = Section(document, source, "", problems, base)
     values = read_fields(top, RunConfig)

@@ -118,8 +118,6 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """Read on."""
-
     call: Call
 
 

@@ -139,7 +139,6 @@ class Liveness:
     # --- what may be asked --------------------------------------------------------------------------------------
 
     def here(self, name: str) -> bool:
-        """Whether the agent's stream is open."""
         return self._seen[name].here
 
     def heard_ns(self, name: str) -> int:

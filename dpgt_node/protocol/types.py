@@ -35,7 +35,6 @@ class Payload:
 
     @property
     def nbytes(self) -> int:
-        """Size of ``data`` in bytes."""
         return len(self.data) if isinstance(self.data, bytes) else self.data.nbytes
 
     def array(self) -> F64:
@@ -178,7 +177,6 @@ class ReleaseReady:
 
     @property
     def k(self) -> int:
-        """The round."""
         return self.state.k
 
     def on(self, stream: Stream) -> Payload:

@@ -19,7 +19,6 @@ for _method in METHODS.values():
 
 
 def method_of(run: RunConfig) -> Method:
-    """The run's method."""
     return METHODS[run.algorithm.method]
 
 

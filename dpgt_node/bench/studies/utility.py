@@ -111,7 +111,6 @@ def _parts(cell: str) -> tuple[str, str]:
 
 
 def plan(cell: str, settings: Settings, around: Around) -> Path:
-    """The planned run file."""
     kind, epsilon = _parts(cell)
     features, clip, bias, options, steps = KINDS[kind]
     asked, planned = (settings.out / f"{kind}-{epsilon}{end}.toml" for end in ("-asked", ""))

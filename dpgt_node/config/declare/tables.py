@@ -49,7 +49,6 @@ class Table:
         return tuple(dict.fromkeys(row.name for row in self.rows))
 
     def of(self, name: str) -> tuple[Row, ...]:
-        """The rows of one key."""
         return tuple(row for row in self.rows if row.name == name)
 
 

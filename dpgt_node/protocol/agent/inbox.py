@@ -56,7 +56,6 @@ class Inbox:
             self.put(self._own, payload)
 
     def __len__(self) -> int:
-        """Vectors held."""
         return sum(len(held) for held in self._held.values())
 
     def complete(self, k: int) -> bool:

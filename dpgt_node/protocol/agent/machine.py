@@ -146,7 +146,6 @@ class AgentMachine:
 
     @property
     def phase(self) -> Phase:
-        """The current phase."""
         return self._phase
 
     @property

@@ -26,8 +26,6 @@ REPEATED = 2
 
 
 class ReportsPhase(Enum):
-    """See the table above."""
-
     ROUNDS = auto()
     MAKING = auto()
     SAID = auto()
@@ -47,7 +45,6 @@ class Reports:
 
     @property
     def phase(self) -> ReportsPhase:
-        """The current phase."""
         return self._phase
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:

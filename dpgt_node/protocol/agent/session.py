@@ -101,7 +101,6 @@ class Session:
 
     @property
     def phase(self) -> SessionPhase:
-        """The current phase."""
         return self._phase
 
     @property

@@ -296,5 +296,4 @@ class Peers:
 
     @property
     def name(self) -> str:
-        """The agent's own."""
         return self.names[self.index]

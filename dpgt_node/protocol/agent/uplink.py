@@ -84,7 +84,6 @@ class Uplink:
 
     @property
     def phase(self) -> UplinkPhase:
-        """The current phase."""
         return self._phase
 
     def next_deadline_ns(self) -> int | None:

@@ -174,7 +174,6 @@ class CoordinatorMachine:
         return tuple(name for name, a in self._agents.items() if a.done + 1 == slowest and not a.finished)
 
     def connected(self, name: str) -> bool:
-        """Whether the agent's stream is open."""
         return self._liveness.here(name)
 
     def heard_ns(self, name: str) -> int:

@@ -154,8 +154,6 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """The run is over."""
-
     status: Literal["finished", "stopped", "refused", "budget", "lost", "failed"]
     exit_code: ExitCode
     reason: str

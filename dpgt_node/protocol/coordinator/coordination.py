@@ -122,7 +122,6 @@ class Coordination:
 
     @property
     def stage(self) -> Stage:
-        """Where the run stands."""
         return self._stage
 
     @property

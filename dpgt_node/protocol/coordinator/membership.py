@@ -173,7 +173,6 @@ class Membership:
     # --- the steps --------------------------------------------------------------------------------------------
 
     def take(self, event: CallEvent, out: Out, now_ns: int) -> None:
-        """Something happened to a call."""
         match event:
             case Heard(call, message):
                 if (seat := self._seated.get(call)) is not None:
@@ -195,7 +194,6 @@ class Membership:
                     self._leave(call, out, now_ns)
 
     def tick(self, out: Out, now_ns: int) -> None:
-        """Time has passed."""
         for call in [call for call, silent in self._silent.items() if now_ns >= silent.until_ns]:
             del self._silent[call]
             text = f"{call.peer} said nothing for {FIRST_WORD_NS / SECOND:g} s"

@@ -67,7 +67,6 @@ class Receiver:
 
     @property
     def phase(self) -> ReceiverPhase:
-        """The current phase."""
         return self._phase
 
     @property

@@ -79,7 +79,6 @@ class Sender:
 
     @property
     def phase(self) -> SenderPhase:
-        """The current phase."""
         return self._phase
 
     @property

@@ -74,7 +74,6 @@ class NodeSetup:
 
     @property
     def name(self) -> str:
-        """The agent's name."""
         return self.config.name
 
 

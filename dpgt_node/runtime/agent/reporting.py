@@ -43,12 +43,10 @@ class Reporter:
         return Evaluated(k, report, x if last or self._work.dimension <= STUDY_DIMENSION_MAX else None)
 
     def result(self, bytes_sent: int) -> ReportMade:
-        """The last report."""
         report = self._report(self._K + 1, self._last)
         return ReportMade(m.FinishedReport("finished", self._releases(), bytes_sent, report.epsilon, report))
 
     def close(self) -> None:
-        """No more rows."""
         if self._local is not None:
             self._local.close()
 

@@ -37,8 +37,6 @@ _FINISHED = co.Conclude("finished", ExitCode.DONE, "every agent finished")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
-
     conclude: co.Conclude
     summary: Summary | None
 
@@ -78,7 +76,6 @@ class Coordinator:
         self._interpreter.feed(event)
 
     def close(self) -> None:
-        """Step no more."""
         self._interpreter.stop()
         self._heads.close()
 
@@ -161,7 +158,6 @@ class Coordinator:
     # --- agents -------------------------------------------------------------------------------------------------
 
     async def join(self, stream: services.ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
-        """One agent's membership."""
         await self._calls.accept(stream.agent_name(), stream, stream.address)
 
     async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:

@@ -196,8 +196,6 @@ def write_address(path: Path, address: str, tls: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Contents of coordinator.json."""
-
     address: str
     tls: Path | None
     pid: int

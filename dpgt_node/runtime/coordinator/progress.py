@@ -15,7 +15,6 @@ class Progress:
         self._seen: deque[tuple[float, int]] = deque()
 
     def note(self, k: int) -> None:
-        """The run is in round ``k`` now."""
         if self._seen and self._seen[-1][1] == k:
             return
         now = time.monotonic()
