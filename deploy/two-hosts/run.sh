@@ -143,7 +143,11 @@ pids=()
 say "== what crossed the cable, seen from host A"
 ip -n "$A" -s link show cable | sed -n '3,6p'
 if [[ -e $out/results/summary.json ]]; then
-  worst=$(grep -o '"accuracy_test": *[0-9.]*' "$out/results/summary.json" | grep -o '[0-9.]*$' | sort -g | head -n 1 || true)
+  # Metrics stay with each agent: only who has all five folders can tell.
+  worst=$(for i in 1 2 3 4 5; do
+    awk -F, 'NR == 1 { for (c = 1; c <= NF; c++) if ($c == "accuracy_test") column = c } END { print $column }' \
+      "$out/hosts/agent-$i/state/metrics.csv"
+  done | sort -g | head -n 1 || true)
   say "== worst test accuracy of the five agents: ${worst:-none recorded}"
 fi
 [[ -n $scratch ]] || say "== report: $out/results/report.html"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpgt_node.accounts.account import AgentAccount
@@ -19,17 +19,20 @@ from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, PURE, SOUND
 from dpgt_node.privacy.accountants.rounding import within
 
+STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What another run on the same data set has cost: ``epsilon`` by accountant; ``delta`` of zcdp and gdp.
 
-    ``run``: its name in messages.
+    ``run``: its name in messages.  ``declared``: its C was declared, not enforced.
     """
 
     run: str
     epsilon: Mapping[str, float | None]
     delta: float
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,15 @@ def judge(
     A named accountant counts every run that it has a value for, the others by their smallest sound value.
     Without a name the one that covers most rounds is taken, the smallest total among those.
     """
-    problems = [*_mechanism(policy, run), *_noise(policy, account, run.K)]
-    warnings = []
+    problems = [*_mechanism(policy, run), *_noise(policy, account, run.K), *study_problem(policy, run)]
+    warnings = [STUDY] if run.evaluate.metrics == "study" else []
     if policy.epsilon_max is None and policy.delta_max is None:
         without = f"; accountant = {policy.accountant} has no effect" if policy.accountant else ""
         warnings.append(f"no [policy] epsilon_max: nothing caps what this agent releases{without}")
         return Verdict(tuple(problems), None, None, None, tuple(warnings))
     if policy.epsilon_max is None:
         warnings.append("no [policy] epsilon_max: epsilon may be any finite number")
+    problems += _declared(policy, run)
     named: tuple[str, ...] = (policy.accountant,) if policy.accountant is not None else SOUND
     names = [name for name in named if account.total(name) is not None]
     if not names:
@@ -98,7 +102,9 @@ def judge(
     bounded = [option for option in options if option.past.unbounded is None]
     fitting = [option for option in bounded if cap is None or option.delta <= cap]
     if not fitting:
-        why = f"earlier run {options[-1].past.unbounded} on this data set has no finite epsilon, so no cap can be kept"
+        first = options[-1].past.unbounded
+        believed = "" if all(s.run != first or not s.declared for s in spent) else " (its C was declared, not enforced)"
+        why = f"earlier run {first} on this data set has no finite epsilon{believed}, so no cap can be kept"
         if bounded:
             least = min(option.delta for option in bounded)
             why = f"the deltas of this run and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
@@ -143,6 +149,27 @@ def _noise(policy: Policy, account: AgentAccount, K: int) -> list[str]:
     ]
 
 
+def study_problem(policy: Policy, run: RunConfig) -> list[str]:
+    """Why the owner does not let the coordinator have private states; empty where the run does not ask for them."""
+    if run.evaluate.metrics != "study" or not policy.limits or policy.allow_study:
+        return []
+    return [f"{STUDY} ([policy] allow_study = true would allow it)"]
+
+
+def _declared(policy: Policy, run: RunConfig) -> list[str]:
+    if run.privacy.C is None or policy.allow_declared:
+        return []
+    return [
+        f"C = {run.privacy.C:g} is declared, not enforced, so the run counts as unbounded: clip_l1 or clip_l2 would "
+        "enforce it ([policy] allow_declared = true would believe it)"
+    ]
+
+
+def _counted(policy: Policy, spent: Spent) -> Spent:
+    """As the policy counts it: what rests on a declared C alone has no epsilon."""
+    return replace(spent, epsilon={}) if spent.declared and not policy.allow_declared else spent
+
+
 def tally(spent: Sequence[Spent], kinds: tuple[str, ...], named: str | None = None) -> Tally:
     """Add ``spent`` up: a run counts by ``named`` where that has a value for it, else by its smallest of ``kinds``."""
     epsilons, delta, unbounded = [], Fraction(0), None
@@ -161,7 +188,7 @@ def tally(spent: Sequence[Spent], kinds: tuple[str, ...], named: str | None = No
 def _option(
     policy: Policy, run: RunConfig, account: AgentAccount, name: str, spent: Sequence[Spent], kinds: tuple[str, ...]
 ) -> _Option:
-    past, predicted = tally(spent, kinds, policy.accountant), account.total(name)
+    past, predicted = tally([_counted(policy, one) for one in spent], kinds, policy.accountant), account.total(name)
     assert predicted is not None
     delta = past.delta + (as_written(run.privacy.delta) if name in APPROXIMATE else 0)
     return _Option(name, past, delta, predicted, _covered(policy, account, name, past.epsilon, run.K))

@@ -71,6 +71,27 @@ class Policy:
         Key("allowed ones", Several(MECHANISMS.built + MECHANISMS.planned, "mechanisms"), absent="all"),
     ] = None
     noise_min: Annotated[float | None, Key("smallest scale allowed of any charged release", Number(above=0.0))] = None
+    allow_study: Annotated[
+        bool,
+        Key(
+            'true: a run with metrics = "study" is allowed; it gives the coordinator x_final and training metrics, '
+            "which no epsilon covers",
+            later=True,
+        ),
+    ] = False
+    allow_declared: Annotated[
+        bool,
+        Key(
+            "true: a C that the run file declares is believed; without it such a run counts as unbounded, because "
+            "whoever writes the run file would choose epsilon",
+            later=True,
+        ),
+    ] = False
+
+    @property
+    def limits(self) -> bool:
+        """Whether it limits anything: there is a policy."""
+        return self != Policy(allow_study=self.allow_study, allow_declared=self.allow_declared)
 
 
 DATA_ID = "default"

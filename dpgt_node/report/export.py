@@ -293,7 +293,10 @@ def _claim(data: Mapping[str, Any]) -> str:
     alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
     whose = "every agent" if len(data["agents"]) > 1 else alone
     kind = f"delta {delta:g}" if headline in APPROXIMATE else "pure"
-    claim = f"Differential privacy for one replaced sample of {whose}: epsilon {worst:.6g}, {kind}"
+    claim = f"ifferential privacy for one replaced sample of {whose}: epsilon {worst:.6g}, {kind}"
+    # A declared C is whoever wrote the run file saying so: the claim must not be shorter than its condition.
+    believed = not data["enforced"] and data["C"] is not None
+    claim = (f"Only if no gradient exceeds the declared C = {data['C']:g}: d" if believed else "D") + claim
     return f"**{claim} (accountant {headline}).**"
 
 

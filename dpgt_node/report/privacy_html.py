@@ -45,6 +45,8 @@ def section(run: RunConfig, summary: Summary) -> Section:
         "No sound accountant has a value."
         if summary.headline is None
         else "The row in bold is the tightest sound accountant."
+        if summary.privacy.enforced
+        else "The row in bold is the tightest accountant; it rests on a declared C, which nothing enforces."
     )
     return Section(
         _facts(run, summary),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -55,8 +55,13 @@ def account_of(run):
     return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, None, 3)
 
 
+def believing(policy):
+    """Toys have no clip that would enforce C, so the owner believes the declared one."""
+    return replace(policy, allow_declared=True)
+
+
 def verdict(policy, run=None, spent=(), samples=None):
-    run = run_of() if run is None else run
+    run, policy = run_of() if run is None else run, believing(policy)
     return judge(policy, run, account_of(run), spent, samples=samples)
 
 
@@ -97,6 +102,47 @@ def test_without_a_policy_everything_goes_and_a_warning_says_so():
     assert found == Verdict((), None, None, None, ("no [policy] epsilon_max: nothing caps what this agent releases",))
     assert "accountant = tight has no effect" in verdict(Policy(accountant="tight")).warnings[0]
     assert verdict(Policy(mechanisms=("noise-once",), noise_min=2.0)).problems == ()
+
+
+# --- what the run file must not choose: C, and who sees private states -----------------------------------------------
+
+ANY = [Policy(epsilon_max=8.0), Policy(delta_max=1e-3)]
+
+
+@pytest.mark.parametrize("policy", ANY, ids=str)
+def test_a_declared_C_satisfies_no_policy_unless_the_owner_believes_it(policy):
+    """Whoever writes the run file would choose epsilon: C = 1e-6 makes any run cheap."""
+    run = run_of(C="C = 1e-6")
+    refused = judge(policy, run, account_of(run), [], samples=None)
+    assert any("C = 1e-06 is declared, not enforced, so the run counts as unbounded" in p for p in refused.problems)
+    assert judge(replace(policy, allow_declared=True), run, account_of(run), [], samples=None).problems == ()
+    enforced = run_of(C="clip_l1 = 5e-7")
+    assert judge(policy, enforced, account_of(enforced), [], samples=None).problems == ()
+
+
+def test_an_earlier_run_on_a_declared_C_uses_up_every_budget():
+    run, earlier = run_of(C="clip_l1 = 0.5"), [spent(tight=1e-9), Spent("declared", {"tight": 1e-9}, 1e-5, True)]
+    found = judge(Policy(1e9), run, account_of(run), earlier, samples=None)
+    assert found.budget_through == -1
+    assert "earlier run declared on this data set has no finite epsilon (its C was declared" in found.shortfall
+    assert judge(Policy(1e9, allow_declared=True), run, account_of(run), earlier, samples=None).shortfall is None
+
+
+@pytest.mark.parametrize("policy", [*ANY, Policy(mechanisms=("noise-once",)), Policy(noise_min=1e-9)], ids=str)
+def test_a_study_is_refused_under_a_policy_unless_the_owner_allows_it(policy):
+    run = run_of(C="clip_l1 = 0.5")
+    study = replace(run, evaluate=replace(run.evaluate, metrics="study"))
+    account = account_of(run)
+    assert judge(policy, run, account, [], samples=None).problems == ()
+    refused = judge(policy, study, account, [], samples=None)
+    assert any('metrics = "study" gives the coordinator x_final' in problem for problem in refused.problems)
+    allowed = judge(replace(policy, allow_study=True), study, account, [], samples=None)
+    assert allowed.problems == () and any("which no epsilon covers" in line for line in allowed.warnings)
+
+
+def test_permissions_alone_are_no_policy():
+    assert not Policy().limits and not Policy(allow_study=True, allow_declared=True).limits
+    assert all(policy.limits for policy in [*ANY, Policy(accountant="tight")])
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------

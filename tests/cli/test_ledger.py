@@ -85,7 +85,8 @@ def test_json(state: Path, dpgt: Dpgt) -> None:
         (RUNS[0].hex(), 2, 1e-5, WARD.adjacency),
         (RUNS[1].hex(), 1, 1e-5, WARD.adjacency),
     ]
-    assert default["smallest_sound"]["pure"] == {"epsilon": 0.5, "delta": 0.0}
+    assert default["smallest_declared"]["pure"] == {"epsilon": 0.5, "delta": 0.0}
+    assert default["smallest_sound"] is None and ward["smallest_declared"] is None, "a declared C is not sound"
 
 
 def test_csv_has_the_same_rows(state: Path, dpgt: Dpgt) -> None:
@@ -111,6 +112,7 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
     assert any("tight (pure)" in line and line.endswith("epsilon 0.7") for line in lines)
     assert "  each run by its smallest sound value (tight x2): epsilon 0.7, pure" in lines
     assert "  each run by its smallest sound value (tight, zcdp): epsilon 0.55, delta 1e-05" in lines
+    assert "  each run by its smallest declared value (corrected): epsilon 0.5, pure" in lines
     assert lines[-2].startswith("12 rows, chain verified") and lines[-1].startswith("head ")
 
 

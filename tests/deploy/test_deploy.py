@@ -51,6 +51,11 @@ def test_unknown_options_are_found() -> None:
     assert unknown_options(["node", "--config", "x", "--configure"]) == ["--configure"]
 
 
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.toml")), ids=lambda path: path.name)
+def test_what_is_deployed_keeps_private_states_on_their_hosts(path: Path) -> None:
+    assert load_run(path).evaluate.metrics == "local"
+
+
 def test_compose_has_one_service_for_each_agent_and_each_sees_only_its_own_folder() -> None:
     services = COMPOSE["services"]
     assert set(services) == {"pki", "coordinator", *RUN.graph.agents}

@@ -25,7 +25,7 @@ def run_file(folder: Path) -> Path:
 
 def give_policy(launch: Launch, name: str, policy: str) -> None:
     with (launch.out / "agents" / name / "node.toml").open("a", encoding="utf-8") as file:
-        file.write(f"\n[policy]\n{policy}\n")
+        file.write(f"\n[policy]\nallow_declared = true\nallow_study = true\n{policy}\n")
 
 
 def totals(launch: Launch, name: str) -> dict[str, float]:

@@ -179,9 +179,9 @@ async def refusals(s: Scene) -> None:
 async def policy(s: Scene) -> None:
     """The owner's policy: a run that it forbids, and a budget that is used up in the middle of one."""
     for title, owner in (
-        ("a mechanism that is not allowed", Policy(mechanisms=("paper",))),
-        ("a scale that is too small", Policy(noise_min=0.6)),
-        ("a run that costs too much", Policy(epsilon_max=6.9)),
+        ("a mechanism that is not allowed", Policy(mechanisms=("paper",), allow_declared=True)),
+        ("a scale that is too small", Policy(noise_min=0.6, allow_declared=True)),
+        ("a run that costs too much", Policy(epsilon_max=6.9, allow_declared=True)),
     ):
         s.script.title(title)
         join = await s.start(policy=owner)
@@ -191,13 +191,13 @@ async def policy(s: Scene) -> None:
         await s.ends()
     s.disk()
     s.script.title("the budget covers the run when it begins, and no more than round 2 when the agent comes back")
-    await s.start(policy=Policy(epsilon_max=7.5))
+    await s.start(policy=Policy(epsilon_max=7.5, allow_declared=True))
     await s.admit()
     await s.begin()
     await s.streams()
     await s.rounds(0, 1, opened=True)
     await s.kill()
-    join = await s.start(policy=Policy(epsilon_max=3.5))
+    join = await s.start(policy=Policy(epsilon_max=3.5, allow_declared=True))
     await s.admit(go_through=1, ledger_round=1, ledger_head=s.head)
     await s.begin(2)
     await s.streams(2, 2)

@@ -50,7 +50,8 @@ def hosts(tmp_path: Path) -> Iterator[lab.Lab]:
 
 
 def _run_text(iterations: int, round_timeout: int) -> str:
-    text = RUN.replace("iterations = 50", f"iterations = {iterations}")
+    # A study, so that the coordinator's x can be compared: what is deployed says "local".
+    text = RUN.replace("iterations = 50", f"iterations = {iterations}").replace('"local"', '"study"')
     return text.replace("round_timeout = 30", f"round_timeout = {round_timeout}")
 
 

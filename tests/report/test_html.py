@@ -18,7 +18,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
-from dpgt_node.record.summary import Summary, write_summary
+from dpgt_node.record.summary import PrivacySummary, Summary, write_summary
 from dpgt_node.report import rendering, text
 from dpgt_node.report.html import build_report, render, summary_so_far
 from tests.report.page import Page, reaches_out
@@ -237,6 +237,14 @@ def test_declared_C_other_mechanism_and_test_keystream() -> None:
     assert "No accountant has a value." in page.words() and "No sound accountant has a value." in page.words()
 
 
+def test_an_epsilon_on_a_declared_C_is_called_declared() -> None:
+    run, rows, summary = private()
+    run = replace(run, privacy=Privacy(C=2.0))
+    page = page_of(run, rows, replace(summary, privacy=PrivacySummary.of(run)))
+    assert "the tightest accountant; it rests on a declared C, which nothing enforces" in page.words()
+    assert "tightest sound" not in page.words()
+
+
 def private(n: int = 5) -> tuple[RunConfig, list[MetricsRow], Summary]:
     """noise-once with Gaussian noise: two accountants speak, four say why not, the paper is compared."""
     run = digits_run(n=n)
@@ -280,6 +288,7 @@ def test_every_accountant_has_a_row_and_the_paper_is_compared() -> None:
     ]
     assert page.source.count('<tr class="shown">') == 1 and 'class="shown"><td>Gaussian' in page.source
     assert "The row in bold is the tightest sound accountant." in page.words()
+    assert "rests on a declared C" not in page.words()
     assert "at most 2 in L2; enforced: every per-sample gradient is clipped." in page.words()
     assert text.WHY_CONDITIONAL not in page.words() and "none: x is sent as it is" in page.of("dd")
 

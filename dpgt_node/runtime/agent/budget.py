@@ -11,7 +11,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import NodeConfig
 from dpgt_node.errors import RefusedError
 from dpgt_node.record.summary import adjacency
-from dpgt_node.runtime.store.ledger import Charge, Terms
+from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +19,14 @@ log = logging.getLogger(__name__)
 def terms_of(data_id: str, run: RunConfig) -> Terms:
     """What the charges of ``run`` mean on this data set."""
     known = run.privacy.adjacency is not None or run.privacy.enforced
-    words = adjacency(run) + ("; declared, not enforced" if known and not run.privacy.enforced else "")
+    words = adjacency(run) + (DECLARED if known and not run.privacy.enforced else "")
     return Terms(data_id, run.privacy.delta, words)
 
 
 def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:
     """What was spent of the budget of ``data_id``."""
-    return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta) for c in charges if c.terms.data_id == data_id]
+    mine = [charge for charge in charges if charge.terms.data_id == data_id]
+    return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta, c.terms.declared) for c in mine]
 
 
 def obey(

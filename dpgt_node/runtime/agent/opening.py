@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from dpgt_node.agent.policy import study_problem
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
@@ -86,6 +87,8 @@ class Opening:
             if not effect.finished:  # whoever has the result releases nothing new
                 verdict = obey(config, run, self._work.account, samples, self._charges, run_id)
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
+            elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
+                raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")
             terms = terms_of(config.data_id, run)
             self._store.begin_run(run_id, self._sha256, config.name, terms, average_from=window_start(run.K))
             if not effect.finished and wanted(run, config.name):

@@ -25,6 +25,8 @@ from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION
 T = TypeVar("T")
 DATABASE = "dpgt.sqlite3"
 NO_HEAD = bytes(32)
+DECLARED = "; declared, not enforced"
+"""How the adjacency ends where nothing enforces C."""
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
 _TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
@@ -53,6 +55,11 @@ class Terms:
     data_id: str
     delta: float
     adjacency: str
+
+    @property
+    def declared(self) -> bool:
+        """Whether C was declared by the run file: its costs hold where that is true."""
+        return self.adjacency.endswith(DECLARED)
 
     def text(self, run_id: bytes) -> str:
         """The part of a row's text that all rows of the run share."""

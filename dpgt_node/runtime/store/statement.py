@@ -28,7 +28,12 @@ def document(ledger: Ledger) -> dict[str, Any]:
                     "id": name,
                     "totals": totals(spent),
                     "delta": deltas(spent),
-                    "smallest_sound": {"pure": smallest(spent, PURE), "any": smallest(spent, SOUND)},
+                    **{
+                        f"smallest_{kind}": {"pure": smallest(spent, PURE), "any": smallest(spent, SOUND)}
+                        if kind == _standing(spent)
+                        else None
+                        for kind in ("sound", "declared")
+                    },
                     "runs": [_run(charge) for charge in charges],
                 }
                 for name, charges, spent in _data_sets(ledger)
@@ -55,7 +60,7 @@ def render(ledger: Ledger) -> str:
             if least is not None and (kinds is PURE or least["delta"] > 0):
                 delta = f", delta {least['delta']:g}" if kinds is SOUND else ", pure"
                 lines.append(
-                    f"  each run by its smallest sound value ({_counted_by(spent, kinds)}): "
+                    f"  each run by its smallest {_standing(spent)} value ({_counted_by(spent, kinds)}): "
                     f"epsilon {epsilon(least['epsilon'])}{delta}"
                 )
         lines.append("")
@@ -90,9 +95,14 @@ def deltas(spent: Sequence[Spent]) -> dict[str, float]:
 
 
 def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, float] | None:
-    """What a policy that names no accountant counts; None where a run has no finite sound value."""
+    """The smallest total, if every declared C holds; None where a run has no finite value of ``kinds``."""
     counted = tally(spent, kinds)
     return None if counted.unbounded is not None else {"epsilon": counted.epsilon, "delta": float(counted.delta)}
+
+
+def _standing(spent: Sequence[Spent]) -> str:
+    """What the smallest values are: "sound", or "declared" where one rests on a C that nothing enforces."""
+    return "declared" if any(run.declared for run in spent) else "sound"
 
 
 def _counted_by(spent: Sequence[Spent], kinds: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,11 @@ def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
 async def started(
     folder: Path, run: RunConfig, policy: Policy, *, data_id: str = "default", state: Path | None = None
 ) -> AsyncIterator[Cluster]:
-    """A cluster of ``run`` in which ``OWNER`` has a policy; ``state``: its state directory, kept over clusters."""
+    """A cluster of ``run`` in which ``OWNER`` has a policy; ``state``: its state directory, kept over clusters.
+
+    The runs are studies of toys that declare their C, and the owner lets them.
+    """
+    policy = replace(policy, allow_study=True, allow_declared=True)
     async with cluster(folder, run) as c:
         for name in run.graph.agents:
             if name != OWNER:

@@ -105,6 +105,7 @@ WRONG: dict[str, tuple[str, Change, str]] = {
     "not in the run": ("in the run", set_(name="agent-9"), 'agent "agent-9" is not in this run'),
     "no such data": ("in the run", set_(data_path=Path("/nowhere.npz")), "has no meaning"),
     "policy": ("policy", set_(policy=Policy(mechanisms=("noise-once",))), "paper"),
+    "study": ("policy", set_(policy=Policy(noise_min=1e-9)), 'metrics = "study" gives the coordinator x_final'),
     "unknown name": ("advertise", set_(advertise="no-such-host.invalid:7701"), "no-such-host.invalid"),
     "wildcard": ("advertise", set_(listen="0.0.0.0:0", advertise=None), "missing, and listen is a wildcard"),
     "foreign address": ("listen", set_(listen="192.0.2.1:7701"), "annot assign requested address"),
