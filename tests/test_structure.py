@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / PACKAGE / "wire" / "gen"
 SOURCES = sorted(p for p in (ROOT / PACKAGE).rglob("*.py") if GENERATED not in p.parents)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_LINES = 600
+MAX_LINES = {PACKAGE: 400, "tests": 600}
 MAX_MODULES = 16
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -40,8 +40,8 @@ def test_no_module_breaks_a_rule() -> None:
 
 
 def test_no_module_has_two_jobs() -> None:
-    lines = {str(p.relative_to(ROOT)): p.read_text().count("\n") for p in (*SOURCES, *TESTS)}
-    assert {name: n for name, n in lines.items() if n > MAX_LINES} == {}
+    lines = {p.relative_to(ROOT): p.read_text().count("\n") for p in (*SOURCES, *TESTS)}
+    assert {str(name): n for name, n in lines.items() if n > MAX_LINES[name.parts[0]]} == {}
 
 
 def test_no_folder_has_two_rooms() -> None:

@@ -17,7 +17,8 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
-from dpgt_node.protocol.agent.session import Session, SessionPhase
+from dpgt_node.protocol.agent.session import Session
+from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.runtime.agent.streams import ReceivingEdge, SendingEdge
 from dpgt_node.runtime.calls import Framing

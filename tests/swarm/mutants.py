@@ -15,8 +15,8 @@ from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
-from dpgt_node.protocol.agent.session import Session, SessionPhase
-from dpgt_node.protocol.agent.session_types import Exit, Repeat, RunRead, Window
+from dpgt_node.protocol.agent.session import Session
+from dpgt_node.protocol.agent.session_types import Exit, Repeat, RunRead, SessionPhase, Window
 from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.calls import Accepted, Call, End, Heard, ReadOn
 from dpgt_node.protocol.coordinator import admission

@@ -33,7 +33,6 @@ then; without it no coordinator can make the process look done, nor buggy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
 from typing import Any
 
 from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, PeerError, RefusedError
@@ -43,30 +42,14 @@ from dpgt_node.protocol.agent import joining
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.participant import Participant, earliest
+from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.calls import COORDINATOR, Accepted, End, Ended, Heard, Note, Opened, Taken
 from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 
 WORDS = 1000
 """Characters of a last word."""
-
-
-class SessionPhase(Enum):
-    """Where the session stands; see the table above."""
-
-    STARTING = auto()
-    OUTSIDE = auto()
-    READING = auto()
-    BEGINNING = auto()
-    INSIDE = auto()
-    LEAVING = auto()
-    FAREWELL = auto()
-    ENDED = auto()
-
-
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
-
-
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Protocol
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerLost
@@ -297,3 +298,16 @@ class Peers:
     @property
     def name(self) -> str:
         return self.names[self.index]
+
+
+class SessionPhase(Enum):
+    """Where the session stands; see the table of ``session``."""
+
+    STARTING = auto()
+    OUTSIDE = auto()
+    READING = auto()
+    BEGINNING = auto()
+    INSIDE = auto()
+    LEAVING = auto()
+    FAREWELL = auto()
+    ENDED = auto()
