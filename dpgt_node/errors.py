@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 
 class ExitCode(IntEnum):
@@ -25,9 +26,14 @@ class ExitCode(IntEnum):
 
 
 class DpgtError(Exception):
-    """Base of the errors that end a command with one line and an exit code."""
+    """Base of the errors that end a command with one line and an exit code.
+
+    ``told``: all that another process may hear of such an error.  It belongs to the class, so no detail of one error
+    can be in it; ``protocol.told`` reads it.
+    """
 
     exit_code: ExitCode = ExitCode.BUG
+    told: ClassVar[str] = "cannot go on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class ConfigError(DpgtError):
     """The operator's input is wrong.  Carries every problem found, not only the first."""
 
     exit_code = ExitCode.CONFIG
+    told = "cannot use its data, its model or its settings"
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -68,6 +75,7 @@ class PeerError(DpgtError):
     """
 
     exit_code = ExitCode.REFUSED
+    told = "a call to another process broke"
 
     def __init__(self, message: str, *, grpc_status: str = "FAILED_PRECONDITION") -> None:
         self.grpc_status = grpc_status
@@ -80,6 +88,8 @@ class Untrusted(PeerError):
     Tried again (UNAVAILABLE), because a renewal or a clock may cure it, but never for ever.
     """
 
+    told = "meets a certificate that is not trusted"
+
     def __init__(self, message: str) -> None:
         super().__init__(message, grpc_status="UNAVAILABLE")
 
@@ -88,18 +98,21 @@ class RefusedError(PeerError):
     """A run was refused before it began; the message names who refused and why."""
 
     exit_code = ExitCode.REFUSED
+    told = "the policy of the data's owner forbids this run"
 
 
 class PeerLost(PeerError):
     """A peer was lost in mid-run."""
 
     exit_code = ExitCode.PEER_LOST
+    told = "lost a neighbour"
 
 
 class BudgetReached(DpgtError):
     """The privacy budget does not cover the next round: a clean stop."""
 
     exit_code = ExitCode.BUDGET
+    told = "the privacy budget does not cover the next round"
 
 
 class Broken(AssertionError):
@@ -128,3 +141,10 @@ class StoreError(DpgtError):
     """The state directory cannot be read or written (disk full, torn file, foreign version)."""
 
     exit_code = ExitCode.CONFIG
+    told = "cannot use its state directory"
+
+
+class StaleState(StoreError):
+    """The state directory is an old copy, or another one: what it would draw was drawn before."""
+
+    told = "has a state directory that is older than the run, or another one"

@@ -47,6 +47,7 @@ class Diverged(DpgtError):
     """A vector left the range of numbers: the operator's step sizes, not a bug and not a peer."""
 
     exit_code = ExitCode.CONFIG
+    told = "has numbers that are no longer finite: the run diverged"
 
     @classmethod
     def at(cls, name: str, k: int, what: str) -> Diverged:

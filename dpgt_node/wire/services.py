@@ -13,6 +13,7 @@ nothing about completeness (``Reassembler.finish``).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -22,9 +23,12 @@ import grpc.aio
 
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.told import A_BUG
 from dpgt_node.wire import convert
 from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, shown
 from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
+
+log = logging.getLogger(__name__)
 
 AGENT_SERVICE = "dpgt.v1.Agent"
 COORDINATOR_SERVICE = "dpgt.v1.Coordinator"
@@ -181,6 +185,9 @@ async def guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[],
             return await work()
     except PeerError as error:
         await _abort(context, error)
+    except Exception:  # gRPC itself would give the caller the words of the exception
+        log.exception("a bug in a call of %s", caller.address)
+        await _abort(context, PeerError(A_BUG, grpc_status="INTERNAL"))
 
 
 def agent_handler(servicer: AgentServicer, guard: Guard = no_guard) -> Service:

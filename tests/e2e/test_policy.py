@@ -47,12 +47,13 @@ def test_a_cap_in_mid_run_ends_everybody_with_4_and_a_forbidden_run_with_3(tmp_p
     with Launch(tmp_path / "out", "launch", run, "--insecure") as launch:
         assert launch.wait() == 4
     line = launch.said.splitlines()[-1]
-    assert line.startswith("dpgt launch: ") and "agent-2: the privacy budget does not cover round" in line
+    assert line.startswith("dpgt launch: ") and "agent-2: the privacy budget does not cover the next round" in line
     assert totals(launch, "agent-2")["tight"] == pytest.approx(spent + 1000.0)
     assert json.loads((launch.out / "summary.json").read_text())["status"] == "budget"
     give_policy(launch, "agent-1", 'mechanisms = ["published-point"]')
     with Launch(tmp_path / "out", "launch", run, "--insecure") as launch:
         assert launch.wait() == 3
     line = launch.said.splitlines()[-1]
-    assert "agent-1 refused: the policy of the data's owner forbids this run: mechanism noise-once is not" in line
+    assert "agent-1 refused: the policy of the data's owner forbids this run; its own log says more" in line
+    assert "forbids this run: mechanism noise-once is not" in launch.everything_said()
     no_traceback(launch.everything_said())

@@ -134,23 +134,30 @@ class Cluster:
     ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
         run = self.run if run is None else run
-        security = self.security(agent_identity(name))
-        tls = NodeTls(security.cert is None, security.ca, security.cert, security.key, COORDINATOR_IDENTITY)
-        config = NodeConfig(
-            name=name,
-            run=self.folder / f"{name}.toml",
-            listen=listen,
-            advertise=None,
-            coordinator=self.address,
+        config = replace(
+            self.config(name, listen=listen),
             state_dir=self.folder / "state" / (state or name),
-            tls=tls,
             policy=policy or Policy(),
             data_id=data_id,
             durability=durability,
         )
         index = run.graph.agents.index(name) if row is None else row
         oracle = build_oracle(run, index, data_root=None)
-        return Node(NodeSetup(config, run, index, oracle, security, KEY))
+        return Node(NodeSetup(config, run, index, oracle, self.security(agent_identity(name)), KEY))
+
+    def config(self, name: str, *, listen: str = "127.0.0.1:0") -> NodeConfig:
+        """What NODE.toml of ``name`` says."""
+        security = self.security(agent_identity(name))
+        return NodeConfig(
+            name=name,
+            run=self.folder / f"{name}.toml",
+            listen=listen,
+            advertise=None,
+            coordinator=self.address,
+            state_dir=self.folder / "state" / name,
+            tls=NodeTls(security.cert is None, security.ca, security.cert, security.key, COORDINATOR_IDENTITY),
+            durability="process",
+        )
 
     def start(self, name: str, **options: object) -> asyncio.Task[ExitCode]:
         """Start an agent in the background."""

@@ -33,9 +33,8 @@ def node(
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
     from dpgt_node.config import check_node_in_run, load_node, load_run
-    from dpgt_node.learning.oracle import build_oracle
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.agent.node import Node, NodeSetup, say_refusal
+    from dpgt_node.runtime.agent.node import Node, NodeSetup, oracle_or_refusal
     from dpgt_node.runtime.trust.channels import Security
 
     common.daemon_logging(context)
@@ -53,11 +52,7 @@ def node(
     shard = config.shard - 1 if config.shard is not None else index
 
     async def main() -> ExitCode:
-        try:
-            oracle = build_oracle(run, shard, data_root=common.data_root(), data_path=config.data_path)
-        except ConfigError as error:
-            await say_refusal(config.name, config.coordinator, security, config.tls.coordinator_id, str(error))
-            raise
+        oracle = await oracle_or_refusal(config, run, shard, security, common.data_root())
         daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpgt_node.errors import ConfigError, ExitCode, RefusedError, StoreError
+from dpgt_node.errors import ConfigError, ExitCode, RefusedError, StaleState
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session_types import Held, Terms
@@ -43,9 +43,9 @@ def believe(terms: Terms, welcome: m.Welcome) -> None:
         raise ConfigError.one(terms.run_source, "", "the coordinator's run differs from this copy")
 
 
-def old_copy(terms: Terms, name: str, welcome: m.Welcome) -> StoreError:
+def old_copy(terms: Terms, name: str, welcome: m.Welcome) -> StaleState:
     """The ledger here never was what the coordinator remembers of it."""
-    return StoreError(
+    return StaleState(
         f"{terms.state_source}: an old state directory or another one: the coordinator remembers a ledger of {name} "
         f"through round {welcome.ledger_round} that this one never was; nothing was drawn again. Put the newest state "
         "directory back, or start a new run"

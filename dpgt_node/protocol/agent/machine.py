@@ -32,7 +32,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from dpgt_node.algo.methods.base import AgentEdges
-from dpgt_node.errors import Broken, StoreError, invariant
+from dpgt_node.errors import Broken, StaleState, invariant
 from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.types import (
     Advance,
@@ -303,7 +303,7 @@ class AgentMachine:
         held = [event.first(stream) for stream, peers in self._to.items() if event.peer in peers]
         lacks = max([event.mixed_before, *held])
         if lacks > self._released + 1:
-            raise StoreError(
+            raise StaleState(
                 f"{self._edges.name}: this state directory is older than the run: its last release is of round "
                 f"{self._released}, and agent no. {event.peer + 1} holds round {lacks - 1}; nothing was drawn again. "
                 "Put the newer state directory back, or start a new run"

@@ -46,9 +46,8 @@ from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.calls import COORDINATOR, Accepted, End, Ended, Heard, Note, Opened, Taken
 from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
+from dpgt_node.protocol.told import told
 
-WORDS = 1000
-"""Characters of a last word."""
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
@@ -350,12 +349,11 @@ class Session:
 
     def _refuse(self, error: DpgtError, out: list[Any], now_ns: int) -> None:
         kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"
-        self._leave(error, (s.Say(m.Refusal(kind, str(error)[:WORDS]), first=True),), out, now_ns)
+        self._leave(error, (s.Say(m.Refusal(kind, told(error)), first=True),), out, now_ns)
 
     def _fail(self, error: DpgtError, out: list[Any], now_ns: int) -> None:
         """The others must know why they wait in vain."""
-        failed = m.Failed(int(error.exit_code), str(error)[:WORDS] or type(error).__name__)
-        self._leave(error, (s.Say(failed),), out, now_ns)
+        self._leave(error, (s.Say(m.Failed(int(error.exit_code), told(error))),), out, now_ns)
 
     def _leave(self, error: DpgtError, last_word: Sequence[s.Say], out: list[Any], now_ns: int) -> None:
         if self._phase in GOING:

@@ -33,6 +33,7 @@ from dpgt_node.protocol.agent.session_types import Address, EdgeLost, Leave, Rea
 from dpgt_node.protocol.calls import Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Backoff
 from dpgt_node.protocol.messages import Received, Resume
+from dpgt_node.protocol.told import told
 from dpgt_node.protocol.types import PeerGone, PeerNeeds, Resend, Send, Tick
 
 DISTRUST = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
@@ -216,9 +217,9 @@ class Sender:
             self._down_since_ns = now_ns
             out.append(PeerGone(self._index))
         self._queue.clear()
-        self.trouble = str(error) or error.grpc_status
-        if self._backoff.news(self.trouble):
-            out.append(Note("warning", f"stream to {self._peer} at {self._address}: {self.trouble} (trying again)"))
+        self.trouble = told(error)
+        if self._backoff.news(cause := str(error) or error.grpc_status):
+            out.append(Note("warning", f"stream to {self._peer} at {self._address}: {cause} (trying again)"))
         self._phase, self._deadline_ns = SenderPhase.AWAY, now_ns + self._backoff.next_ns()
         self._bear(error, out, now_ns)
 

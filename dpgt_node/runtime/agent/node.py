@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dpgt_node import __version__
@@ -30,7 +31,7 @@ from dpgt_node.config import (
     run_sha256,
 )
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
-from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.protocol import calls as c
@@ -39,6 +40,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
+from dpgt_node.protocol.told import told
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
@@ -327,12 +329,23 @@ def _fresh_key() -> tuple[bytes, bytes]:
     return os.urandom(16), os.urandom(16)
 
 
-async def say_refusal(setup_name: str, coordinator: str, security: Security, coordinator_id: str, reason: str) -> None:
-    """Tell the coordinator that this agent cannot take part; silence when it cannot be reached."""
+async def oracle_or_refusal(
+    config: NodeConfig, run: RunConfig, shard: int, security: Security, data_root: Path | None
+) -> Oracle:
+    """The oracle of 0-based ``shard`` of this host's data.  ConfigError, of which the coordinator hears the kind."""
+    try:
+        return build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
+    except ConfigError as error:
+        await say_refusal(config, security, error)
+        raise
+
+
+async def say_refusal(config: NodeConfig, security: Security, error: ConfigError) -> None:
+    """Tell the coordinator that this agent cannot take part, not why; silence when it cannot be reached."""
     with contextlib.suppress(PeerError, asyncio.TimeoutError):
-        async with security.dialler(coordinator_id)(coordinator) as channel:
-            call = services.join(channel, setup_name)
+        async with security.dialler(config.tls.coordinator_id)(config.coordinator) as channel:
+            call = services.join(channel, config.name)
             async with asyncio.timeout(FAREWELL_S):
-                await call.write(m.Refusal("data", reason[:1000]))
+                await call.write(m.Refusal("data", told(error)))
                 await call.done_writing()
                 await call.read()

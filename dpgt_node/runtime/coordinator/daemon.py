@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
@@ -32,6 +32,8 @@ from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)
 
+CANNOT_WRITE = "the coordinator cannot write its results; its own log says more"
+"""What agents hear of it: where it writes is its own affair."""
 _FINISHED = co.Conclude("finished", ExitCode.DONE, "every agent finished")
 
 
@@ -66,6 +68,7 @@ class Coordinator:
         )
         self._interpreter = Interpreter(self.machine, self._carry_out, self._broken)
         self._calls = Calls("the coordinator", self.feed, self._broken)
+        self._cause = ""
         self._answer = m.ControlReply(False, "the coordinator ends")
         self._outcome = Outcome(_FINISHED, load_summary(out.path) if out.closing else None)
         self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -94,7 +97,8 @@ class Coordinator:
 
     def _no_disk(self, error: OSError | ConfigError) -> co.StopRun:
         """An output cannot be written: nobody goes on for a run that leaves no results."""
-        return co.StopRun(cause(error, self._out.path), ExitCode.CONFIG)
+        self._cause = cause(error, self._out.path)
+        return co.StopRun(CANNOT_WRITE, ExitCode.CONFIG)
 
     def _do(self, effect: ct.CoordinationEffect) -> None:
         match effect:
@@ -147,8 +151,10 @@ class Coordinator:
             summary = self._close(conclude)
         except OSError as error:
             if conclude.exit_code is not ExitCode.CONFIG:
-                conclude = co.Conclude("failed", ExitCode.CONFIG, cause(error, self._out.path))
-        self._outcome = Outcome(conclude, summary)
+                self._cause = cause(error, self._out.path)
+                conclude = co.Conclude("failed", ExitCode.CONFIG, CANNOT_WRITE)
+        own = replace(conclude, reason=self._cause) if conclude.reason == CANNOT_WRITE else conclude
+        self._outcome = Outcome(own, summary)
         self.feed(ct.Closed(conclude))
 
     def _close(self, conclude: co.Conclude) -> Summary | None:

@@ -17,6 +17,7 @@ from dpgt_node.errors import (
     PeerError,
     PeerLost,
     RefusedError,
+    StaleState,
     StoreError,
 )
 from dpgt_node.protocol import messages as m
@@ -27,6 +28,7 @@ from dpgt_node.protocol.agent.session import Session, SessionPhase
 from dpgt_node.protocol.calls import COORDINATOR, Accepted, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
+from dpgt_node.protocol.told import told
 from tests.protocol import cases
 
 RUN, K = b"r" * 16, 1
@@ -183,7 +185,7 @@ def the_state_of_an_edge_is_told(kind: type[Session]) -> None:
     desk(t.Tick(), 8.0)
     assert desk.said()[-1] == EdgeReport(0, 0), "its round lacks nothing any more, and the call is down for a second"
     desk(t.Tick(), 10.0)
-    assert desk.said()[-1].down == (Down("agent-2", 3 * SECOND, "away"),)
+    assert desk.said()[-1].down == (Down("agent-2", 3 * SECOND, "the other end cannot be reached"),)
 
 
 def a_coordinator_that_came_back_hears_the_results_again(kind: type[Session]) -> None:
@@ -238,9 +240,9 @@ def an_old_copy_of_the_state_refuses(kind: type[Session]) -> None:
         desk = outside(kind)
         assert desk.hears(remembered) == [s.ReadRun(RUN, 3)]
         (refusal,) = desk(s.RunRead(head, None))
-        assert refusal.message.kind == "data" and "state: an old state directory" in refusal.message.reason
+        assert refusal.message.kind == "data" and refusal.message.reason == told(StaleState())
         desk.hears(m.StopMessage("agent-1 refused", 3))
-        assert isinstance(desk.exit.error, StoreError) and desk.exit.code is ExitCode.CONFIG
+        assert "state: an old state directory" in str(desk.exit.error) and desk.exit.code is ExitCode.CONFIG
     desk = outside(kind)
     desk.hears(remembered)
     assert desk(s.RunRead(b"h" * 32, None)) == [s.BeginRun(RUN, None, finished=False)]
@@ -251,7 +253,7 @@ def an_owner_may_refuse(kind: type[Session]) -> None:
     desk.hears(WELCOME)
     desk(EMPTY)
     error = RefusedError("epsilon_max is too low")
-    assert desk(s.RunRefused(error)) == [Write(UP, m.Refusal("policy", "epsilon_max is too low"))]
+    assert desk(s.RunRefused(error)) == [Write(UP, m.Refusal("policy", told(error)))]
     assert desk.session.phase is SessionPhase.LEAVING
     assert desk(t.Tick(), 1.9)[:1] == []
     desk(t.Tick(), 2.0)
@@ -285,15 +287,15 @@ def no_coordinator_makes_it_done_or_a_bug(kind: type[Session]) -> None:
 def whoever_fails_says_so_and_waits_for_the_stop(kind: type[Session]) -> None:
     for error in (StoreError("disk full"), PeerLost("no trust")):
         desk = started(kind)
-        assert desk(s.Broke(error)) == [Write(UP, m.Failed(int(error.exit_code), str(error)))]
+        assert desk(s.Broke(error)) == [Write(UP, m.Failed(int(error.exit_code), told(error)))]
         assert desk(t.Advanced(cases.state(0))) == [], "nothing more is stepped"
         desk.hears(m.StopMessage("agent-1 failed", 2))
         assert desk.exit == s.Exit(error.exit_code, error)
     desk = started(kind, s.RunBegun(-1, "it costs 5"))
     _, failed = desk(t.Advanced(cases.state(0)))
-    assert failed.message.exit_code == ExitCode.BUDGET and failed.message.message.endswith(": it costs 5")
+    assert failed.message.exit_code == ExitCode.BUDGET and failed.message.message == told(BudgetReached())
     desk.hears(m.StopMessage("budget", 4))
-    assert isinstance(desk.exit.error, BudgetReached)
+    assert isinstance(desk.exit.error, BudgetReached) and str(desk.exit.error).endswith(": it costs 5")
 
 
 def a_neighbour_that_proves_an_old_copy_ends_it(kind: type[Session]) -> None:

@@ -186,14 +186,17 @@ async def test_another_package_version_is_refused_and_both_are_named(
 async def test_data_that_cannot_be_used_is_told_to_the_coordinator(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         assert c.serving is not None
-        await node_module.say_refusal("agent-2", c.address, Security(), "dpgt:coordinator", "m_K = 55 exceeds D = 3")
+        await node_module.say_refusal(c.config("agent-2"), Security(), ConfigError.one("x", "", "m_K > D"))
         conclude = (await c.serving).conclude
-    assert conclude.exit_code is ExitCode.REFUSED and conclude.reason == "agent-2 refused: m_K = 55 exceeds D = 3"
+    assert (
+        conclude.exit_code is ExitCode.REFUSED
+        and conclude.reason == f"agent-2 refused: {ConfigError.told}; its own log says more"
+    )
 
 
 async def test_a_stranger_cannot_refuse_for_the_others(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
-        await node_module.say_refusal("mallory", c.address, Security(), "dpgt:coordinator", "no")
+        await node_module.say_refusal(replace(c.config("agent-2"), name="mallory"), Security(), ConfigError([]))
         c.start_all()
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
 
