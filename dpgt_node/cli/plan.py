@@ -91,7 +91,7 @@ def plan(
         points = trade_off(planner, found)
         written = write_pareto(pareto, points, _stand_in(public))
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
-    click.echo(render(found, _stand_in(public)), nl=False)
+    click.echo(render(found, _stand_in(public), _looked_at(shape, public)), nl=False)
     if found.useless:
         click.echo(f"dpgt plan: warning: {_useless(found)}", err=True)
     return ExitCode.DONE
@@ -163,16 +163,16 @@ def trade_off(planner: Planner, found: Plan) -> list[Point]:
     return points
 
 
-def render(found: Plan, stand_in: str) -> str:
-    """The plan as a run file: TOML with the reasons as comments."""
+def render(found: Plan, stand_in: str, looked_at: str) -> str:
+    """The plan as a run file: TOML with the reasons as comments.  ``looked_at``: which real data chose it."""
     text = to_toml(found.run)
     for section, reasons in _reasons(found, stand_in).items():
         lines = "".join(f"# {line}\n" for line in _wrapped(reasons))
         text = text.replace(f"\n[{section}]\n", f"\n{lines}[{section}]\n", 1)
-    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in)) + text
+    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at)) + text
 
 
-def _head(found: Plan, stand_in: str) -> list[str]:
+def _head(found: Plan, stand_in: str, looked_at: str) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
     from dpgt_node.report.text import epsilon as number
@@ -204,8 +204,8 @@ def _head(found: Plan, stand_in: str) -> list[str]:
         *_wrapped(
             [
                 f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f} "
-                f"(predictor: {found.candidate.predicted:.3f}). Real data may be easier or harder; nothing here "
-                "looked at them."
+                f"(predictor: {found.candidate.predicted:.3f}). Real data may be easier or harder. "
+                f"{looked_at}"
             ]
         ),
         *_wrapped([f"WARNING: {_useless(found)}"] if found.useless else []),
@@ -262,6 +262,18 @@ def _wrapped(paragraphs: Iterable[str]) -> list[str]:
 
 def _stand_in(public: str | None) -> str:
     return "synthetic data of the same shape" if public is None else "the public data given"
+
+
+def _looked_at(shape: Shape, public: str | None) -> str:
+    """Choosing by looking is a release too: the plan says what it looked at."""
+    if public is not None:
+        return "The plan looked at the public data and at the shape of the agents' data."
+    from dpgt_node.learning.data.synthetic import calibrated_on
+
+    return (
+        "The plan looked at the shape of the agents' data alone. But the synthetic data were made to be as hard as "
+        f"{calibrated_on(shape.p)}: where an agent holds some of those, epsilon does not cover that choice."
+    )
 
 
 def _public(text: str | None) -> Dataset | None:

@@ -184,6 +184,11 @@ def caveats(run: RunConfig) -> tuple[str, ...]:
             'The run had metrics = "study": its coordinator received private states, and its accuracies and losses '
             "are outside the guarantee. They are not in this folder."
         )
+    if run.data.dataset in ("mnist", "digits"):
+        found.append(
+            f"If `dpgt plan` chose the settings: its synthetic data were made to be as hard as the training samples of "
+            f"{run.data.dataset}. No epsilon covers that choice."
+        )
     if ":" in run.data.features:
         found.append(f"Features {run.data.features}: fixed by the operator, who answers for their being independent.")
     if ":" in run.model.name:

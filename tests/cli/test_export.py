@@ -128,6 +128,7 @@ def test_the_statement_names_what_matters(tmp_path):
         "rounds 0..12",
         "delta 1e-05",
         "agent-3",
+        "made to be as hard as the training samples of digits",
     ):
         assert part in text
     assert "replace-one" in text and "enforced" in text and f"{data['agents'][0]['epsilon']['tight']:.6g}" in text

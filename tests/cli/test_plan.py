@@ -86,6 +86,8 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
     for reason in ("# mechanism noise-once", "# K = ", "# gamma: ", "# samples", "# gaussian noise", "# metrics"):
         assert f"\n{reason}" in out
     assert "enforced" in out and "synthetic data of the same shape" in out
+    said = " ".join(line.removeprefix("#").strip() for line in out.splitlines())
+    assert "made to be as hard as the 1,438 training samples of digits: where an agent holds some of those" in said
 
 
 def test_declared_constants_and_pure_plans_are_labelled(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,14 +42,23 @@ _PEN, _PEN_SPREAD, _BLUR = 0.045, 0.2, 0.45
 """Radius in sides, standard deviation of its logarithm; what the pixels add to it, in pixels."""
 
 
+def calibrated_on(p: int) -> str:
+    """The real data that the constants behind samples of ``p`` numbers were set on, in words: they were looked at."""
+    return "MNIST's 60,000 training images" if _are_strokes(p) else "the 1,438 training samples of digits"
+
+
+def _are_strokes(p: int) -> bool:
+    side = math.isqrt(p)
+    return side * side == p and side >= _STROKES_FROM
+
+
 def synthetic(p: int, classes: int, train: int, test: int, seed: int = 0) -> Dataset:
     """``train`` + ``test`` samples of ``p`` numbers in [0, 1], labels 0..classes-1, equally likely.
 
     Equal arguments give equal data.
     """
-    rng, side = np.random.default_rng(seed), math.isqrt(p)
-    large = side * side == p and side >= _STROKES_FROM
-    x, y = (_strokes if large else _mixture)(rng, p, classes, train + test)
+    rng = np.random.default_rng(seed)
+    x, y = (_strokes if _are_strokes(p) else _mixture)(rng, p, classes, train + test)
     parts = (x[:train], y[:train], x[train:], y[train:])
     for part in parts:
         part.setflags(write=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.learning.data.synthetic import synthetic
+from dpgt_node.learning.data.synthetic import calibrated_on, synthetic
 from dpgt_node.learning.nets.models import SoftmaxOracle
 
 
@@ -20,6 +20,11 @@ def test_equal_arguments_give_equal_data() -> None:
     one, two, other = synthetic(64, 10, 20, 5), synthetic(64, 10, 20, 5), synthetic(64, 10, 20, 5, seed=1)
     assert (one.x_train == two.x_train).all() and (one.y_test == two.y_test).all()
     assert (one.x_train != other.x_train).any()
+
+
+def test_each_kind_names_the_real_data_behind_its_constants() -> None:
+    assert {p for p in (2, 13, 64, 784, 3072, 1024) if "MNIST" in calibrated_on(p)} == {784, 1024}
+    assert "digits" in calibrated_on(64)
 
 
 @pytest.mark.parametrize(("p", "at_50", "at_150"), [(64, 0.846, 0.895), (784, 0.645, 0.771)])
