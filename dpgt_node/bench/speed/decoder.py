@@ -35,6 +35,8 @@ from dpgt_node.wire.transcript import Transcript
 
 SEGMENTS = {"loopback": SEGMENT_BYTES, "Ethernet": 1448}
 LOST_SHARE = 0.01
+HEADERS_BYTES = 40
+"""Of IPv4 and TCP."""
 SMALL_BYTES = 200
 """Packets up to this size carry no values to speak of, and are not lost."""
 RUN = """
@@ -225,7 +227,7 @@ def lossy(name: str, packets: Packets, folder: Path) -> Row:
             "": name,
             "lost": len(lost),
             "counted": found.segments_lost,
-            "bytes in them": sum(len(packets[i][1]) for i in lost),
+            "bytes in them": sum(len(packets[i][1]) - HEADERS_BYTES for i in lost),
             "messages": found.messages,
             "bytes missing": missing,
             "bytes wrong": wrong,

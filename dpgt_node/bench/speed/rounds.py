@@ -16,7 +16,7 @@ from dpgt_node.bench.children import fresh, watched_launch
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.speed.ring import ring
 
-CELLS = ("rounds/s", "agent, ms a round", "coordinator, ms a round")
+CELLS = ("rounds/s", "ms of an agent", "ms of the coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
         cells: dict[str, Value] = {"pair": number + 1}
         for name, each in found.items():
             cells |= {f"{name}: {heading}": value for heading, value in zip(CELLS, each[-1], strict=True)}
-        yield Row("pairs; processor time in ms a round", cells)
+        yield Row("pairs; ms of a processor in a round", cells)
     for place, heading in enumerate(CELLS):
         ours, theirs = ([each[place] for each in found[name]] for name in ("launch", "bare ring"))
         known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b]
         if known:
             a, b = zip(*known, strict=True)
             yield Row(
-                "launch beside the bare ring",
+                "launch beside the bare ring, over all pairs",
                 {"": heading, "launch": Spread.over(a), "bare ring": Spread.over(b), "ratio": Spread.ratio(a, b)},
             )
 
