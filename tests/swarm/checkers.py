@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.methods import rule_of
+from dpgt_node.algo.methods.dpgt import Tracking
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol import messages as m
@@ -61,7 +62,9 @@ class Checkers:
         self._C = np.array(run.graph.C, dtype=float).reshape(n, n)
         self._beta = Schedule.from_config(run).beta
         self._streams = world.params[0].streams
-        self._tracks = method_of(run).name == "dpgt"
+        self._tracks = issubclass(rule_of(run), Tracking)
+        # Where the stream of a charge is not sent, the one that is carries it.
+        self._carrier = {s: s if s in self._streams else self._streams[0] for s in self._charged}
         self._ins: dict[tuple[int, Stream], tuple[int, ...]] = {}
         for p in world.params:
             self._ins |= {(p.index, s): tuple(j for j, _ in edges) for s, edges in p.incoming.items()}
@@ -116,10 +119,9 @@ class Checkers:
         rows = {row.stream: row for row in record.rows}
         if len(rows) != len(record.rows) or set(rows) != set(self._charged):
             raise Violation("ledger", f"{self._name(i)} commits round {k} with rows for {sorted(rows)}")
-        for payload in record.payloads:
-            row = rows.get(payload.stream)
-            if row is not None and (row.sha256 != payload.sha256 or row.k != k):
-                raise Violation("ledger", f"{self._name(i)}'s row for {payload.stream} of round {k} is of other bytes")
+        for stream, row in rows.items():
+            if row.sha256 != record.on(self._carrier[stream]).sha256 or row.k != k:
+                raise Violation("ledger", f"{self._name(i)}'s row for {stream} of round {k} is of other bytes")
         before = disk.ledger[-1].cost if disk.ledger else {}
         for row in record.rows:
             for name, cost in row.cost.items():
@@ -158,9 +160,9 @@ class Checkers:
         record = disk.rounds.get(payload.k)
         if record is None:
             raise Violation("durable", f"{what} leaves before it is durable")
-        if payload.stream in self._charged and not any(
-            row.k == payload.k and row.stream == payload.stream and row.sha256 == payload.sha256 for row in disk.ledger
-        ):
+        charged = [stream for stream, carrier in self._carrier.items() if carrier == payload.stream]
+        rows = [row for row in disk.ledger if row.k == payload.k and row.sha256 == payload.sha256]
+        if {row.stream for row in rows} != set(charged):
             raise Violation("ledger", f"{what} leaves without its ledger row")
         kept = self.records[i, payload.k].on(payload.stream)
         if bytes(kept.data) != bytes(payload.data):

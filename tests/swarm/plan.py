@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from tests.swarm.clock import SECOND
@@ -101,8 +102,8 @@ class Plan:
     def __str__(self) -> str:
         run = self.run
         lines = [
-            f"seed {self.seed}: n = {run.n}, K = {run.K}, {run.algorithm.mechanism}, {run.data.dataset} "
-            f"{dict(run.data.params)}, barrier every {run.runtime.barrier_every}, checkpoint every "
+            f"seed {self.seed}: n = {run.n}, K = {run.K}, {run.algorithm.method} {run.algorithm.mechanism}, "
+            f"{run.data.dataset} {dict(run.data.params)}, barrier every {run.runtime.barrier_every}, checkpoint every "
             f"{self.checkpoint_every}, announce every {self.announce_every}, "
             f"{'threads' if self.threads else 'inline'}, {'fresh' if self.fresh else 'test'} keystream, "
             f"on_agent_loss = {run.runtime.on_agent_loss}, budget {list(self.budget)}, window {self.window}",
@@ -159,6 +160,20 @@ def forgotten(seed: int) -> Plan:
     faults.append(Fault("rollback", a, trigger=b, boundary=late, length_ns=SECOND))
     faults.append(Fault("crash", b, trigger=b, boundary=late + 1, length_ns=SECOND // 2))
     return replace(plan, faults=tuple(faults))
+
+
+def any_method(seed: int) -> Plan:
+    """The trial of ``seed`` by Algorithm 1 in seven of ten cases, else by another method.
+
+    Mutants are hunted in ``plan_for``: where there is no noise, a redraw does not show.
+    """
+    chance, plan = random.Random(f"method of {seed}"), plan_for(seed)
+    method = METHODS[chance.choices(tuple(METHODS), (0.7, 0.1, 0.2))[0]]
+    if method.name == plan.run.algorithm.method:
+        return plan
+    algorithm = replace(plan.run.algorithm, method=method.name, mechanism=next(iter(method.rules)))
+    noise = plan.run.noise if method.noisy else replace(plan.run.noise, multiplier=0.0)
+    return replace(plan, run=replace(plan.run, algorithm=algorithm, noise=noise))
 
 
 def _matrix(chance: random.Random, n: int) -> model.Matrix:

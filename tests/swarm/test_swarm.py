@@ -11,10 +11,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import model
 from tests.oracles import mechanisms, noise
 from tests.swarm.mutants import MUTANTS
-from tests.swarm.plan import Kind, Plan, plan_for
+from tests.swarm.plan import Kind, Plan, any_method, plan_for
 from tests.swarm.trial import attempt, every_kill, random_kills, smaller, story
 
 SEEDS = 300
@@ -30,7 +31,7 @@ def assert_holds(plan: Plan) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_fixed_seeds_hold(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        assert_holds(plan_for(seed))
+        assert_holds(any_method(seed))
 
 
 def test_a_seed_means_the_same_trial_every_time() -> None:
@@ -50,6 +51,7 @@ def test_the_plans_cover_what_they_should() -> None:
         "public-state",
         "noise-once",
     }
+    assert {any_method(seed).run.algorithm.method for seed in range(SEEDS)} == set(METHODS)
     assert {plan.run.n for plan in plans} == {1, 2, 3, 4, 5}
     assert {plan.run.runtime.on_agent_loss for plan in plans} == {"wait", "stop"}
     assert any(plan.run.graph.R[i][i] for plan in plans for i in range(plan.run.n))
