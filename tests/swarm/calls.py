@@ -58,6 +58,12 @@ class Calls:
         """The call, if it is open."""
         return self._lines.get(call)
 
+    def host(self, call: c.Call) -> Process:
+        """The process at the other side of an open call."""
+        end = self._lines[call].end
+        assert end is not None and isinstance(end.other.host, Process)
+        return end.other.host
+
     def crowded(self) -> str | None:
         """A peer with two calls that it opened, None where nobody has: a newer call replaces the older."""
         peers = [call.peer for call in self._lines if not call.dialled]
@@ -124,10 +130,12 @@ class Calls:
     def _hang_up(self, line: Line) -> None:
         """A dialled call is dropped; an accepted one says its last words."""
         assert line.end is not None
-        if not line.call.dialled:
-            while line.out:
-                line.end.write(line.out.popleft()[0])
-        line.end.close()
+        if line.call.dialled:
+            line.end.close()
+            return
+        while line.out:
+            line.end.write(line.out.popleft()[0])
+        line.end.finish()
 
     def _over(self, line: Line, error: PeerError | None) -> None:
         if self._lines.get(line.call) is line:

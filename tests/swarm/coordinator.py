@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpgt_node.errors import ExitCode
+from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.calls import Accepted, Call, Ended, Heard, Hold, Note, ReadOn, Taken, Write
-from dpgt_node.protocol.calls import End as EndCall
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.types import Tick
+from dpgt_node.runtime.calls import Framing
+from tests.swarm.calls import Calls
 from tests.swarm.checkers import Violation
 from tests.swarm.network import End
 from tests.swarm.process import COORDINATOR, Process
@@ -20,6 +21,10 @@ from tests.swarm.seats import Seats
 
 if TYPE_CHECKING:
     from tests.swarm.world import World
+
+
+WINDOW = 64
+"""Messages in the network before flow control holds the coordinator."""
 
 
 @dataclass(slots=True)
@@ -32,22 +37,14 @@ class OutFolder:
     concluded: co.Conclude | None = None
 
 
-@dataclass(slots=True)
-class _Line:
-    end: End
-    held: bool = False
-    unread: deque[object] = field(default_factory=deque)
-
-
 class CoordinatorProcess(Process):
     """One life of the coordinator."""
 
     def __init__(self, world: World, out: OutFolder) -> None:
         super().__init__(world, COORDINATOR, "coordinator")
         self._out = out
-        self._lines: dict[Call, _Line] = {}
+        self._calls = Calls(world, self, self.feed, lambda _: Framing(), lambda _: WINDOW)
         self._seats = Seats(world)
-        self._accepted = 0
         self._events: deque[ct.CoordinationEvent] = deque()
         self._stepping = False
         self._due_ns: int | None = None
@@ -73,9 +70,10 @@ class CoordinatorProcess(Process):
             return
         self._stepping = True
         while self._events and self.alive:
-            self._seats.steps()
+            event = self._events.popleft()
+            self._seats.steps(event)
             try:
-                effects = self.machine.step(self._events.popleft(), self.world.clock.now_ns)
+                effects = self.machine.step(event, self.world.clock.now_ns)
             except AssertionError as error:
                 raise Violation("assertion", f"coordinator: {error}") from error
             for effect in effects:
@@ -88,26 +86,23 @@ class CoordinatorProcess(Process):
         self.feed(ct.Asked(request))
 
     def _carry_out(self, effect: ct.CoordinationEffect) -> None:
-        if isinstance(effect, Note):
+        if isinstance(effect, c.Note):
             return
-        if not (isinstance(effect, Write) and isinstance(effect.message, m.Heartbeat)):
+        if not (isinstance(effect, c.Write) and isinstance(effect.message, m.Heartbeat)):
             self.boundary()
             self.world.saw(self.index, "does", effect)
         match effect:
-            case Write(call, message):
-                end = self._lines[call].end
+            case c.Write(call, message):
                 self.world.checkers.tells(call.peer, message)
-                self._seats.tells(call, end, message)
-                end.write(message)
-            case Hold(call):
-                self._lines[call].held = True
-            case ReadOn(call):
-                self._read_on(call)
-            case EndCall(call, error):
+                self._seats.tells(call, self._calls.host(call), message)
+                self._calls.carry_out(effect)
+            case c.Hold() | c.ReadOn():
+                self._calls.carry_out(effect)
+            case c.End(call, error):
                 if error is not None and error.grpc_status != "DEADLINE_EXCEEDED":
                     raise Violation("gate", f"coordinator refuses what an honest agent says: {error}")
                 self._seats.hangs_up(call)
-                self._lines.pop(call).end.finish()
+                self._calls.carry_out(effect)
             case ct.NoteHead(name, k, head):
                 self._out.heads[name] = (k, head)
             case ct.KeepPause(paused):
@@ -127,39 +122,7 @@ class CoordinatorProcess(Process):
 
     def accept(self, end: End, kind: str) -> None:
         """An agent opened Join."""
-        self._accepted += 1
-        call = Call(self.world.names[end.peer], self._accepted, dialled=False)
-        line = self._lines[call] = _Line(end)
-        end.on_message = lambda message: self._arrived(call, line, message)
-        end.on_end = lambda: self._ended(call)
-        end.on_space = lambda: self.run(lambda: self._taken(call, end))
-        self.feed(Accepted(call))
-
-    def _arrived(self, call: Call, line: _Line, message: object) -> None:
-        if line.held:
-            line.unread.append(message)
-        elif call in self._lines:
-            line.end.consumed()
-            if not isinstance(message, m.Heartbeat):
-                self.world.saw(self.index, "hears", (call.peer, message))
-            self._seats.hears(call, message)
-            self.feed(Heard(call, message))
-
-    def _read_on(self, call: Call) -> None:
-        line = self._lines[call]
-        line.held = False
-        unread, line.unread = line.unread, deque()
-        for message in unread:
-            self._arrived(call, line, message)
-
-    def _taken(self, call: Call, end: End) -> None:
-        if call in self._lines:
-            self.feed(Taken(call, 0, end.unread))
-
-    def _ended(self, call: Call) -> None:
-        if self._lines.pop(call, None) is not None:
-            self._seats.loses(call)
-            self.feed(Ended(call))
+        self._calls.accept(self.world.names[end.peer], end)
 
     def _arm(self) -> None:
         due_ns = self.machine.next_deadline_ns()

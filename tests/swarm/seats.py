@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.calls import Call
+from dpgt_node.protocol.calls import Call, Ended, Heard
 from dpgt_node.protocol.clock import heartbeat_ns
 from dpgt_node.protocol.coordinator.coordination import FAREWELL_NS, LATE_NS
 from dpgt_node.protocol.coordinator.membership import BEATS_OF_LIFE
 from tests.swarm.checkers import Violation
 from tests.swarm.clock import SECOND
-from tests.swarm.network import End
 from tests.swarm.process import COORDINATOR, Process
 from tests.swarm.twins import Twin
 
@@ -52,22 +51,17 @@ class Seats:
 
     # --- what the coordinator hears -----------------------------------------------------------------------------
 
-    def steps(self) -> None:
-        """The coordinator handles another event."""
+    def steps(self, event: object) -> None:
+        """It is about to handle ``event``."""
         self._unseated.clear()
-
-    def hears(self, call: Call, message: object) -> None:
-        """An agent says something."""
-        match message:
-            case m.Done(k, _, _, head) if head and self._seated(call) and self._world.out.concluded is None:
-                self._reported[call.peer] = max(k, self._reported.get(call.peer, -1))
-            case m.Refusal():
+        match event:
+            case Heard(call, m.Done(k, _, _, head)) if head and self._seated(call):
+                if self._world.out.concluded is None:
+                    self._reported[call.peer] = max(k, self._reported.get(call.peer, -1))
+            case Heard(call, m.Refusal()):
                 self._told.add(call.peer)
-
-    def loses(self, call: Call) -> None:
-        """A call ended by itself."""
-        if self._seated(call):
-            del self._seats[call.peer]
+            case Ended(call) if self._seated(call):
+                del self._seats[call.peer]
 
     def _seated(self, call: Call) -> bool:
         return call.peer in self._seats and self._seats[call.peer].call == call
@@ -78,10 +72,9 @@ class Seats:
         """The end of the run is durable."""
         self._over_ns = self._world.clock.now_ns
 
-    def tells(self, call: Call, end: End, message: object) -> None:
-        """It is about to write ``message``."""
-        name, host = call.peer, end.other.host
-        assert isinstance(host, Process)
+    def tells(self, call: Call, host: Process, message: object) -> None:
+        """It is about to write ``message`` into a call of process ``host``."""
+        name = call.peer
         match message:
             case m.Welcome():
                 self._welcomes(call, host, message)
