@@ -26,7 +26,11 @@ SERIES = 11
 """Independent hunts a mutant; their median is reported."""
 LIMIT = 1000
 """Seeds after which a hunt gives up."""
-RARE = ("draws before anybody was asked", "a replaying neighbour proves nothing")
+RARE = (
+    "draws before anybody was asked",
+    "a replaying neighbour proves nothing",
+    "who is not ready is left without a word",
+)
 """They take several faults in the right order, one seed in hundreds or thousands: not hunted from everywhere, their
 seeds are in mutants.py.
 """
