@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.errors import DpgtError
+from dpgt_node.errors import Broken, DpgtError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol.agent.session_types import Broke, ReadRound, RoundRead, Witness
 from dpgt_node.protocol.types import (
@@ -168,7 +168,8 @@ class AgentDriver:
                 recording.flush()
         self._store.commit_round(self._run_id, effect.record)
         if recording is not None:
-            assert self._drawn is not None and self._drawn.k == effect.record.k
+            if self._drawn is None or self._drawn.k != effect.record.k:
+                raise Broken("what is recorded is what was drawn")
             with blamed(recording.state_dir, NOT_RECORDED):
                 recording.released(effect.record, self._drawn)
         return Persisted(effect.record.k, self._store.head)
