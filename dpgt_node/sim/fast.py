@@ -31,7 +31,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -100,9 +100,14 @@ class FastRun:
         return self.k, {**held, **sums, "window": window, "sent": self.sent}
 
     def go_on(self, k: int, arrays: saved.Arrays) -> None:
-        """Be where :meth:`arrays` was taken."""
+        """Be where :meth:`arrays` was taken.  ConfigError: by another version, which had other names."""
+        held = {name: arrays.get(f"rows/{name}") for name in self._rows.vectors}
+        vectors = {name: vector for name, vector in held.items() if vector is not None}
+        if len(vectors) < len(held):
+            message = "was written by another version: remove it to begin again from round 0"
+            raise ConfigError.one(saved.SAVED_FILE, "", message)
         self.k, self.sent = k, arrays["sent"]
-        self._rows.go_on({name: arrays[f"rows/{name}"] for name in self._rows.vectors})
+        self._rows.go_on(vectors)
         for i, total in enumerate(self.sums):
             total.first, total.through = (int(value) for value in arrays["window"])
             total.total = arrays[f"sum/{i}"]

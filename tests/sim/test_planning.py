@@ -159,6 +159,13 @@ def test_a_clip_far_above_every_gradient_is_lowered_when_allowed(planner: Planne
     assert all(cost is not None and 2.0 * (1 - 1e-6) <= cost <= 2.0 for cost in costs)
 
 
+def test_another_method_is_not_planned() -> None:
+    for method, mechanism in (("atc-dsgd", "noise-once"), ("s-ab", "paper")):
+        other = replace(run(), algorithm=model.Algorithm(5, method, mechanism))
+        with pytest.raises(ConfigError, match=rf"Algorithm 1 \(dpgt\), not of {method}"):
+            Planner(other, SHAPE)
+
+
 @pytest.mark.usefixtures("small")
 def test_too_much_epsilon_is_refused_with_the_nearest(planner: Planner) -> None:
     with pytest.raises(ConfigError, match=r"needs so little noise .*; \S+ is possible"):

@@ -26,9 +26,10 @@ BOTH = {"agents": simulate, "matrices": simulate_fast}
 
 def made(mechanism: str = "paper", K: int = 23, **runtime: object) -> model.RunConfig:
     run = cases.run("non-uniform weights", K=K)
+    method, _, mechanism = mechanism.rpartition(" ")
     return replace(
         run,
-        algorithm=replace(run.algorithm, mechanism=mechanism),
+        algorithm=replace(run.algorithm, method=method or "dpgt", mechanism=mechanism),
         evaluate=model.Evaluation(5, "study"),
         runtime=model.Runtime(**runtime),
     )
@@ -61,7 +62,7 @@ def outputs(out: Path) -> dict[str, object]:
     return {"rows": sorted(rows, key=lambda row: (int(row["k"]), row["agent"])), "summary": summary, **files}
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "atc-dsgd noise-once"])
 @pytest.mark.parametrize("how", BOTH)
 def test_two_stops_change_nothing(how: str, mechanism: str, tmp_path: Path) -> None:
     run = made(mechanism)
@@ -123,6 +124,16 @@ def test_the_other_simulator_does_not_take_over(tmp_path: Path) -> None:
     (tmp_path / "o" / SAVED_FILE).write_bytes(b"PK")
     with pytest.raises(ConfigError, match="remove it to begin again from round 0"):
         go("agents", made(), tmp_path / "o")
+
+
+def test_matrices_that_an_older_version_saved_are_refused(tmp_path: Path) -> None:
+    """They had other names; a simulation begins again, as nothing of it left its process."""
+    go("matrices", made(), tmp_path, 9)
+    with np.load(tmp_path / SAVED_FILE) as archive:
+        arrays = {name.replace("rows/", "rows/_"): archive[name] for name in archive.files}
+    np.savez(tmp_path / SAVED_FILE, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="written by another version: remove it to begin again from round 0"):
+        go("matrices", made(), tmp_path)
 
 
 @pytest.mark.parametrize("how", BOTH)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference import predictions as pr
 from dpgt_node.adversary.inference.dead_reckoning import dead_reckoned, gain, gradient_points
@@ -188,6 +190,18 @@ def test_without_noise_gradients_are_exact(tmp_path: Path, mechanism: str) -> No
             np.testing.assert_allclose(es.absolute(v), g, atol=1e-14)
         np.testing.assert_allclose(es.absolute_from_x(v), g[:-1], atol=1e-13)
         np.testing.assert_allclose(dead_reckoned(v), p.true(i, "x"), atol=1e-14)
+
+
+def test_estimators_refuse_a_method_that_is_not_algorithm_1(tmp_path: Path) -> None:
+    """S-AB is, without noise; what it sends tells every gradient."""
+    run = run_of(mechanism="paper", K=9)
+    quiet = replace(run, noise=replace(run.noise, multiplier=0.0))
+    p = play(replace(quiet, algorithm=replace(run.algorithm, method="s-ab")))
+    assert np.abs(es.absolute(the_view(p, tmp_path, 1)) - p.true(1, "g")).max() < 1e-9
+    other = replace(run, algorithm=replace(run.algorithm, method="atc-dsgd", mechanism="noise-once"))
+    observation = replace(p.observe(tmp_path / "t"), facts=es.Facts.of(other))
+    with pytest.raises(NotApplicable, match="the estimators are of Algorithm 1, not of 'atc-dsgd'"):
+        es.view(observation, 1)
 
 
 def test_a_float32_wire_costs_its_rounding_only(tmp_path: Path) -> None:
