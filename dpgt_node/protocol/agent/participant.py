@@ -54,11 +54,9 @@ class Participant:
         distrust_ns: int,
     ) -> None:
         self.agent = agent
-        self._names = names
         self._recorded = recorded
         self._head = (-1, b"")
         self._receivers = receivers
-        self._run_id = run_id
         self._to = {
             i: Sender(i, names[i], run_id, patience_ns=distrust_ns, silence_ns=patience_ns) for i in agent.peers
         }

@@ -122,10 +122,8 @@ class Session:
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
         """Take one event, return the effects in the order in which they must be carried out."""
         out: list[Any] = []
-        if self._phase is SessionPhase.ENDED:
-            if isinstance(event, Accepted):
-                self._turn_away(event, out)
-            return tuple(out)
+        if self._phase is SessionPhase.ENDED and not isinstance(event, Accepted):
+            return ()
         try:
             self._take(event, out, now_ns)
         except DpgtError as error:
@@ -197,15 +195,12 @@ class Session:
     def _accept(self, event: Accepted, out: list[Any], now_ns: int) -> None:
         peer = event.call.peer
         if self._phase in GOING:
-            self._turn_away(event, out)
+            out.append(End(event.call, PeerError(f"{self._peers.name} is leaving", grpc_status="UNAVAILABLE")))
         elif peer in self.receivers:
             self._emit(self.receivers[peer].step(event, now_ns), out, now_ns)
         else:
             message = f"there is no edge from {peer} to {self._peers.name}"
             out.append(End(event.call, PeerError(message, grpc_status="PERMISSION_DENIED")))
-
-    def _turn_away(self, event: Accepted, out: list[Any]) -> None:
-        out.append(End(event.call, PeerError(f"{self._peers.name} is leaving", grpc_status="UNAVAILABLE")))
 
     def _tick(self, tick: t.Tick, out: list[Any], now_ns: int) -> None:
         if self._phase is SessionPhase.FAREWELL:
