@@ -8,9 +8,10 @@ from typing import Any
 
 from dpgt_node.config.declare.keys import Variants, declared, read_fields
 from dpgt_node.config.declare.reader import Section
-from dpgt_node.config.model import Data, RunConfig, Scalar
+from dpgt_node.config.model import Data, Parameter, RunConfig
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS, Linear
 from dpgt_node.config.vocabulary import DATASET_PREFIXES, MAX_ENTRIES, TOYS
+from dpgt_node.errors import Problem
 
 
 def read_data(section: Section) -> Data:
@@ -26,7 +27,7 @@ def read_data(section: Section) -> Data:
     return Data(**values, params=params)
 
 
-def _own(section: Section, variants: Variants, word: str) -> dict[str, Scalar]:
+def _own(section: Section, variants: Variants, word: str) -> dict[str, Parameter]:
     """The keys of one data set or partition; those that are absent by default are left out."""
     cls = variants.of(word)
     if cls is None:
@@ -82,3 +83,29 @@ def resolved_test(run: RunConfig) -> Path | None:
         return None
     path = Path(str(run.data.params["test"])).expanduser()
     return path if run.base is None else (run.base / path).absolute()
+
+
+CLASSES: Mapping[str, int] = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}
+"""Of the data sets whose number of classes is part of what they are."""
+
+
+def stated_classes(run: RunConfig) -> tuple[int | None, tuple[str, ...]]:
+    """(number, names) of the classes as the run file alone gives them; None: the labels decide, (): it names none."""
+    given = run.data.params.get("classes", CLASSES.get(run.data.dataset))
+    if isinstance(given, tuple):
+        return len(given), given
+    return (None if given is None else int(given)), ()
+
+
+def unstated_classes(run: RunConfig, source: str) -> Problem | None:
+    """Why no node of ``run`` may have data of its own: its labels would decide d, which everybody is told."""
+    if run.data.dataset in TOYS or stated_classes(run)[0] is not None:
+        return None
+    message = (
+        "is needed where a node has data of its own ([data] path in NODE.toml): else its labels decide how many "
+        "parameters there are, which everybody is told. Write classes = N, or a list of names, into the run file of all"
+    )
+    if run.data.dataset.partition(":")[0] not in DATASET_PREFIXES.built:
+        message = f'"{run.data.dataset}" does not say how many classes there are, which data.path needs: name a file'
+        return Problem(source, "data.dataset", f'{message}, e.g. dataset = "npz:own.npz" with classes = N')
+    return Problem(source, "data.classes", message)

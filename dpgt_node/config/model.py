@@ -7,7 +7,7 @@ runs without it keep their hash.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
@@ -40,6 +40,8 @@ from dpgt_node.types import NoiseLaw
 
 Samples = int | Literal["full"]
 Scalar = str | int | float | bool
+Parameter = Any
+"""Of a data set or a partition: a :data:`Scalar`, or a tuple of names.  The declaration of its key says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class Data:
     ] = "none"
     partition: Annotated[str, Key("who gets which samples", PARTITIONS, only=_SAMPLED)] = "iid"
     seed: Annotated[int, Key("of the partition; of A and d of pl-linear")] = 0
-    params: Annotated[Mapping[str, Scalar], DATASET_KEYS, PARTITION_KEYS] = field(default_factory=dict)
+    params: Annotated[Mapping[str, Parameter], DATASET_KEYS, PARTITION_KEYS] = field(default_factory=dict)
 
 
 _TORCH = When("name", ("softmax",), holds=False, text="torch models only")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dpgt_node.config.addresses import is_wildcard, parse_address
+from dpgt_node.config.data import unstated_classes
 from dpgt_node.config.declare.keys import declared, read_fields, read_table
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
 from dpgt_node.config.model import RunConfig
@@ -50,6 +51,8 @@ def check_node_in_run(node: NodeConfig, run: RunConfig) -> int:
         problems.append(Problem("NODE.toml", "data.shard", f"must be 1 to {run.n}, not {node.shard}"))
     if node.data_path is not None and run.data.dataset in TOYS:
         problems.append(Problem("NODE.toml", "data.path", f'has no meaning for "{run.data.dataset}"'))
+    if node.data_path is not None and (unstated := unstated_classes(run, source)) is not None:
+        problems.append(unstated)
     if problems:
         raise ConfigError(problems)
     return run.graph.agents.index(node.name)

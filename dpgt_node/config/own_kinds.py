@@ -9,7 +9,10 @@ from pathlib import Path
 from dpgt_node.config.addresses import is_wildcard, parse_address
 from dpgt_node.config.declare.kinds import MAX_TEXT, Integer, Number, Schema, Text, quantity
 from dpgt_node.config.declare.reader import Section, bad_word, show, suggestion
-from dpgt_node.config.vocabulary import DATASET_PREFIXES, DATASETS, MAX_AGENTS, NAME, PLUG_IN
+from dpgt_node.config.vocabulary import DATASET_PREFIXES, DATASETS, MAX_AGENTS, MAX_CLASSES, NAME, PLUG_IN
+
+_CLASS_NAME = 255
+"""Characters of the name of a class, which may be that of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,32 @@ class SampleCount:
 
     def words(self) -> str:
         return 'integer >= 1, or "full"'
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNames:
+    """How many classes there are, or their names in the order of the labels 0, 1, 2, ..."""
+
+    @property
+    def placeholder(self) -> int:
+        return 1
+
+    def read(self, section: Section, key: str, value: object) -> int | tuple[str, ...]:
+        if not isinstance(value, list):
+            return Integer(1, MAX_CLASSES).read(section, key, value)
+        if not 1 <= len(value) <= MAX_CLASSES:
+            section.problem(key, f"must hold 1 to {quantity(MAX_CLASSES)} names, not {len(value)}")
+        names = tuple(Text(_CLASS_NAME).read(section, f"{key}[{i}]", name) for i, name in enumerate(value))
+        if twice := [name for i, name in enumerate(names) if name and name in names[:i]]:
+            section.problem(key, f"{show(twice[0])} is there twice")
+        return names
+
+    def schema(self) -> Schema:
+        names = {"type": "array", "items": Text(_CLASS_NAME).schema(), "minItems": 1, "uniqueItems": True}
+        return {"anyOf": [Integer(1, MAX_CLASSES).schema(), names]}
+
+    def words(self) -> str:
+        return f"{Integer(1, MAX_CLASSES).words()}, or a list of names"
 
 
 @dataclass(frozen=True, slots=True)

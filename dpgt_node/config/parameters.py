@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
 from dpgt_node.config.declare.kinds import Integer, Number
-from dpgt_node.config.own_kinds import AgentPair, SelfLoops
-from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_CLASSES, MAX_DIMENSION, MAX_ENTRIES
+from dpgt_node.config.own_kinds import AgentPair, ClassNames, SelfLoops
+from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_DIMENSION, MAX_ENTRIES
 
 # --- data sets ----------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class Linear:
     start: Annotated[float, Key("every coordinate of every x_0")] = 0.0
 
 
-_CLASSES = Integer(1, MAX_CLASSES)
+_CLASSES = "how many classes, or their names in the order of the labels; needed where a node has data of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,21 @@ class Table:
         AtMostOne(("test", "test_fraction"), "test_fraction"),
     ] = None
     test_fraction: Annotated[float, Key("part of the rows that is the test set", Number(at_least=0.0, below=1.0))] = 0.2
-    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="largest label + 1")] = None
+    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="largest label + 1")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """Of "npz:PATH"."""
 
-    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="largest label + 1")] = None
+    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="largest label + 1")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Of "folder:PATH"."""
 
-    classes: Annotated[int | None, Key("number of classes", _CLASSES, absent="number of folders")] = None
+    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="the folders' names")] = None
 
 
 DATASET_KEYS = Variants(

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.config.data import resolved_dataset
+from dpgt_node.config.data import CLASSES, resolved_dataset
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Dataset
-from dpgt_node.learning.data.datasets import CLASSES
 from dpgt_node.learning.data.shards import own_file, run_dataset
 from dpgt_node.learning.nets.torch_models import guessed_shape, torch
 from dpgt_node.learning.nets.torch_network import Network, fresh

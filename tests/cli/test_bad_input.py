@@ -102,13 +102,13 @@ def test_a_picture_that_is_none(tmp_path, capsys):
     ("changes", "message"),
     [
         ({"x_train": X[:1], "y_train": Y[:1]}, "m_K = 2 samples per gradient, but agent-2 holds D = 1"),
-        ({"y_train": 0 * Y, "y_test": DATA.y_test[:0], "x_test": DATA.x_test[:0]}, "has one class only"),
+        ({"y_train": Y + 1}, "y_train: has label 3; the limit is 2"),
         ({"x_train": X[:0], "y_train": Y[:0]}, "x_train: is empty"),
         ({"x_train": X * np.inf}, "non-finite"),
     ],
 )
 def test_an_agent_s_own_file(changes, message, tmp_path):
-    made = run(f"npz:{tmp_path / 'absent.npz'}", samples=2)
+    made = run(f"npz:{tmp_path / 'absent.npz'}", samples=2, classes=3)
     with pytest.raises(ConfigError, match=message) as caught:
         build_oracle(made, 1, data_path=save(tmp_path / "own.npz", DATA, **changes))
     assert len(str(caught.value).splitlines()) == 1
@@ -120,9 +120,22 @@ def test_an_agent_may_hold_one_class_where_the_run_says_how_many_there_are(tmp_p
     assert build_oracle(made, 1, data_path=own).dimension == 3 * 5
 
 
+@pytest.mark.parametrize("label", range(6))
+def test_no_label_of_one_agent_decides_d_which_everybody_is_told(label, tmp_path):
+    own = save(tmp_path / "own.npz", DATA, y_train=np.append(Y[:-1], label))
+    made = run(f"npz:{tmp_path / 'absent.npz'}", samples=2, classes=3)
+    if label < 3:
+        assert build_oracle(made, 1, data_path=own).dimension == 3 * 5
+    else:
+        with pytest.raises(ConfigError, match=f"has label {label}; the limit is 2"):
+            build_oracle(made, 1, data_path=own)
+    with pytest.raises(ConfigError, match=r"data.classes: is needed where a node has data of its own"):
+        build_oracle(run(f"npz:{tmp_path / 'absent.npz'}", samples=2), 1, data_path=own)
+
+
 def test_agents_whose_files_differ_in_width_have_other_models(tmp_path):
     """What the coordinator compares at registration (tests/runtime/test_admission.py)."""
-    made = run(f"npz:{tmp_path / 'absent.npz'}", samples=2)
+    made = run(f"npz:{tmp_path / 'absent.npz'}", samples=2, classes=3)
     wide = replace(DATA, x_train=np.hstack([X, X]), x_test=np.hstack([DATA.x_test] * 2))
     one, other = (build_oracle(made, i, data_path=save(tmp_path / f"{i}.npz", d)) for i, d in enumerate((DATA, wide)))
     assert one.dimension != other.dimension and one.shape_sha256 != other.shape_sha256

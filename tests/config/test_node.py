@@ -178,6 +178,8 @@ def test_row_of_the_node():
         ({"name": "Agent-2"}, {}, "graph.agents", 'did you mean "agent-2"?'),
         ({"data": {"shard": 4}}, {}, "data.shard", "must be 1 to 3, not 4"),
         ({"data": {"path": "x"}}, {"data": {"dataset": "pl-sine"}}, "data.path", 'no meaning for "pl-sine"'),
+        ({"data": {"path": "x"}}, {"data": {"dataset": "npz:x.npz"}}, "data.classes", "its labels decide how many"),
+        ({"data": {"path": "x"}}, {"data": {"dataset": "lib:load"}}, "data.dataset", "does not say how many classes"),
     ],
 )
 def test_nodes_that_do_not_fit(changes, run, key, words):

@@ -47,7 +47,7 @@ def test_more_samples_than_the_agent_holds(npz):
 
 def test_an_agents_own_file_is_not_partitioned(npz, tmp_path):
     own = save(tmp_path / "own.npz", blobs(8, seed=5))
-    o = build_oracle(run(f"npz:{npz}"), 2, data_path=own)
+    o = build_oracle(run(f"npz:{npz}", classes=3), 2, data_path=own)
     assert o.samples == 8
     np.testing.assert_array_equal(o._x, blobs(8, seed=5).x_train)
     assert o.shape_sha256 == build_oracle(run(f"npz:{npz}"), 0).shape_sha256
@@ -130,7 +130,8 @@ def test_features_arrive_in_training_and_test_samples(picture_file, kind, normal
         expected = build_oracle(run(f"npz:{whole}", partition="contiguous"), shard)
         assert o.evaluate(x) == expected.evaluate(x)
         np.testing.assert_array_equal(o.gradient(x, np.array([4, 0])), expected.gradient(x, np.array([4, 0])))
-    own = build_oracle(config, 1, data_path=picture_file)
+    stated = replace(config, data=replace(config.data, params={"classes": 3}))
+    own = build_oracle(stated, 1, data_path=picture_file)
     np.testing.assert_array_equal(own._x, found)
     np.testing.assert_array_equal(build_oracle(config, 1)._x, oracles[1]._x)  # and the run's own shard again
 
@@ -161,7 +162,7 @@ def test_features_that_do_not_fit(npz, picture_file):
                 ask(config)
             assert config.data.dataset in str(caught.value)
     with pytest.raises(ConfigError, match=str(npz)):
-        build_oracle(with_features(run(f"npz:{picture_file}"), "hog"), 0, data_path=npz)
+        build_oracle(with_features(run(f"npz:{picture_file}", classes=3), "hog"), 0, data_path=npz)
 
 
 @pytest.mark.parametrize("kind", ["raw", "pool14", "hog", "hog-shapes", "edges"])

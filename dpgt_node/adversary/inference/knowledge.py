@@ -14,10 +14,10 @@ import numpy as np
 
 from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.config import RunConfig
-from dpgt_node.config.data import resolved_dataset, resolved_test
+from dpgt_node.config.data import CLASSES, resolved_dataset, resolved_test, stated_classes
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
-from dpgt_node.learning.data.datasets import CLASSES, load_dataset
+from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.types import F64, I64
 
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
@@ -52,14 +52,14 @@ def start(run: RunConfig, dimension: int) -> F64 | None:
 def _softmax_start(run: RunConfig, dimension: int) -> F64:
     """Zero; with ``init_seed`` W ~ N(0, 1/features) from that seed and b = 0, as the model says of itself."""
     x = np.zeros(dimension)
-    classes = CLASSES.get(run.data.dataset) or run.data.params.get("classes")
+    classes, _ = stated_classes(run)
     if run.model.init_seed is None:
         return x
     rng = np.random.default_rng(run.model.init_seed)
     if classes is None:
         return np.full(dimension, np.nan)
-    weights = dimension - (int(classes) if run.model.bias else 0)
-    x[:weights] = rng.standard_normal(weights) / math.sqrt(weights / int(classes))
+    weights = dimension - (classes if run.model.bias else 0)
+    x[:weights] = rng.standard_normal(weights) / math.sqrt(weights / classes)
     return x
 
 
@@ -138,7 +138,7 @@ def public_samples(run: RunConfig, data_root: Path | None, count: int | None = N
 
 def class_count(run: RunConfig, given: str | None = None) -> int:
     """Number of classes: ``given`` on the command line, or of the data set's name.  NotApplicable: not known."""
-    known = given or CLASSES.get(run.data.dataset) or run.data.params.get("classes")
+    known = given or stated_classes(run)[0]
     if known is None:
         message = f"the number of classes of {run.data.dataset!r} is not in the run file: give --set classes=10"
         raise NotApplicable.one("command line", "--set classes", message)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.config.model import Scalar
+from dpgt_node.config.model import Parameter
 from dpgt_node.config.vocabulary import PLUG_IN
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen
@@ -30,14 +30,12 @@ __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file
 
 DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
 DIGITS_TEST = 359
-CLASSES = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}
-"""Of the data sets whose number of classes is part of what they are."""
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 _TABLES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def load_dataset(
-    name: str, root: Path | None = None, *, params: Mapping[str, Scalar] | None = None, test: Path | None = None
+    name: str, root: Path | None = None, *, params: Mapping[str, Parameter] | None = None, test: Path | None = None
 ) -> Dataset:
     """The whole data set; pictures of MNIST, CIFAR-10 and folders stay on the disk until their rows are asked for.
 
@@ -53,23 +51,26 @@ def load_dataset(
             raise ConfigError.one("run file", "data.dataset", message)
         return _images(name, root)
     prefix, _, path = name.partition(":")
-    classes = int(params["classes"]) if "classes" in params else None
+    names = params["classes"] if isinstance(params.get("classes"), tuple) else ()
+    count = len(names) or params.get("classes")
     if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
         return _plugin(name)
     file = Path(path).expanduser()
     if prefix in ("csv", "parquet"):
         fraction = float(params.get("test_fraction", 0.0))
-        return _table(prefix, file, str(params["label"]), test, fraction, classes, _stamp(file), _stamp(test))
-    return load_npz(file, classes) if prefix == "npz" else _folder(file, classes, _stamp(file))
+        return _table(prefix, file, str(params["label"]), test, fraction, count, _stamp(file), _stamp(test))
+    return load_npz(file, count) if prefix == "npz" else _folder(file, count, names, _stamp(file))
 
 
-def load_file(path: Path, params: Mapping[str, Scalar] | None = None, classes: int | None = None) -> Dataset:
+def load_file(
+    path: Path, params: Mapping[str, Parameter] | None = None, classes: int | None = None, names: tuple[str, ...] = ()
+) -> Dataset:
     """An agent's own data: an NPZ, CSV or Parquet file by its ending, or a folder of pictures.  All rows are training
     samples unless the format says otherwise.  Raises ConfigError.
     """
     params = params or {}
     if path.is_dir():
-        return _folder(path, classes, _stamp(path))
+        return _folder(path, classes, names, _stamp(path))
     kind = _TABLES.get(path.suffix.lower())
     if kind is None:
         return load_npz(path, classes)
@@ -126,8 +127,8 @@ def _images(name: str, root: Path) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _folder(path: Path, classes: int | None, stamp: object) -> Dataset:
-    return load_folder(path, classes)
+def _folder(path: Path, classes: int | None, names: tuple[str, ...], stamp: object) -> Dataset:
+    return load_folder(path, classes, names)
 
 
 @lru_cache(maxsize=1)

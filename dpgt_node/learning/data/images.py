@@ -218,11 +218,12 @@ class Pictures:
         return pixels.reshape(-1) if self._mode == "L" else np.moveaxis(pixels, 2, 0).reshape(-1)
 
 
-def load_folder(path: Path, classes: int | None = None) -> Dataset:
+def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] = ()) -> Dataset:
     """PATH/train/CLASS/FILE and PATH/test/CLASS/FILE (or val); without train/ all of PATH/CLASS/FILE are for training.
 
-    Classes are numbered in the order of their sorted names, over both parts; grey where every first picture of a class
-    is, else RGB.  Pictures are of one size.  Raises ConfigError.
+    Classes are numbered in the order of ``names``, which may name more than there are; without it in the order of their
+    own sorted names, over both parts.  ``classes``: how many there are at most.  Grey where every first picture of
+    a class is, else RGB.  Pictures are of one size.  Raises ConfigError.
     """
     if not path.is_dir():
         raise _bad(path, "is no folder")
@@ -230,9 +231,14 @@ def load_folder(path: Path, classes: int | None = None) -> Dataset:
     if test is not None and not train.is_dir() and any(child.is_dir() for child in test.iterdir()):
         raise _bad(path, f"has a folder {test.name} and none named train: PATH/train/CLASS/picture.png")
     parts = [train, test] if train.is_dir() else [path]
-    names = sorted({child.name for part in parts if part for child in part.iterdir() if child.is_dir()})
-    if not names:
+    folders = sorted({child.name for part in parts if part for child in part.iterdir() if child.is_dir()})
+    if not folders:
         raise _bad(path, "has no folder of a class: PATH/train/CLASS/picture.png, or PATH/CLASS/picture.png")
+    strange = [name for name in folders if name not in names] if names else folders[classes:] if classes else []
+    if strange:
+        known = f"data.classes names {', '.join(names[:10])}" if names else f"data.classes is {classes}"
+        raise _bad(path, f"has a folder {strange[0]!r}, and {known}")
+    names = names or tuple(folders)
     found = [_listed(part, names) if part else ([], np.zeros(0, np.int64)) for part in [*parts, None][:2]]
     if not found[0][0]:
         raise _bad(parts[0] or path, f"holds no picture ({', '.join(SUFFIXES)})")
@@ -247,11 +253,11 @@ def load_folder(path: Path, classes: int | None = None) -> Dataset:
         classes=classes or len(names),
         divisor=WHITE,
         image=rows[0].image,
-        names=tuple(names),
+        names=names,
     )
 
 
-def _listed(part: Path, names: list[str]) -> tuple[list[Path], I64]:
+def _listed(part: Path, names: Sequence[str]) -> tuple[list[Path], I64]:
     paths, labels = [], []
     for label, name in enumerate(names):
         folder = part / name

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.config.data import resolved_dataset, resolved_test
-from dpgt_node.config.model import RunConfig, Scalar
+from dpgt_node.config.data import resolved_dataset, resolved_test, stated_classes, unstated_classes
+from dpgt_node.config.model import Parameter, RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Reals
-from dpgt_node.learning.data.datasets import CLASSES, Dataset, load_dataset, load_file
+from dpgt_node.learning.data.datasets import Dataset, load_dataset, load_file
 from dpgt_node.learning.data.frozen import cached, frozen
 from dpgt_node.learning.data.partition import partition
 from dpgt_node.types import F64, I64
 
-Division = tuple[str, int, int, tuple[tuple[str, Scalar], ...]]
+Division = tuple[str, int, int, tuple[tuple[str, Parameter], ...]]
 """(partition, number of agents, seed, its parameters)."""
 
 
@@ -82,9 +82,18 @@ def blocks(data: Dataset, division: Division) -> list[I64]:
 
 
 def own_file(run: RunConfig, path: Path) -> Dataset:
-    """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run."""
-    classes = run.data.params.get("classes", CLASSES.get(run.data.dataset))
-    data = load_file(path, run.data.params, None if classes is None else int(classes))
+    """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run.
+
+    The run file says how many classes there are, and names those of folders: what everybody is told of the shape of x
+    must not depend on the labels of one.
+    """
+    if (unstated := unstated_classes(run, "run file")) is not None:
+        raise ConfigError((unstated,))
+    classes, names = stated_classes(run)
+    if path.is_dir() and not names:
+        message = 'must be a list of names where a node has a folder of its own: classes = ["cat", "dog"], for all'
+        raise ConfigError.one("run file", "data.classes", message)
+    data = load_file(path, run.data.params, classes, names)
     _check(run, data, f"'{path}'")
     return data
 

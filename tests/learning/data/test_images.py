@@ -223,14 +223,41 @@ def test_an_agent_reads_only_its_own_pictures(tmp_path, monkeypatch):
     assert build_oracle(config, 0).samples == 3
 
 
-def test_agents_whose_class_folders_differ_have_other_models(tmp_path):
-    for name, classes in (("a", ("cat", "dog")), ("b", ("cat", "dog")), ("c", ("cat", "horse"))):
-        write_pictures(tmp_path / name)
-        for part in ("train", "test"):
-            (tmp_path / name / part / "dog").rename(tmp_path / name / part / classes[1])
-    made = run(f"folder:{tmp_path / 'absent'}", samples=1)
-    hashes = [build_oracle(made, i, data_path=tmp_path / name).shape_sha256 for i, name in enumerate("abc")]
-    assert hashes[0] == hashes[1] != hashes[2]
+def renamed(tmp_path, name, dog):
+    write_pictures(tmp_path / name)
+    for part in ("train", "test"):
+        (tmp_path / name / part / "dog").rename(tmp_path / name / part / dog)
+    return tmp_path / name
+
+
+def test_class_folders_are_numbered_as_the_run_file_names_them(tmp_path):
+    names = ("horse", "dog", "cat")
+    made = run(f"folder:{tmp_path / 'absent'}", samples=1, classes=names)
+    oracles = [build_oracle(made, i, data_path=renamed(tmp_path, dog, dog)) for i, dog in enumerate(names[:2])]
+    assert [set(oracle._y) for oracle in oracles] == [{0, 2}, {1, 2}]
+    assert {oracle.dimension for oracle in oracles} == {3 * 43}
+    assert len({oracle.shape_sha256 for oracle in oracles}) == 1
+    with pytest.raises(ConfigError, match=r"has a folder 'hiv', and data.classes names horse, dog, cat"):
+        build_oracle(made, 0, data_path=renamed(tmp_path, "hiv", "hiv"))
+    counted = run(f"folder:{tmp_path / 'hiv'}", samples=1, classes=1)
+    with pytest.raises(ConfigError, match=r"has a folder 'hiv', and data.classes is 1"):
+        build_oracle(counted, 0)
+
+
+def test_a_folder_of_an_agent_s_own_needs_names(tmp_path):
+    folder = renamed(tmp_path, "own", "hiv")
+    for classes, message in ({}, "else its labels decide"), ({"classes": 2}, "must be a list of names"):
+        with pytest.raises(ConfigError, match=message):
+            build_oracle(run(f"folder:{tmp_path / 'absent'}", samples=1, **classes), 0, data_path=folder)
+
+
+def test_no_hash_that_leaves_can_be_used_to_guess_the_names_of_folders(tmp_path):
+    """What an agent says when it registers is the same for all names: trying words finds nothing."""
+    said = []
+    for name in ("hiv", "flu"):
+        oracle = build_oracle(run(f"folder:{renamed(tmp_path, name, name)}", samples=1), 0)
+        said.append((oracle.shape_sha256, oracle.dimension, oracle.samples))
+    assert said[0] == said[1]
 
 
 def test_training_on_mnist_files(tmp_path):

@@ -125,8 +125,10 @@ def test_an_agents_own_table(tmp_path):
     config = run("csv:elsewhere.csv", samples=2, label="label", classes=4)
     oracle = build_oracle(config, 1, data_path=path)
     assert oracle.samples == 5 and oracle.dimension == 4 * 3
+    named = run("csv:elsewhere.csv", samples=2, label="label", classes=("a", "b", "c", "d"))
+    assert build_oracle(named, 1, data_path=path).shape_sha256 == oracle.shape_sha256
     with pytest.raises(ConfigError, match="names no label column"):
-        build_oracle(run("npz:elsewhere.npz", samples=2), 1, data_path=path)
+        build_oracle(run("npz:elsewhere.npz", samples=2, classes=4), 1, data_path=path)
 
 
 def test_own_files_are_read_by_their_ending(tmp_path):

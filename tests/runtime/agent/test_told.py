@@ -65,7 +65,7 @@ C = [[0, 0, 1], [0, 0, 0], [0.5, 1, 0]]
 [data]
 dataset = "csv:{good}"
 label = "outcome"
-classes = 3
+classes = ["negative", "positive", "unsure"]
 {data}
 [privacy]
 clip_l1 = 1.0
@@ -176,6 +176,7 @@ FLAWS: dict[str, Callable[[Path], Path]] = {
     "pictures: damaged": pictures(*TWO, ("positive/c.png", b"no picture")),
     "pictures: 32 bits": pictures(("negative/a.tif", Image.new("I", (8, 8)))),
     "pictures: no class": pictures(),
+    "pictures: a class that nobody named": pictures(*TWO, ("hiv-2/c.png", (8, 8))),
     "pictures: none": pictures(("positive/c.txt", b"")),
     "pictures: tests only": pictures(("test/positive/c.png", (8, 8))),
     "pictures: one class, where features want another size": pictures(*TWO),
@@ -243,7 +244,7 @@ async def hear(
             await node_module.oracle_or_refusal(config, own, 1, Security(), None)
         reason, kept = await everybody(c)
     detail = str(caught.value)
-    words = (str(private), SECRET, str(NUMBER), "anna", "positive", "negative", "D = 4")
+    words = (str(private), SECRET, str(NUMBER), "anna", "D = 4")
     secrets = [word for word in words if word in detail]
     assert secrets, f"the error has a detail to keep: {detail}"
     assert any(isinstance(word, m.Refusal) and word.kind == "data" for word in ears.words)
@@ -274,7 +275,7 @@ async def test_the_words_of_an_exception_are_noticed(
 # --- what breaks in mid-run -------------------------------------------------------------------------------------------
 
 BROKEN: dict[str, DpgtError] = {
-    "data": ConfigError.one(f"/{SECRET}/positive/b.png", "", "is 77123 x 4 pixels"),
+    "data": ConfigError.one(f"/{SECRET}/ward-9/b.png", "", "is 77123 x 4 pixels"),
     "state": StoreError(f"/{SECRET}/state.db: the disk is full"),
     "numbers": Diverged.at(OWNER, 77123, SECRET),
     "budget": BudgetReached(f"{SECRET}: 77123 of 10 are spent"),
@@ -302,7 +303,7 @@ async def hear_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Dp
         reason, kept = await everybody(c)
     assert caught.value is error, "its own log says all of it"
     assert reason.startswith(f"{OWNER}: ") and any(isinstance(word, m.Failed) for word in ears.words)
-    return reason, leaked([SECRET, "77123", "positive"], ears.bytes, kept)
+    return reason, leaked([SECRET, "77123", "ward-9"], ears.bytes, kept)
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -318,7 +319,7 @@ async def test_the_words_of_an_exception_in_mid_run_are_noticed(
 ) -> None:
     monkeypatch.setattr(session, "told", own_words)
     _, found = await hear_broken(tmp_path, monkeypatch, BROKEN["data"])
-    assert found == [SECRET, "77123", "positive"]
+    assert found == [SECRET, "77123", "ward-9"]
 
 
 # --- every word, by itself --------------------------------------------------------------------------------------------
