@@ -328,6 +328,46 @@ def a_coordinator_that_stays_away(kind: type[Session]) -> None:
     assert any(isinstance(e, Note) and "the result is saved" in e.text for e in saved.all)
 
 
+def finished(kind: type[Session]) -> Desk:
+    """Its result was saved in this life, and its in-neighbour has closed."""
+    desk = released(kind)
+    desk(Accepted(FROM))
+    desk(Heard(FROM, PAYLOADS))
+    desk(t.Advanced(cases.state(1)))
+    desk.hears(m.GoMessage(1))
+    desk(cases.release(1))
+    desk(t.Persisted(1, b"k" * 32))
+    desk(Heard(FROM, (cases.payload("X", 1), cases.payload("Y", 1))))
+    desk(t.FinalReady(np.ones(1)))
+    desk(t.FinalSaved())
+    desk(Ended(FROM))
+    return desk
+
+
+def a_coordinator_that_is_gone_for_good(kind: type[Session]) -> None:
+    for_good = Ended(UP, PeerError("not you", grpc_status="PERMISSION_DENIED"))
+    desk = finished(kind)
+    desk(for_good)
+    assert desk.exit == s.Exit(ExitCode.DONE), "its result is saved: there is nothing left to ask for"
+    error = StoreError("disk full")
+    desk = started(kind)
+    desk(s.Broke(error))
+    desk(for_good)
+    assert desk.exit == s.Exit(error.exit_code, error), "nobody can hear its last word any more"
+    desk = Desk(kind, FINISHED)
+    desk(s.Begin("h:1"))
+    away(desk)
+    assert desk.exit.code is ExitCode.DONE
+    assert any(isinstance(e, Note) and "for 60 s" in e.text for e in desk.all), "not as long as one that needs the run"
+
+
+def whoever_calls_after_the_end_is_turned_away(kind: type[Session]) -> None:
+    desk = started(kind)
+    desk(s.Interrupted())
+    (turned,) = desk(Accepted(FROM))
+    assert turned.call == FROM and turned.error.grpc_status == "UNAVAILABLE"
+
+
 def an_interrupt_ends_it_at_once(kind: type[Session]) -> None:
     for desk in (Desk(kind), outside(kind), started(kind)):
         desk(s.Interrupted())
@@ -360,6 +400,8 @@ SCENES = [
     whoever_fails_says_so_and_waits_for_the_stop,
     a_neighbour_that_proves_an_old_copy_ends_it,
     a_coordinator_that_stays_away,
+    a_coordinator_that_is_gone_for_good,
+    whoever_calls_after_the_end_is_turned_away,
     an_interrupt_ends_it_at_once,
     another_run_is_not_joined,
     an_address_is_needed_of_everybody,

@@ -125,9 +125,29 @@ def patience_ends(kind: type[Uplink]) -> None:
     assert type(given_up.error) is PeerLost and "for 80 s: away" in str(given_up.error)
 
 
+def a_call_that_was_answered_ends_the_spell(kind: type[Uplink]) -> None:
+    up = uplink(kind)
+    lose(up, 20 * SECOND)
+    up.step(Tick(), up.next_deadline_ns() or 0)
+    up.step(Opened(up._call), 30 * SECOND)
+    up.step(Heard(up._call, WELCOME), 30 * SECOND)
+    up.step(Ended(up._call, AWAY), 31 * SECOND)
+    assert up.next_deadline_ns() == 31 * SECOND + SECOND // 20, "the first wait of a new spell"
+
+
+def a_call_that_just_opened_is_not_silent(kind: type[Uplink]) -> None:
+    up = admitted(kind)
+    lose(up, 3 * THEN // 4)
+    now = up.next_deadline_ns() or 0
+    up.step(Tick(), now)
+    up.step(Opened(up._call), now)
+    assert not any(isinstance(effect, End) for effect in passed(up, now, now + 2 * BEAT))
+
+
 def sleep_is_not_silence(kind: type[Uplink]) -> None:
     up = admitted(kind)
     assert up.step(Tick(), 3600 * SECOND) == (Write(ONE, m.Heartbeat()),), "this process was stopped for an hour"
+    assert not any(isinstance(effect, s.Abandoned) for effect in admitted(kind).step(Ended(ONE, AWAY), 3600 * SECOND))
 
 
 def some_refusals_are_final(kind: type[Uplink]) -> None:
@@ -149,6 +169,8 @@ SCENES = [
     a_heartbeat_goes_where_nothing_waits,
     a_silent_coordinator_is_left_and_tried_again,
     patience_ends,
+    a_call_that_was_answered_ends_the_spell,
+    a_call_that_just_opened_is_not_silent,
     sleep_is_not_silence,
     some_refusals_are_final,
     leaves,

@@ -156,7 +156,20 @@ def says_a_cause_once_a_spell_and_waits_longer(kind: type[Sender]) -> None:
         now = due
         end.step(t.Tick(), now)
     assert notes == 1 and waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert end.down_ns(now) == now and end.trouble == "the other end cannot be reached"
+    assert end.down_ns(now) == now, "since it was first called, however often it was tried"
+    assert end.trouble == "the other end cannot be reached"
+
+
+def a_call_that_was_answered_ends_the_spell(kind: type[Sender]) -> None:
+    end = sender(kind)
+    end.step(s.Address("h:1"), 0)
+    for now in range(1, 5):
+        end.step(Ended(end._call, PeerError("away", grpc_status="UNAVAILABLE")), now * SECOND)
+        end.step(t.Tick(), (now + 1) * SECOND)
+    end.step(Opened(end._call), 6 * SECOND)
+    end.step(Heard(end._call, RESUME), 6 * SECOND)
+    end.step(Ended(end._call), 9 * SECOND)
+    assert end.next_deadline_ns() == 9 * SECOND + SECOND // 20 and end.down_ns(11 * SECOND) == 2 * SECOND
 
 
 def leaves(kind: type[Sender]) -> None:
@@ -176,6 +189,7 @@ SCENES = [
     follows_its_peer,
     loses_patience_with_distrust_only,
     says_a_cause_once_a_spell_and_waits_longer,
+    a_call_that_was_answered_ends_the_spell,
     leaves,
 ]
 

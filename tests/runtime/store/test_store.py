@@ -260,6 +260,17 @@ def test_finish(store: Store, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_a_result_that_cannot_be_written_is_not_finished(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store.commit_round(RUN, record(0, 3))
+    monkeypatch.setattr("dpgt_node.runtime.store.store.write_whole", full)
+    with pytest.raises(StoreError, match="cannot save the result"):
+        store.finish_run(RUN, np.ones(3))
+    assert not store.is_finished(RUN)
+
+
 def test_the_result_of_another_run_is_not_taken_for_this_ones(store: Store, tmp_path: Path) -> None:
     other = bytes(16)
     store.begin_run(other, SHA, "agent-1", TERMS)
