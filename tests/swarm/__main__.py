@@ -29,6 +29,7 @@ LIMIT = 1000
 RARE = (
     "draws before anybody was asked",
     "a replaying neighbour proves nothing",
+    "the ledger's head is not compared",
     "who is not ready is left without a word",
 )
 """They take several faults in the right order, one seed in hundreds or thousands: not hunted from everywhere, their
@@ -44,7 +45,8 @@ def hunt(job: tuple[str, int]) -> tuple[str, int, str | None]:
     """Mutant, seeds it took from a start of its own, checker."""
     name, series = job
     start = 1_000_000 * (series + 1)
-    count, checker = seeds_until_caught(MUTANTS[name].parts, range(start, start + LIMIT), LIMIT)
+    mutant = MUTANTS[name]
+    count, checker = seeds_until_caught(mutant.parts, range(start, start + LIMIT), LIMIT, mutant.plan)
     return name, count, checker
 
 
