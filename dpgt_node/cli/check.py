@@ -38,7 +38,8 @@ def check(run_file: Path, format_: str) -> ExitCode:
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
     if format_ == "json":
-        click.echo(json.dumps({**report.to_json(), "disk": disk_json(needs)}, allow_nan=False, indent=2))
+        document = {**report.to_json(), "looked_at": looked_at(report), "disk": disk_json(needs)}
+        click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
         click.echo(render(report, disk_lines(needs, unknown)))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
@@ -61,6 +62,20 @@ def examine(run: RunConfig) -> CheckReport:
     L1, mu = known if known is not None else (None, None)
     accounts = agent_accounts(run, topology, schedule, D)
     return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
+
+
+def looked_at(report: CheckReport) -> str | None:
+    """What in this report was computed from training samples, in words; None where nothing was."""
+    from dpgt_node.config.vocabulary import TOYS
+    from dpgt_node.learning.data.shards import unit_norms
+
+    run, L1 = report.facts.run, report.facts.L1
+    if L1 is None or run.data.dataset in TOYS or unit_norms(run):
+        return None
+    return (
+        f"The training samples of all agents: L1 = {_number(L1)} follows from the largest norm among them. Whoever "
+        "chooses steps, clip or features by it has looked at private data, and no epsilon covers that choice"
+    )
 
 
 def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
@@ -154,6 +169,7 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
         f"  alpha {_number(s.alpha)} (Lemma 1: below {_number(f.alpha_max)})   beta {_number(s.beta)} (below "
         f"{_number(f.beta_max)})   gamma {_number(s.gamma)}   m_K {s.m if s.m is not None else 'full'}",
         "",
+        *([f"Looked at: {looked}.", ""] if (looked := looked_at(report)) is not None else []),
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
         *_privacy(report),
         "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),

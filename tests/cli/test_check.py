@@ -51,6 +51,22 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     assert text.count("  null: ") == 4
 
 
+def test_what_was_computed_from_training_samples_is_said(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Choosing by the largest norm is choosing by looking; where rows are unit vectors nobody looks."""
+    said = []
+    for _ in range(2):
+        cli.run(["check", str(demo), "--format", "json"])
+        looked = json.loads(capsys.readouterr().out)["looked_at"]
+        cli.run(["check", str(demo)])
+        text = capsys.readouterr().out
+        assert (looked is not None) == ("Looked at: The training samples of all agents" in text)
+        assert looked is None or (f"Looked at: {looked}." in text and "no epsilon covers that choice" in looked)
+        said.append(looked)
+        if looked is not None:
+            changed(demo, 'normalise = "none"', 'normalise = "l2"')
+    assert said[0] is not None and said[1] is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

@@ -106,10 +106,16 @@ def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -
         features.size(run.data.features, int(data.x_train.shape[1]), what)
 
 
+def unit_norms(run: RunConfig) -> bool:
+    """Whether every sample's features are a unit vector, whatever the data."""
+    kind, normalise = run.data.features, run.data.normalise
+    return normalise == "l2" or (kind in ("hog", "hog-shapes") and normalise == "none")
+
+
 def largest_square_norm(run: RunConfig, data: Dataset) -> float:
     """max ||phi||_2^2 over the training set; 1 without a look at it where the features are unit vectors."""
     kind, normalise = run.data.features, run.data.normalise
-    if normalise == "l2" or (kind in ("hog", "hog-shapes") and normalise == "none"):
+    if unit_norms(run):
         return 1.0
     step, largest = 4096, 0.0
     for start in range(0, len(data.x_train), step):
