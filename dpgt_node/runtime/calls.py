@@ -207,7 +207,7 @@ class Calls:
             if not on.is_set():
                 await on.wait()
             message = framing.decode(frame)
-            if self._lines.get(call) is not line:
+            if line.over.done():
                 return
             self._feed(c.Heard(call, message))
         if (what := framing.finish()) is not None:
@@ -227,5 +227,5 @@ class Calls:
                 await stream.write(frame)
                 nbytes = len(frame) if isinstance(frame, bytes) else 0
                 frame = next(frames, None)
-                if self._lines.get(call) is line:
+                if not line.over.done():
                     self._feed(c.Taken(call, nbytes, len(out) + (frame is not None)))

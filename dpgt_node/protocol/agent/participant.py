@@ -80,7 +80,7 @@ class Participant:
         return earliest(
             self.agent.next_deadline_ns(),
             self._watch.next_deadline_ns(),
-            *(sender.next_deadline_ns() for sender in self._to.values()),
+            *[sender.next_deadline_ns() for sender in self._to.values()],
         )
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
@@ -127,14 +127,14 @@ class Participant:
         self._step_agent(started, out, now_ns)
 
     def _step_agent(self, event: t.AgentEvent, out: list[Any], now_ns: int) -> None:
-        low = self.agent.window()[0]
+        mixed = self.agent.done_through
         try:
             effects = self.agent.step(event, now_ns)
         except DpgtError as error:
             out.append(s.Broke(error))
             return
         self._emit(effects, out, now_ns)
-        if self.agent.window()[0] != low:
+        if self.agent.done_through != mixed:
             self._moved(out, now_ns)
 
     def _moved(self, out: list[Any], now_ns: int) -> None:
@@ -174,4 +174,8 @@ class Participant:
 
 def earliest(*due_ns: int | None) -> int | None:
     """The nearest of some deadlines, None without any."""
-    return min((ns for ns in due_ns if ns is not None), default=None)
+    nearest = None
+    for ns in due_ns:  # with every event: min over a generator takes three times as long
+        if ns is not None and (nearest is None or ns < nearest):
+            nearest = ns
+    return nearest
