@@ -15,6 +15,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.common import Metrics, spaced
+from dpgt_node.learning.data.digest import shard_sha256
 from dpgt_node.learning.data.frozen import frozen
 from dpgt_node.learning.data.images import IMAGE_FOLDERS, IMAGE_SETS, Pictures
 from dpgt_node.learning.data.shards import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dpgt_node.learning.data.arrays import Dataset
     from dpgt_node.learning.torch_oracle import TorchOracle
 
-__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "sample_counts"]
+__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "oracle_and_digest", "sample_counts"]
 
 
 class Oracle(Protocol):
@@ -113,6 +114,22 @@ def build_oracle(
     ``data_root``: the data folder (DPGT_DATA), for the picture sets that live there.  Raises ConfigError:
     data that cannot be used, m_K > D.
     """
+    return _built(run, shard, data_root, data_path, device)[0]
+
+
+def oracle_and_digest(
+    run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None
+) -> tuple[Oracle, bytes]:
+    """:func:`build_oracle`, and ``digest.shard_sha256`` of the agent's samples; empty where there are none."""
+    oracle, data, divided = _built(run, shard, data_root, data_path, "cpu")
+    if data is None:
+        return oracle, b""
+    return oracle, shard_sha256(data, None if divided is None else blocks(data, divided)[shard])
+
+
+def _built(
+    run: RunConfig, shard: int, data_root: Path | None, data_path: Path | None, device: str
+) -> tuple[Oracle, Dataset | None, Division | None]:
     if device != "cpu" and (run.data.dataset in TOYS or run.model.name == "softmax"):
         what = run.data.dataset if run.data.dataset in TOYS else run.model.name
         message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
@@ -121,7 +138,7 @@ def build_oracle(
         if data_path is not None:
             message = f"{run.data.dataset!r} is a formula and has no data file"
             raise ConfigError.one("node file", "data.path", message)
-        return build_toy(run, shard)
+        return build_toy(run, shard), None, None
     if data_path is not None:
         data, divided = own_file(run, data_path), None
     else:
@@ -139,7 +156,7 @@ def build_oracle(
     if m == 1 and not isinstance(oracle, SoftmaxOracle) and oracle.batch_norm:
         message = 'm_K = 1: BatchNorm needs two samples a batch; raise it, or use model.norm = "group"'
         raise ConfigError.one("run file", "scheme.samples", message)
-    return oracle
+    return oracle, data, divided
 
 
 def _own(run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None) -> Dataset:

@@ -5,10 +5,12 @@ The texts are the scripts' own vocabulary.  They must not change when a class or
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.membership import Membership
+from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 from tests.runtime.cluster import Cluster, eventually
@@ -48,6 +51,7 @@ __all__ = [
     "co",
     "coordinator_pb2",
     "eventually",
+    "fixed_noise",
     "liveness",
     "t",
 ]
@@ -262,3 +266,8 @@ MUTANTS: dict[str, tuple[type, str, Any]] = {
     "no twin is seen": (Membership, "_doubt", Membership._admit),
 }
 """Daemons that leave a check out: (class, attribute, what stands there instead)."""
+
+
+def fixed_noise() -> contextlib.AbstractContextManager[object]:
+    """The system's noise with a key that does not change: a policy refuses a test keystream."""
+    return mock.patch.object(node_module, "_fresh_key", lambda: (bytes(16), bytes(16)))

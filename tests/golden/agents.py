@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.golden import wires, words
-from tests.golden.adapter import Policy, RunConfig
+from tests.golden.adapter import Policy, RunConfig, fixed_noise
 from tests.golden.agent_scene import ME, SENDERS, Scene, private, run
 from tests.golden.wires import played
 from tests.golden.words import go, goodbye, pb, resume, stop, vector
@@ -178,6 +178,11 @@ async def refusals(s: Scene) -> None:
 
 async def policy(s: Scene) -> None:
     """The owner's policy: a run that it forbids, and a budget that is used up in the middle of one."""
+    with fixed_noise():
+        await _policy(s)
+
+
+async def _policy(s: Scene) -> None:
     for title, owner in (
         ("a mechanism that is not allowed", Policy(mechanisms=("paper",), allow_declared=True)),
         ("a scale that is too small", Policy(noise_min=0.6, allow_declared=True)),

@@ -16,7 +16,7 @@ import numpy as np
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, parse_run
 from dpgt_node.durable import Durability
 from dpgt_node.errors import ExitCode
-from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.learning.oracle import Oracle, build_oracle
 from dpgt_node.runtime.agent.node import Node, NodeSetup
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.runtime.coordinator.outdir import read_address
@@ -75,6 +75,16 @@ async def eventually(what: str, probe: Callable[[], T | None]) -> T:
     raise AssertionError(f"it never came about that {what}")
 
 
+class Counted:
+    """``oracle``, which says that it has ``samples``."""
+
+    def __init__(self, oracle: Oracle, samples: int) -> None:
+        self._oracle, self.samples = oracle, samples
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._oracle, name)
+
+
 @dataclass
 class Cluster:
     """``serving`` resolves with the coordinator's outcome; ``agents`` holds the tasks of ``start``."""
@@ -131,8 +141,14 @@ class Cluster:
         data_id: str = "default",
         durability: Durability = "process",
         listen: str = "127.0.0.1:0",
+        keystream: str | None = KEY,
+        shard_sha256: bytes = b"",
+        samples: int | None = None,
     ) -> Node:
-        """An agent; ``run``: another copy of the run file, ``state``: another state directory."""
+        """An agent; ``run``: another copy of the run file, ``state``: another state directory, ``samples``: D.
+
+        A policy refuses a test keystream, so an agent with one draws its noise from the system.
+        """
         run = self.run if run is None else run
         config = replace(
             self.config(name, listen=listen),
@@ -143,7 +159,10 @@ class Cluster:
         )
         index = run.graph.agents.index(name) if row is None else row
         oracle = build_oracle(run, index, data_root=None)
-        return Node(NodeSetup(config, run, index, oracle, self.security(agent_identity(name)), KEY))
+        if samples is not None:
+            oracle = Counted(oracle, samples)
+        key, security = None if config.policy.limits else keystream, self.security(agent_identity(name))
+        return Node(NodeSetup(config, run, index, oracle, security, key, shard_sha256=shard_sha256))
 
     def config(self, name: str, *, listen: str = "127.0.0.1:0") -> NodeConfig:
         """What NODE.toml of ``name`` says."""

@@ -103,6 +103,7 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
     """From an agent's own state directory: it knows its own cost and nobody else's."""
     from dpgt_node.record.costs import Epsilon
     from dpgt_node.report.export import Party, Source
+    from dpgt_node.runtime.store.ledger import TEST
     from dpgt_node.runtime.store.released import read_released
 
     if run_file is None:
@@ -121,7 +122,8 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
     if agent not in (None, kept.name):
         raise ConfigError.one("command line", "--agent", f"{folder} is {kept.name}'s, not {agent}'s")
     party = Party(kept.name, Epsilon.of(kept.charge.cost), kept.charge.terms.data_id)
-    source = Source(kept.run_id.hex(), kept.last_k, _keystream(run_file.parent), (party,))
+    keystream = TEST if kept.charge.terms.keystream == TEST else _keystream(run_file.parent)
+    source = Source(kept.run_id.hex(), kept.last_k, keystream, (party,))
     mean = None if kept.mean is None else (kept.first, kept.last_k, kept.mean)
     return _Found(run, kept.name, source, (kept.last_k, kept.last), mean, kept.final)
 
@@ -175,7 +177,7 @@ def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64
 
 
 def _keystream(folder: Path) -> str | None:
-    """What the run's folder says of its entropy; an agent's own state says nothing, and its daemon draws for real."""
+    """What the run's folder says of its entropy, where the ledger of an older version says nothing."""
     try:
         held = json.loads((folder / "run_id.json").read_text(encoding="utf-8"))
         return None if held["keystream"] is None else str(held["keystream"])

@@ -52,8 +52,8 @@ def node(
     shard = config.shard - 1 if config.shard is not None else index
 
     async def main() -> ExitCode:
-        oracle = await oracle_or_refusal(config, run, shard, security, common.data_root())
-        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere))
+        oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
+        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, daemon.interrupt)

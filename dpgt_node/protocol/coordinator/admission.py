@@ -37,6 +37,20 @@ def twin(name: str) -> Refusal:
     return Refusal("identity", f"another process runs as {name} right now", ends_run=False)
 
 
+def changed(register: m.Register, before: m.Register) -> Refusal | None:
+    """For an agent that comes back to a run with another number of samples than ``before``: what its releases cost
+    depends on that number.  The run goes on: the agent may yet come back with its own data.
+    """
+    if register.samples == before.samples:
+        return None
+    was, now = ("none" if one.samples is None else one.samples for one in (before, register))
+    reason = (
+        f"{register.name} had D = {was} samples when the run began and has D = {now} now: a run goes on "
+        "with the data it was begun with; bring them back, or start a new run"
+    )
+    return Refusal("data", reason, ends_run=False)
+
+
 def disagrees(
     register: m.Register, *, run_json: str, package_version: str, others: Iterable[m.Register]
 ) -> Refusal | None:

@@ -293,6 +293,11 @@ class Membership:
         name = register.name
         others = (other for other in self._registers.values() if other.name != name)
         refusal = admission.disagrees(register, run_json=self._json, package_version=__version__, others=others)
+        before = self._registers.get(name)
+        # Before the first Go nothing was released, and who has the result releases nothing more.
+        releases = self._barrier.go_through >= 0 and self.ours(register, register.last_durable_round) < self._K
+        if refusal is None and before is not None and releases:
+            refusal = admission.changed(register, before)
         if refusal is not None:
             self._refuse(call, address, refusal, out, now_ns)
             return

@@ -16,11 +16,11 @@ from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms
 log = logging.getLogger(__name__)
 
 
-def terms_of(data_id: str, run: RunConfig) -> Terms:
-    """What the charges of ``run`` mean on this data set."""
+def terms_of(data_id: str, run: RunConfig, samples: int | None, keystream: str) -> Terms:
+    """What the charges of ``run`` mean on this data set of ``samples``, with noise of this ``keystream``."""
     known = run.privacy.adjacency is not None or run.privacy.enforced
     words = adjacency(run) + (DECLARED if known and not run.privacy.enforced else "")
-    return Terms(data_id, run.privacy.delta, words)
+    return Terms(data_id, run.privacy.delta, words, samples, keystream)
 
 
 def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:

@@ -31,7 +31,7 @@ from dpgt_node.config import (
     run_sha256,
 )
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
-from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
+from dpgt_node.learning.oracle import Metrics, Oracle, oracle_and_digest
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.protocol import calls as c
@@ -49,6 +49,7 @@ from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, 
 from dpgt_node.runtime.agent.study import StudyUploader
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter
+from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.types import F64, Stream
@@ -63,7 +64,8 @@ FAREWELL_S = 2.0
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
     """Everything a daemon is built from, checked.  ``oracle`` was built from this host's own shard.  ``dial``: where
-    peers are dialled that are not dialled where they say they listen.
+    peers are dialled that are not dialled where they say they listen.  ``shard_sha256``: of the shard, empty without
+    data; PRIVATE.
     """
 
     config: NodeConfig
@@ -73,6 +75,7 @@ class NodeSetup:
     security: Security
     test_keystream: str | None = None
     dial: Mapping[str, str] = field(default_factory=dict)
+    shard_sha256: bytes = field(default=b"", repr=False)
 
     @property
     def name(self) -> str:
@@ -100,7 +103,16 @@ class Node:
             self._keystream(),
             sampler_for(setup.run),
         )
-        self._opening = Opening(setup.config, setup.run, self._topology, setup.index, self._work, self._store)
+        self._opening = Opening(
+            setup.config,
+            setup.run,
+            self._topology,
+            setup.index,
+            self._work,
+            self._store,
+            shard_sha256=setup.shard_sha256,
+            keystream=SYSTEM if setup.test_keystream is None else TEST,
+        )
         try:
             if setup.config.disk_check:
                 self._require_room()
@@ -331,10 +343,10 @@ def _fresh_key() -> tuple[bytes, bytes]:
 
 async def oracle_or_refusal(
     config: NodeConfig, run: RunConfig, shard: int, security: Security, data_root: Path | None
-) -> Oracle:
-    """The oracle of 0-based ``shard`` of this host's data.  ConfigError, of which the coordinator hears the kind."""
+) -> tuple[Oracle, bytes]:
+    """``oracle_and_digest`` of 0-based ``shard`` of this host's data.  ConfigError, of which the coordinator hears the kind."""
     try:
-        return build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
+        return oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
     except ConfigError as error:
         await say_refusal(config, security, error)
         raise

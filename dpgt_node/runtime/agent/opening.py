@@ -18,17 +18,29 @@ from dpgt_node.runtime.agent.budget import obey, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
 from dpgt_node.runtime.store.faults import blamed
-from dpgt_node.runtime.store.ledger import Charge
+from dpgt_node.runtime.store.ledger import TEST, Charge
 from dpgt_node.runtime.store.store import Store
 
 log = logging.getLogger(__name__)
 
 
 class Opening:
-    """Run ``run`` at the agent of ``config``, row ``index`` of ``topology``.  ``recording`` is set by ``begin``."""
+    """Run ``run`` at the agent of ``config``, row ``index`` of ``topology``.  ``recording`` is set by ``begin``.
+
+    ``shard_sha256``: of the agent's data, empty without any.  ``keystream``: where its noise comes from.
+    """
 
     def __init__(
-        self, config: NodeConfig, run: RunConfig, topology: Topology, index: int, work: AgentWork, store: Store
+        self,
+        config: NodeConfig,
+        run: RunConfig,
+        topology: Topology,
+        index: int,
+        work: AgentWork,
+        store: Store,
+        *,
+        shard_sha256: bytes,
+        keystream: str,
     ) -> None:
         self._config = config
         self._run = run
@@ -36,6 +48,8 @@ class Opening:
         self._index = index
         self._work = work
         self._store = store
+        self._shard_sha256 = shard_sha256
+        self._keystream = keystream
         self._sha256 = run_sha256(run)
         self._charges: tuple[Charge, ...] = ()
         self.recording: Recording | None = None
@@ -85,17 +99,32 @@ class Opening:
         budget_through, shortfall = None, ""
         try:
             if not effect.finished:  # whoever has the result releases nothing new
+                if self._keystream == TEST:
+                    self._warn_of_test_noise()
                 verdict = obey(config, run, self._work.account, samples, self._charges, run_id)
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
             elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
                 raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")
-            terms = terms_of(config.data_id, run)
-            self._store.begin_run(run_id, self._sha256, config.name, terms, average_from=window_start(run.K))
+            self._store.begin_run(
+                run_id,
+                self._sha256,
+                config.name,
+                terms_of(config.data_id, run, samples, self._keystream),
+                shard_sha256=self._shard_sha256,
+                average_from=window_start(run.K),
+            )
             if not effect.finished and wanted(run, config.name):
                 self.recording = self._record(run_id, effect.recovered)
         except (StoreError, RefusedError) as error:
             return s.RunRefused(error)
         return s.RunBegun(budget_through, shortfall, recorded=self.recording is not None)
+
+    def _warn_of_test_noise(self) -> None:
+        """RefusedError under a policy."""
+        what = "its noise comes from a test keystream: whoever knows that takes it off again, and no epsilon is finite"
+        if self._config.policy.limits:
+            raise RefusedError(f"the policy of the data's owner forbids this run: {what}")
+        log.warning("%s", what)
 
     def _record(self, run_id: bytes, recovered: Recovered | None) -> Recording:
         state_dir = self._config.state_dir

@@ -2,8 +2,10 @@
 
 ``head_0`` is 32 zero bytes, ``head_i = SHA-256(head_{i-1} || row_i)`` over all rows of a state directory in the order
 they were charged, whatever run they belong to; a row's text holds what its run's charges mean (data set, delta,
-adjacency).  Changing, removing or inserting a row breaks every later head; a row cut off the end is missed by its
-round, and a round cut off with it shows only against a head that was written down elsewhere.
+adjacency, data, noise).  A run's costs never fall: every row's are checked against those before it.
+
+Changing, removing or inserting a row breaks every later head; a row cut off the end is missed by its round, and a round
+cut off with it shows only against a head that was written down elsewhere.
 """
 
 from __future__ import annotations
@@ -23,18 +25,27 @@ from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION
 
 T = TypeVar("T")
+Costs = dict[str, float | None]
 DATABASE = "dpgt.sqlite3"
 NO_HEAD = bytes(32)
+SYSTEM, TEST = "system", "test"
+"""Keystreams: entropy of this machine, and fixed bytes."""
 DECLARED = "; declared, not enforced"
 """How the adjacency ends where nothing enforces C."""
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
-_TERMS = "SELECT id, run_id, data_id, delta, adjacency FROM runs"
+_TERMS = "SELECT id, run_id, data_id, delta, adjacency, samples, keystream, data_seal, since FROM runs"
+_TERMS_BEFORE_5 = "SELECT id, run_id, data_id, delta, adjacency, NULL, '', '', NULL FROM runs"
 _BY_KEY = (
     f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
     f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id"
 )
-_ROUNDS = {2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k", 3: _BY_KEY, VERSION: _BY_KEY}
+_ROUNDS = {
+    2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
+    3: _BY_KEY,
+    4: _BY_KEY,
+    VERSION: _BY_KEY,
+}
 """A run's rounds in order, by version of the database: those that can be read as they are."""
 
 
@@ -49,12 +60,18 @@ class Terms:
     """What the charges of a run mean.
 
     ``data_id``: the data set whose budget they use up.  ``delta``: of zcdp and gdp.  ``adjacency``: which data sets
-    are neighbours, in words.
+    are neighbours, in words.  ``samples``: D, None without a data set.  ``keystream``: "system", or "test", whose noise
+    hides nothing.  ``seal``: what the data are known by (``terms.data_seal``), PRIVATE.  ``since``: rows of the ledger
+    behind so many say all of this; None: the run was begun by a version that recorded less, and no row does.
     """
 
     data_id: str
     delta: float
     adjacency: str
+    samples: int | None = None
+    keystream: str = SYSTEM
+    seal: str = field(default="", repr=False)
+    since: int | None = field(default=0, compare=False)
 
     @property
     def declared(self) -> bool:
@@ -63,6 +80,10 @@ class Terms:
 
     def text(self, run_id: bytes) -> str:
         """The part of a row's text that all rows of the run share."""
+        return f"{self.text_before_5(run_id)}{self.samples}\n{self.keystream}\n{self.seal}\n"
+
+    def text_before_5(self, run_id: bytes) -> str:
+        """The same of rows that versions 2 to 4 wrote."""
         return f"{run_id.hex()}\n{self.data_id}\n{self.delta!r}\n{self.adjacency}\n"
 
 
@@ -132,8 +153,23 @@ def link(
 
 def _row(fields: tuple[Any, ...]) -> LedgerRow:
     k, stream, mechanism, law, scale, sensitivity, sha256, cost = fields
-    values = {name: math.inf if value == "inf" else value for name, value in json.loads(cost).items()}
-    return LedgerRow(k, stream, mechanism, law, scale, sensitivity, sha256, values)
+    return LedgerRow(k, stream, mechanism, law, scale, sensitivity, sha256, _cost(cost))
+
+
+def _cost(text: str) -> Costs:
+    return {name: math.inf if value == "inf" else value for name, value in json.loads(text).items()}
+
+
+def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -> Costs:
+    """``now`` as a cumulative cost after ``before``: never less, by accountant.
+
+    No value stays none: what was released without one is not undone.
+    """
+    found: Costs = {}
+    for name, value in now.items():
+        held = before.get(name, 0.0)
+        found[name] = None if value is None or held is None else max(held, value)
+    return found
 
 
 def select_rows(connection: sqlite3.Connection, run: int, k_from: int) -> list[LedgerRow]:
@@ -144,26 +180,38 @@ def select_rows(connection: sqlite3.Connection, run: int, k_from: int) -> list[L
 
 def select_terms(connection: sqlite3.Connection) -> dict[int, tuple[bytes, Terms]]:
     """(run id, terms) of every run, by its number in the database."""
-    return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(_TERMS)}
+    return _select_terms(connection, _TERMS)
 
 
-_Raw = tuple[int, tuple[Any, ...], bytes]  # number of the run, fields of the row, head after it
+def _select_terms(connection: sqlite3.Connection, query: str) -> dict[int, tuple[bytes, Terms]]:
+    return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(query)}
+
+
+_Raw = tuple[int, tuple[Any, ...], bytes, Costs]  # number of the run, fields of the row, head and costs after it
 
 
 def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tuple[bytes, Terms]]) -> Iterator[_Raw]:
     """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
     round has its charge.  LedgerBroken names the first bad row.
+
+    Before version 5 a cost could fall, where a run went on with other data: such a run costs the most that it ever did.
     """
     rounds = _ROUNDS[version_of(connection, where)]
-    texts = {number: terms.text(run_id) for number, (run_id, terms) in runs.items()}
+    texts = {
+        number: (terms.text_before_5(run_id), terms.text(run_id), math.inf if terms.since is None else terms.since)
+        for number, (run_id, terms) in runs.items()
+    }
     stored_rounds = {number: connection.execute(rounds, (number,)) for number in runs}
-    now: dict[int, tuple[int, str, Any]] = dict.fromkeys(runs, (-1, "", ()))
+    now: dict[int, tuple[int, str, Any, Costs]] = dict.fromkeys(runs, (-1, "", (), {}))
     head = NO_HEAD
     for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
         k, stream, sha256 = fields[0], fields[1], fields[6]
-        last_k, last_stream, released = now.get(run, (0, "", ()))
+        last_k, last_stream, released, spent = now.get(run, (0, "", (), {}))
+        before_5, text, since = texts.get(run, ("", "", 0))
+        text, full = (text, True) if number > since else (before_5, False)
         try:
-            whole = run in runs and (k, stream) > (last_k, last_stream) and link(head, texts[run], *fields) == stored
+            whole = run in runs and (k, stream) > (last_k, last_stream) and link(head, text, *fields) == stored
+            cost = _cost(fields[7]) if whole else {}
         except (ValueError, AttributeError, TypeError):
             raise LedgerBroken(f"{where}: ledger row {number} cannot be read") from None
         if not whole:
@@ -174,8 +222,11 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
                 raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
         if released is None or released[0] != k or _carrier(stream, *released[1:]) != sha256:
             raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
-        head, now[run] = stored, (k, stream, released)
-        yield run, tuple(fields), stored
+        most = risen(spent, cost)
+        if full and most != cost:
+            raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}): its cost is below the one before")
+        head, now[run] = stored, (k, stream, released, most)
+        yield run, tuple(fields), stored, most
     for rest in stored_rounds.values():
         for k, *_ in rest:
             raise LedgerBroken(f"{where}: a released round has no ledger row (round {k})")
@@ -190,13 +241,12 @@ def _carrier(stream: str, x_sha256: bytes | None, y_sha256: bytes | None) -> byt
 def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEntry, Terms]]:
     """Every row with what its run's charges mean; verified and refused as by ``_verified``."""
     runs = _runs(connection, where)
-    for run, fields, head in _verified(connection, where, runs):
+    for run, fields, head, _ in _verified(connection, where, runs):
         yield LedgerEntry(runs[run][0], _row(fields), head), runs[run][1]
 
 
 def _runs(connection: sqlite3.Connection, where: Path) -> dict[int, tuple[bytes, Terms]]:
-    version_of(connection, where)  # older ones say less of a run
-    return select_terms(connection)
+    return _select_terms(connection, _TERMS if version_of(connection, where) == VERSION else _TERMS_BEFORE_5)
 
 
 def version_of(connection: sqlite3.Connection, where: Path) -> int:
@@ -223,7 +273,7 @@ def select_ledger(connection: sqlite3.Connection, run_id: bytes | None, where: P
 
 def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[Charge, ...], bytes]:
     """What every run that released anything has cost, in the order of their first releases, and the chain's head;
-    verified as by ``_verified``, without a look at any but the last cost of a run.
+    verified as by ``_verified``.
     """
     runs = _runs(connection, where)
     last: dict[int, _Raw] = {}
@@ -231,8 +281,11 @@ def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[C
     for raw in _verified(connection, where, runs):
         last[raw[0]] = raw
         head = raw[2]
-    ends = ((LedgerEntry(runs[run][0], _row(fields), after), runs[run][1]) for run, fields, after in last.values())
-    return last_charges(ends), head
+    charges = []
+    for run, fields, _, cost in last.values():
+        row = _row(fields)
+        charges.append(Charge(*runs[run], row.mechanism, row.law, row.k, cost))
+    return tuple(charges), head
 
 
 def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None:
@@ -243,11 +296,12 @@ def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None
 
 
 def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...]:
-    """The last charge of each run, in the order of their first ones."""
+    """What each run has cost after its last row, in the order of their first ones."""
     last: dict[bytes, Charge] = {}
     for entry, terms in rows:
-        row = entry.row
-        last[entry.run_id] = Charge(entry.run_id, terms, row.mechanism, row.law, row.k, row.cost)
+        row, before = entry.row, last.get(entry.run_id)
+        cost = row.cost if before is None else risen(before.cost, row.cost)
+        last[entry.run_id] = Charge(entry.run_id, terms, row.mechanism, row.law, row.k, cost)
     return tuple(last.values())
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from dpgt_node.durable import replaced
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.faults import DAMAGED
-from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, Terms, link, select_charges
+from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, link, select_charges
 from dpgt_node.runtime.store.rows import checkpoint_seal, payloads_seal
 from dpgt_node.runtime.store.schema import (
     APPLICATION,
@@ -25,14 +25,13 @@ from dpgt_node.runtime.store.schema import (
     INSERT_PAYLOADS,
     ROUNDS,
     ROUNDS_MAX,
+    RUNS,
     SCHEMA,
     VERSION,
 )
+from dpgt_node.runtime.store.terms import UNRECORDED
 
 log = logging.getLogger(__name__)
-
-UNRECORDED = Terms("default", 1.0, "not recorded by the version that wrote it; delta unknown, taken as 1")
-"""What version 1 did not say about a run: the worst is assumed."""
 
 
 def bring_up_to_date(db: sqlite3.Connection, path: Path) -> None:
@@ -105,7 +104,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
             old_head = link(old_head, f"{ids[run].hex()}\n", *fields)
         if run not in ids or old_head != stored:
             raise LedgerBroken(f"{path}: ledger row {number} or one before it was changed; nothing was migrated")
-        head = link(head, UNRECORDED.text(ids[run]), *fields)
+        head = link(head, UNRECORDED.text_before_5(ids[run]), *fields)
         heads.append((head, number))
     db.executemany("UPDATE ledger SET head = ? WHERE id = ?", heads)
     text = UNRECORDED.adjacency.replace("'", "''")
@@ -122,7 +121,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 4: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 5: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
 def _from_2(db: sqlite3.Connection, path: Path) -> None:
@@ -131,11 +130,10 @@ def _from_2(db: sqlite3.Connection, path: Path) -> None:
     for table in tables:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     _statements(db, SCHEMA)
-    columns = "id, run_id, run_sha256, name, data_id, delta, adjacency, x_final_sha256"
     key = f"run * {ROUNDS_MAX} + k"
     _statements(
         db,
-        f"""INSERT INTO runs SELECT {columns} FROM old_runs;
+        f"""{_FILL_RUNS};
         INSERT INTO rounds SELECT {key}, x_sha256, y_sha256 FROM old_rounds ORDER BY run, k;
         INSERT INTO ledger SELECT * FROM old_ledger ORDER BY id;
         """,
@@ -154,11 +152,11 @@ def _from_2(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"DROP TABLE old_{table}")
 
 
-# --- 3 to 4: checkpoints say which vectors they hold; a method may send on one stream alone -------------------------
+# --- 3 to 5: checkpoints say which vectors they hold; a method may send on one stream alone -------------------------
 
 
 def _from_3(db: sqlite3.Connection, path: Path) -> None:
-    select_charges(db, path)
+    _from_4(db, path)
     ids: dict[int, bytes] = dict(db.execute("SELECT id, run_id FROM runs"))
     for table in ("rounds", "checkpoints"):
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
@@ -172,6 +170,22 @@ def _from_3(db: sqlite3.Connection, path: Path) -> None:
         _checkpoint(db, ids[run], run, k, dimension, sha256, data, batch)
     for table in ("rounds", "checkpoints"):
         db.execute(f"DROP TABLE old_{table}")
+
+
+# --- 4 to 5: runs say which data and which noise their charges are about ------------------------------------------
+
+
+def _from_4(db: sqlite3.Connection, path: Path) -> None:
+    select_charges(db, path)
+    db.execute("ALTER TABLE runs RENAME TO old_runs")
+    _statements(db, f"{RUNS}{_FILL_RUNS};\nDROP TABLE old_runs;\n")
+
+
+_FILL_RUNS = (
+    "INSERT INTO runs SELECT id, run_id, run_sha256, name, data_id, delta, adjacency,"
+    " NULL, '', x'', '', NULL, x_final_sha256 FROM old_runs"
+)
+"""What they did not record stays open until the run goes on: the rows that follow say it then."""
 
 
 def _checkpoint(
@@ -193,7 +207,8 @@ def _checkpoint(
 
 _STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
     1: (2, _to_2),
-    2: (4, _from_2),
-    3: (4, _from_3),
+    2: (5, _from_2),
+    3: (5, _from_3),
+    4: (5, _from_4),
 }
 """From a version: the next one, and how."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 4
+VERSION = 5
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
@@ -18,6 +18,11 @@ CREATE TABLE runs (
     data_id TEXT NOT NULL,
     delta REAL NOT NULL,
     adjacency TEXT NOT NULL,
+    samples INTEGER,             -- D; NULL: the objective has no data set, or not recorded
+    keystream TEXT NOT NULL,     -- system, or test; empty: not recorded
+    salt BLOB NOT NULL,          -- of the seal; never leaves this host
+    data_seal TEXT NOT NULL,     -- SHA-256 of salt and data; empty: no data set, or not recorded
+    since INTEGER,               -- rows of the ledger behind so many have all of this in their text; NULL: none has
     x_final_sha256 BLOB          -- of the float64 little-endian bytes; NULL: not finished
 ) STRICT;
 """
@@ -76,7 +81,12 @@ CREATE TABLE checkpoints (
 """
 SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS
 INSERT_RUN = (
-    "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
+    "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+)
+UPDATE_TERMS = (
+    "UPDATE runs SET delta = ?, adjacency = ?, samples = ?, keystream = ?, salt = ?, data_seal = ?, since = ?"
+    " WHERE id = ?"
 )
 INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?)"
 INSERT_PAYLOADS = "INSERT INTO payloads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -11,7 +11,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PUR
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import epsilon
 from dpgt_node.runtime.agent.budget import spent_on
-from dpgt_node.runtime.store.ledger import Charge, Ledger, LedgerEntry, last_charges
+from dpgt_node.runtime.store.ledger import TEST, Charge, Ledger, LedgerEntry, last_charges
 
 _COLUMNS = ("data", "run", "k", "stream", "mechanism", "law", "scale", "sensitivity", "sha256")
 
@@ -51,6 +51,8 @@ def render(ledger: Ledger) -> str:
         lines.append(f'data set "{name}": {len(charges)} run{"" if len(charges) == 1 else "s"}')
         for charge in charges:
             lines.append(f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, rounds 0..{charge.k}")
+            if charge.terms.keystream == TEST:
+                lines.append("    NO GUARANTEE: its noise came from a test keystream")
             lines.append(f"    {charge.terms.adjacency}")
             lines += _costs(charge.cost, dict.fromkeys(APPROXIMATE, charge.terms.delta))
         if len(charges) > 1:
@@ -146,6 +148,8 @@ def _run(charge: Charge) -> dict[str, Any]:
         "cost": charge.cost,
         "delta": charge.terms.delta,
         "adjacency": charge.terms.adjacency,
+        "samples": charge.terms.samples,
+        "keystream": charge.terms.keystream or None,
     }
 
 

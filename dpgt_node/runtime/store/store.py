@@ -18,16 +18,18 @@ import contextlib
 import hashlib
 import io
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dpgt_node.durable import Durability, write_whole
-from dpgt_node.errors import StoreError
+from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime.store import rows
@@ -35,10 +37,12 @@ from dpgt_node.runtime.store.blobs import BlobFolder
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
 from dpgt_node.runtime.store.ledger import (
     DATABASE,
+    TEST,
     Charge,
     Ledger,
     Terms,
     head_after,
+    risen,
     select_charges,
     select_ledger,
     select_rows,
@@ -55,8 +59,10 @@ from dpgt_node.runtime.store.schema import (
     ROUNDS_MAX,
     SELECT_PAYLOADS,
     SELECT_X,
+    UPDATE_TERMS,
     round_key,
 )
+from dpgt_node.runtime.store.terms import SALT_BYTES, OtherTerms, data_seal, differences
 from dpgt_node.types import F64
 
 log = logging.getLogger(__name__)
@@ -91,7 +97,7 @@ class Store:
             undo.callback(self._db.close)
             runs = select_terms(self._db)
             self._ids = {run_id: number for number, (run_id, _) in runs.items()}
-            self._texts = {run_id: terms.text(run_id) for run_id, terms in runs.values()}
+            self._terms = dict(runs.values())
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
             self._average_from: dict[bytes, int] = {}
             self._verify()
@@ -101,6 +107,7 @@ class Store:
     def _verify(self) -> None:
         self._verified = self._state_of_database()
         self._charges, self._head = select_charges(self._db, self._state_dir / DATABASE)
+        self._spent = {charge.run_id: dict(charge.cost) for charge in self._charges}
 
     def _state_of_database(self) -> tuple[int, int]:
         """Changes with every commit, ours or another's."""
@@ -142,23 +149,33 @@ class Store:
     # --- runs
 
     def begin_run(
-        self, run_id: bytes, run_sha256: str, name: str, terms: Terms, *, average_from: int | None = None
+        self,
+        run_id: bytes,
+        run_sha256: str,
+        name: str,
+        terms: Terms,
+        *,
+        shard_sha256: bytes = b"",
+        average_from: int | None = None,
     ) -> None:
         """Remember a run (16 bytes; hex hash of its canonical run file) of agent ``name`` and what its charges mean.
 
-        ``average_from``: the first round whose x̆ counts in ``x_released.sum`` (see ``report.released``); None: no sum.
-        Again with the same hash, agent and data set: nothing happens.
+        ``shard_sha256``: of the data; the seal of ``terms`` is made of it.  ``average_from``: the first round whose x̆
+        counts in ``x_released.sum`` (see ``report.released``); None: no sum.  Again with the same hash, agent and
+        terms: nothing happens.  OtherTerms: something was released already, under other terms.
         """
         if average_from is not None:
             self._average_from[run_id] = average_from
-        query = "SELECT run_sha256, data_id, name FROM runs WHERE run_id = ?"
+        query = "SELECT run_sha256, data_id, name, salt FROM runs WHERE run_id = ?"
         with self._blamed("cannot record the run"):
             known = self._db.execute(query, (run_id,)).fetchone()
             if known is None:
-                values = (run_id, run_sha256, name, terms.data_id, terms.delta, terms.adjacency)
+                salt = os.urandom(SALT_BYTES)
+                now = replace(terms, seal=data_seal(salt, shard_sha256), since=0)
+                values = (run_id, run_sha256, name, now.data_id, *_written(now, salt))
                 with self._transaction() as db:
                     (self._ids[run_id],) = db.execute(INSERT_RUN, values).fetchone()
-                self._texts[run_id] = terms.text(run_id)
+                self._terms[run_id] = now
             elif known[0] != run_sha256:
                 raise StoreError(
                     f"{self._state_dir}: run {run_id.hex()} was begun with another run file: go on with that one, or "
@@ -171,6 +188,33 @@ class Store:
                 )
             else:
                 self._check_owner(known[2], name, run_id)
+                self._go_on(run_id, terms, shard_sha256, known[3])
+
+    def _go_on(self, run_id: bytes, terms: Terms, shard_sha256: bytes, salt: bytes) -> None:
+        """OtherTerms, unless nothing was released yet; a run of an older version gets the terms that it did not have.
+
+        A finished run releases nothing more, whatever became of its data.
+        """
+        if self.is_finished(run_id):
+            return
+        begun, released = self._terms[run_id], self.releases(run_id) > 0
+        if released and (found := differences(begun, terms, shard_sha256, salt)):
+            raise OtherTerms(
+                f"{self._state_dir}: run {run_id.hex()} was begun under other terms: {'; '.join(found)}. A run goes on "
+                "with what it was begun with: bring that back, or start a new run. What this one spent of data set "
+                f'"{begun.data_id}" stays spent'
+            )
+        if released and begun.since is not None:
+            return
+        salt = os.urandom(SALT_BYTES)
+        held = begun if released else terms  # what old rows say of delta and adjacency cannot be said anew
+        since = self._db.execute("SELECT count(*) FROM ledger").fetchone()[0] if released else 0
+        now = replace(
+            terms, delta=held.delta, adjacency=held.adjacency, seal=data_seal(salt, shard_sha256), since=since
+        )
+        with self._transaction() as db:
+            db.execute(UPDATE_TERMS, (*_written(now, salt), self._ids[run_id]))
+        self._terms[run_id] = now
 
     def runs(self) -> tuple[RunInfo, ...]:
         query = (
@@ -243,8 +287,10 @@ class Store:
         StoreError: the disk is full or broken, and this process must not go on with the round.  RuntimeError: the
         round is durable already; whatever was drawn a second time must never leave.
         """
-        run, k = self._ids[run_id], record.k
-        new, old = stored(run, run_id, record, self._head, self._texts[run_id]), None
+        run, k, terms = self._ids[run_id], record.k, self._terms[run_id]
+        invariant(terms.since is not None, "a run goes on after begin_run")
+        charged = self._charged(run_id, record.rows)
+        new, old = stored(run, run_id, replace(record, rows=charged), self._head, terms.text(run_id)), None
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:
@@ -258,8 +304,18 @@ class Store:
             except sqlite3.IntegrityError as error:
                 raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
             self._head = new.head
+            if charged:
+                self._spent[run_id] = charged[-1].cost
             if old is not None and old[1] and old[0] != k:
                 self._blobs.remove([file_name(run_id, old[0], "state")])
+
+    def _charged(self, run_id: bytes, charges: Sequence[LedgerRow]) -> tuple[LedgerRow, ...]:
+        """The rows as they are charged: what a run has cost never falls, and a test keystream hides nothing."""
+        spent, made, hides = self._spent.get(run_id, {}), [], self._terms[run_id].keystream != TEST
+        for row in charges:
+            spent = risen(spent, row.cost if hides else dict.fromkeys(row.cost, math.inf))
+            made.append(replace(row, cost=spent))
+        return tuple(made)
 
     def _write(self, files: Sequence[File]) -> None:
         """All of them or none.  A failed COMMIT leaves them for the next start: it may have reached the disk."""
@@ -383,6 +439,11 @@ class Store:
         """
         with self._blamed("cannot be read"):
             return head_after(self._db, self._ids.get(run_id, -1), k) or b""
+
+
+def _written(terms: Terms, salt: bytes) -> tuple[Any, ...]:
+    """The values of UPDATE_TERMS and, behind the run's name, of INSERT_RUN."""
+    return (terms.delta, terms.adjacency, terms.samples, terms.keystream, salt, terms.seal, terms.since)
 
 
 def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:

@@ -9,7 +9,7 @@ import pytest
 
 from dpgt_node.config import canonical_json
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.coordinator.admission import Refusal, disagrees, stranger, twin
+from dpgt_node.protocol.coordinator.admission import Refusal, changed, disagrees, stranger, twin
 from tests.runtime.cluster import make_run
 
 RUN = make_run()
@@ -43,6 +43,15 @@ def verdict(made: m.Register, *, caller: str = "agent-2", others: Any = ()) -> R
 
 def test_who_agrees_in_everything_is_admitted() -> None:
     assert verdict(register(), others=[register(name="agent-1"), register(name="agent-3", samples=None)]) is None
+
+
+def test_who_comes_back_with_another_number_of_samples_is_refused_and_the_run_goes_on() -> None:
+    assert changed(register(), register(last_done_round=3)) is None
+    found = changed(register(samples=None), register())
+    assert found is not None and (found.kind, found.ends_run) == ("data", False)
+    assert found.reason.startswith(
+        "agent-2 had D = 7 samples when the run began and has D = none now: a run goes on with the"
+    )
 
 
 OTHER = canonical_json(replace(RUN, scheme=replace(RUN.scheme, alpha=0.5)))

@@ -63,6 +63,25 @@ def test_a_refusal_at_the_door_counts_from_an_agent_of_the_run(peer: str, ends_r
     assert (desk.machine.stage.name == "CLOSING") == ends_run
 
 
+def test_another_D_is_refused_once_the_run_began_unless_the_agent_is_done() -> None:
+    """Before the first round a table may still be mended; who has the result releases nothing more."""
+    desk = Desk()
+    early, _ = desk.seat("agent-1", samples=900)
+    desk.leave(early)
+    calls = [desk.seat(name, samples=1000)[0] for name in NAMES]
+    desk.leave(calls[0])
+    call, out = desk.register("agent-1", samples=1200)
+    (refused,) = said(out, call)
+    assert isinstance(refused, m.Refused) and refused.kind == "data" and "had D = 1000 samples" in refused.reason
+    assert all(said(out, other) == [] for other in calls[1:]), "the others wait"
+    call, out = desk.register("agent-1", samples=1000)
+    assert [type(message) for message in said(out, call)] == [m.Welcome]
+    desk.leave(call)
+    done = dict.fromkeys(("last_released_round", "last_done_round", "last_durable_round"), desk.run.K)
+    call, out = desk.register("agent-1", samples=1200, run_id=RUN_ID, **done)
+    assert [type(message) for message in said(out, call)] == [m.Welcome]
+
+
 # --- admission -------------------------------------------------------------------------------------------------------
 
 

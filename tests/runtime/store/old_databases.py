@@ -1,7 +1,7 @@
 """Databases as versions 1 to 3 of the state directory wrote them.
 
-Of versions 1 and 2 the tables and rows are written out again; of version 3 there are whole ones that it wrote itself,
-as text (``old/*.sql``), and the rows of today taken back to what it had.
+Of versions 1 and 2 the tables and rows are written out again; of versions 3 and 4 there are whole ones that they wrote
+themselves, as text (``old/*.sql``), and of version 3 the rows of today taken back to what it had.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
             db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
             for c in r.rows:
                 cost = cost_text(c.cost)
-                head = next_head(head, f"{RUN.hex()}\n" if version == 1 else TERMS.text(RUN), c, cost)
+                head = next_head(head, f"{RUN.hex()}\n" if version == 1 else TERMS.text_before_5(RUN), c, cost)
                 values = (1, k, c.stream, c.mechanism, c.law, c.scale, c.sensitivity, c.sha256, cost, head)
                 db.execute(f"INSERT INTO ledger VALUES (NULL, {', '.join('?' * len(values))})", values)
             if k == checkpoint:
@@ -111,6 +111,13 @@ ALTER TABLE rounds RENAME TO new_rounds;
 CREATE TABLE rounds (id INTEGER PRIMARY KEY, x_sha256 BLOB NOT NULL, y_sha256 BLOB NOT NULL) STRICT;
 INSERT INTO rounds SELECT * FROM new_rounds;
 DROP TABLE new_rounds;
+ALTER TABLE runs RENAME TO new_runs;
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id BLOB NOT NULL UNIQUE, run_sha256 TEXT NOT NULL, name TEXT NOT NULL,
+    data_id TEXT NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL, x_final_sha256 BLOB
+) STRICT;
+INSERT INTO runs SELECT id, run_id, run_sha256, name, data_id, delta, adjacency, x_final_sha256 FROM new_runs;
+DROP TABLE new_runs;
 DROP TABLE checkpoints;
 CREATE TABLE checkpoints (
     run INTEGER PRIMARY KEY, k INTEGER NOT NULL, dimension INTEGER NOT NULL, sha256 BLOB NOT NULL, data BLOB,
@@ -126,19 +133,23 @@ def _write_3(state_dir: Path, d: int, rounds: int, checkpoint: int, pruned: int)
         for k in range(rounds):
             store.commit_round(RUN, record(k, d, checkpoint=k == checkpoint))
         store.prune(RUN, pruned - 1)
-        head = store.head
+        entries = store.ledger().entries
     with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db, db:
         found = db.execute("SELECT run, k, sha256, data, batch FROM checkpoints").fetchall()
         db.executescript(TABLES_3)
+        head = bytes(32)
+        for number, entry in enumerate(entries, start=1):
+            head = next_head(head, TERMS.text_before_5(RUN), entry.row, cost_text(dict(entry.row.cost)))
+            db.execute("UPDATE ledger SET head = ? WHERE id = ?", (head, number))
         for run, k, sha256, data, batch in found:
             seal = hashlib.sha256(struct.pack("<16sqq8s", RUN, k, d, b"state") + sha256 + batch).digest()
             db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", (run, k, d, sha256, data, batch, seal))
     return head
 
 
-def read_text(path: Path, state_dir: Path) -> None:
-    """Make the state directory whose database ``path`` holds as text."""
+def read_text(path: Path, state_dir: Path, version: int = 3) -> None:
+    """Make the state directory whose database of ``version`` is in ``path`` as text."""
     state_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db:
         db.executescript(path.read_text(encoding="utf-8"))
-        db.executescript("PRAGMA application_id = 0x64706774; PRAGMA user_version = 3;")
+        db.executescript(f"PRAGMA application_id = 0x64706774; PRAGMA user_version = {version};")

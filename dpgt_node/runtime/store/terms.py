@@ -1,0 +1,52 @@
+"""Whether a run goes on under the terms that it was begun under: delta, adjacency, data and noise.
+
+The terms are part of every row's text, and so of the chain, whose heads others remember.  A plain hash of the data in
+them could be guessed there, value by value; the store's own salt, which never leaves the host, prevents that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from dpgt_node.errors import StoreError
+from dpgt_node.runtime.store.ledger import Terms
+
+SALT_BYTES = 32
+UNRECORDED = Terms("default", 1.0, "not recorded by the version that wrote it; delta unknown, taken as 1")
+"""What version 1 did not say about a run: the worst is assumed."""
+
+
+class OtherTerms(StoreError):
+    """The run would go on under other terms, or on other data, than it was begun."""
+
+    told = "would go on with other data or on other terms than it began"
+
+
+def data_seal(salt: bytes, shard_sha256: bytes) -> str:
+    """What the ledger knows the data by, hex; empty for an objective without data (``shard_sha256`` empty)."""
+    return hashlib.sha256(salt + shard_sha256).hexdigest() if shard_sha256 else ""
+
+
+def differences(begun: Terms, now: Terms, shard_sha256: bytes, salt: bytes) -> list[str]:
+    """What ``now`` says otherwise than the terms a run was ``begun`` under, by name; what those did not record is no
+    difference.
+    """
+    found = []
+    if begun.adjacency != UNRECORDED.adjacency:
+        if begun.delta != now.delta:
+            found.append(f"delta was {begun.delta:g} and is {now.delta:g}")
+        if begun.adjacency != now.adjacency:
+            found.append(f'adjacency was "{begun.adjacency}" and is "{now.adjacency}"')
+    if begun.since is None:
+        return found
+    if begun.samples != now.samples:
+        found.append(f"the data had {_count(begun.samples)} and have {_count(now.samples)}")
+    elif begun.seal != data_seal(salt, shard_sha256):
+        found.append(f"the data have {_count(now.samples)} as before, but not the same ones in the same order")
+    if begun.keystream != now.keystream:
+        found.append(f"the noise was of the {begun.keystream} keystream and is of the {now.keystream} one")
+    return found
+
+
+def _count(samples: int | None) -> str:
+    return "no samples" if samples is None else f"{samples} sample{'' if samples == 1 else 's'}"
