@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak fast torch fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -91,6 +91,9 @@ soak: $(VENV)/.dev ## 20,000 rounds of five daemons: memory, descriptors, thread
 swarm: $(VENV)/.dev ## ten thousand seeded runs under faults, then the mutants they must catch
 	$(BIN)/python -m tests.swarm --seeds 0..10000 --jobs $(WORKERS) $(ARGS)
 	$(BIN)/python -m tests.swarm --mutants --jobs $(WORKERS)
+
+histories: $(VENV)/.dev ## 2,000 random lives of a state directory against a dumb ledger, then the mutants they must catch
+	$(BIN)/python -m tests.runtime.store.histories --histories 2000 $(ARGS)
 
 setup-torch: $(VENV)/.torch
 

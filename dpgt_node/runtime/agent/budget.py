@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 from dpgt_node.accounts.account import AgentAccount
@@ -10,8 +11,10 @@ from dpgt_node.agent.policy import Spent, Verdict, judge
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import NodeConfig
 from dpgt_node.errors import RefusedError
+from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms
+from dpgt_node.runtime.store.terms import OtherTerms
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,25 @@ def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:
     """What was spent of the budget of ``data_id``."""
     mine = [charge for charge in charges if charge.terms.data_id == data_id]
     return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta, c.terms.declared) for c in mine]
+
+
+def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAccount) -> None:
+    """OtherTerms: a version that did not record the data charged the run more than it would have cost with these.
+
+    With fewer samples it would have cost more, and goes on at that price.
+    """
+    for charge in charges:
+        if charge.run_id != run_id or charge.terms.since is not None:
+            continue
+        now = account.epsilon_after(charge.k)
+        for name, before in charge.cost.items():
+            value = now.get(name)
+            if before is not None and value is not None and value < before < math.inf and not within(before, value):
+                raise OtherTerms(
+                    f"run {run_id.hex()} cost {before:.6g} under {name} through round {charge.k}, and with these data "
+                    f"it would have cost {value:.6g}: they are not the data it was begun with. Bring those back, or start "
+                    f'a new run. What this one spent of data set "{charge.terms.data_id}" stays spent'
+                )
 
 
 def obey(

@@ -14,7 +14,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start
-from dpgt_node.runtime.agent.budget import obey, terms_of
+from dpgt_node.runtime.agent.budget import check_unrecorded, obey, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
 from dpgt_node.runtime.store.faults import blamed
@@ -101,6 +101,7 @@ class Opening:
             if not effect.finished:  # whoever has the result releases nothing new
                 if self._keystream == TEST:
                     self._warn_of_test_noise()
+                check_unrecorded(self._charges, run_id, self._work.account)
                 verdict = obey(config, run, self._work.account, samples, self._charges, run_id)
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
             elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
