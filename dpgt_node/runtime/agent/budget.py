@@ -46,8 +46,8 @@ def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAcc
             if before is not None and value is not None and value < before < math.inf and not within(before, value):
                 raise OtherTerms(
                     f"run {run_id.hex()} cost {before:.6g} under {name} through round {charge.k}, and with these data "
-                    f"it would have cost {value:.6g}: they are not the data it was begun with. Bring those back, or start "
-                    f'a new run. What this one spent of data set "{charge.terms.data_id}" stays spent'
+                    f"it would have cost {value:.6g}: they are not the data it was begun with. Bring those back, or "
+                    f'start a new run. What this one spent of data set "{charge.terms.data_id}" stays spent'
                 )
 
 

@@ -344,7 +344,7 @@ def _fresh_key() -> tuple[bytes, bytes]:
 async def oracle_or_refusal(
     config: NodeConfig, run: RunConfig, shard: int, security: Security, data_root: Path | None
 ) -> tuple[Oracle, bytes]:
-    """``oracle_and_digest`` of 0-based ``shard`` of this host's data.  ConfigError, of which the coordinator hears the kind."""
+    """``oracle_and_digest`` of 0-based ``shard`` here.  ConfigError, of which the coordinator hears the kind."""
     try:
         return oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
     except ConfigError as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +16,8 @@ from dpgt_node.errors import ExitCode, RefusedError
 from dpgt_node.learning.data.arrays import Dataset, frozen
 from dpgt_node.learning.data.digest import shard_sha256
 from dpgt_node.runtime.agent import node as node_module
-from dpgt_node.runtime.store.ledger import read_ledger
+from dpgt_node.runtime.agent.budget import check_unrecorded
+from dpgt_node.runtime.store.ledger import Charge, Terms, read_ledger
 from dpgt_node.runtime.store.terms import OtherTerms
 from tests.runtime.agent.test_budget import ended, private_run, started, stopped
 from tests.runtime.cluster import Cluster, cluster, make_run
@@ -44,7 +49,9 @@ async def test_other_samples_under_the_same_number_are_refused_on_resume(tmp_pat
             c.start(name, **({"shard_sha256": b"b" * 32} if name == ME else {}))
         outcome, results = await ended(c)
     assert isinstance(results[ME], OtherTerms) and "not the same ones in the same order" in str(results[ME])
-    assert "stays spent" in str(results[ME]) and outcome.conclude.exit_code is ExitCode.REFUSED
+    assert "with other data or on other terms than it began" in outcome.conclude.reason, "a kind, and nothing else"
+    assert "samples" not in outcome.conclude.reason and "stays spent" in str(results[ME])
+    assert outcome.conclude.exit_code is ExitCode.REFUSED
     assert len(read_ledger(tmp_path / "state" / ME).entries) == released
     async with cluster(tmp_path, run) as c:
         for name in run.graph.agents:
@@ -64,6 +71,20 @@ async def test_the_coordinator_refuses_another_D_and_waits_for_the_right_one(tmp
             await c.start(ME, samples=1200)
         c.start(ME, samples=1000)
         await c.end()
+
+
+@pytest.mark.parametrize(("before", "refused"), [(2.0, True), (1.0, False), (0.5, False), (float("inf"), False)])
+def test_a_run_whose_data_no_version_recorded_is_known_by_what_it_cost(before: float, refused: bool) -> None:
+    """With more samples it would have cost less; at a higher price it may go on."""
+    account: Any = SimpleNamespace(epsilon_after=lambda k: {"tight": None, "amplified": (k + 1) / 4})
+    unrecorded = Terms("ward 7", 1e-5, "replace-one", keystream="", since=None)
+    cost = {"tight": 9.0, "amplified": before}
+    charges = [Charge(bytes(16), unrecorded, "m", "laplace", 3, cost)]
+    with pytest.raises(OtherTerms, match="would have cost 1:") if refused else contextlib.nullcontext():
+        check_unrecorded(charges, bytes(16), account)
+    check_unrecorded(charges, bytes(range(16)), account)
+    recorded = [replace(charges[0], terms=replace(unrecorded, since=0))]
+    check_unrecorded(recorded, bytes(16), account)
 
 
 # --- a test keystream -----------------------------------------------------------------------------------------------
