@@ -16,7 +16,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -170,6 +170,15 @@ def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -
         held = before.get(name, 0.0)
         found[name] = None if value is None or held is None else max(held, value)
     return found
+
+
+def as_charged(rows: Iterable[LedgerRow], spent: Mapping[str, float | None], *, hides: bool) -> tuple[LedgerRow, ...]:
+    """The rows of a round after ``spent``: no cost falls, and noise that ``hides`` nothing costs infinity."""
+    made = []
+    for row in rows:
+        spent = risen(spent, row.cost if hides else dict.fromkeys(row.cost, math.inf))
+        made.append(replace(row, cost=dict(spent)))
+    return tuple(made)
 
 
 def select_rows(connection: sqlite3.Connection, run: int, k_from: int) -> list[LedgerRow]:

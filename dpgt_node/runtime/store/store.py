@@ -15,16 +15,12 @@ What it cannot know, that it is an old or a forked copy, others tell it: see ``h
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import logging
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,14 +31,15 @@ from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
 from dpgt_node.runtime.store import rows
 from dpgt_node.runtime.store.blobs import BlobFolder
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
+from dpgt_node.runtime.store.finals import X_FINAL, checked_final, write_final
 from dpgt_node.runtime.store.ledger import (
     DATABASE,
     TEST,
     Charge,
     Ledger,
     Terms,
+    as_charged,
     head_after,
-    risen,
     select_charges,
     select_ledger,
     select_rows,
@@ -50,6 +47,7 @@ from dpgt_node.runtime.store.ledger import (
 )
 from dpgt_node.runtime.store.opening import connected, locked
 from dpgt_node.runtime.store.records import BLOBS, File, checkpoint_of, file_name, record_of, stored
+from dpgt_node.runtime.store.runs import RunInfo, select_runs
 from dpgt_node.runtime.store.schema import (
     INSERT_LEDGER,
     INSERT_PAYLOADS,
@@ -62,22 +60,10 @@ from dpgt_node.runtime.store.schema import (
     UPDATE_TERMS,
     round_key,
 )
-from dpgt_node.runtime.store.terms import SALT_BYTES, OtherTerms, data_seal, differences
+from dpgt_node.runtime.store.terms import continued, sealed, written
 from dpgt_node.types import F64
 
 log = logging.getLogger(__name__)
-X_FINAL = "x_final.npy"
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """A run this state directory knows.  ``last_durable_round``: -1 when there is none."""
-
-    run_id: bytes
-    run_sha256: str
-    name: str
-    finished: bool
-    last_durable_round: int
 
 
 class Store:
@@ -170,9 +156,8 @@ class Store:
         with self._blamed("cannot record the run"):
             known = self._db.execute(query, (run_id,)).fetchone()
             if known is None:
-                salt = os.urandom(SALT_BYTES)
-                now = replace(terms, seal=data_seal(salt, shard_sha256), since=0)
-                values = (run_id, run_sha256, name, now.data_id, *_written(now, salt))
+                now, salt = sealed(terms, shard_sha256, since=0)
+                values = (run_id, run_sha256, name, now.data_id, *written(now, salt))
                 with self._transaction() as db:
                     (self._ids[run_id],) = db.execute(INSERT_RUN, values).fetchone()
                 self._terms[run_id] = now
@@ -197,34 +182,17 @@ class Store:
         """
         if self.is_finished(run_id):
             return
-        begun, released = self._terms[run_id], self.releases(run_id) > 0
-        if released and (found := differences(begun, terms, shard_sha256, salt)):
-            raise OtherTerms(
-                f"{self._state_dir}: run {run_id.hex()} was begun under other terms: {'; '.join(found)}. A run goes on "
-                "with what it was begun with: bring that back, or start a new run. What this one spent of data set "
-                f'"{begun.data_id}" stays spent'
-            )
-        if released and begun.since is not None:
+        charged = self._db.execute("SELECT count(*) FROM ledger").fetchone()[0] if self.releases(run_id) else None
+        now = continued(self._state_dir, run_id, self._terms[run_id], terms, shard_sha256, salt, charged)
+        if now is None:
             return
-        salt = os.urandom(SALT_BYTES)
-        held = begun if released else terms  # what old rows say of delta and adjacency cannot be said anew
-        since = self._db.execute("SELECT count(*) FROM ledger").fetchone()[0] if released else 0
-        now = replace(
-            terms, delta=held.delta, adjacency=held.adjacency, seal=data_seal(salt, shard_sha256), since=since
-        )
         with self._transaction() as db:
-            db.execute(UPDATE_TERMS, (*_written(now, salt), self._ids[run_id]))
-        self._terms[run_id] = now
+            db.execute(UPDATE_TERMS, (*written(*now), self._ids[run_id]))
+        self._terms[run_id] = now[0]
 
     def runs(self) -> tuple[RunInfo, ...]:
-        query = (
-            "SELECT run_id, run_sha256, name, x_final_sha256 IS NOT NULL,"
-            f" (SELECT max(rounds.id) % {ROUNDS_MAX} FROM rounds WHERE rounds.id BETWEEN runs.id * {ROUNDS_MAX}"
-            f" AND runs.id * {ROUNDS_MAX} + {ROUNDS_MAX - 1}) FROM runs ORDER BY id"
-        )
         with self._blamed("cannot be read"):
-            found = self._db.execute(query).fetchall()
-        return tuple(RunInfo(i, sha, name, bool(done), -1 if k is None else k) for i, sha, name, done, k in found)
+            return select_runs(self._db)
 
     def find_run(self, run_sha256: str, name: str) -> bytes | None:
         """The newest run of this run file, finished or not: others may still have to finish it.
@@ -262,12 +230,8 @@ class Store:
     def finish_run(self, run_id: bytes, x_final: F64) -> Path:
         """Write x_{i,K+1} (float64, shape (d,)) to STATE_DIR/x_final.npy at once, then mark the run finished."""
         path = self._state_dir / X_FINAL
-        values = np.ascontiguousarray(x_final, dtype="<f8")
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(values))
-        digest = hashlib.sha256(values.data).digest()
         with self._blamed("cannot save the result"):
-            write_whole(path, (header.getvalue(), values.data), self._durability)
+            digest = write_final(path, x_final, self._durability)
             with self._transaction() as db:
                 db.execute("UPDATE runs SET x_final_sha256 = ? WHERE id = ?", (digest, self._ids[run_id]))
         return path
@@ -289,7 +253,7 @@ class Store:
         """
         run, k, terms = self._ids[run_id], record.k, self._terms[run_id]
         invariant(terms.since is not None, "a run goes on after begin_run")
-        charged = self._charged(run_id, record.rows)
+        charged = as_charged(record.rows, self._spent.get(run_id, {}), hides=terms.keystream != TEST)
         new, old = stored(run, run_id, replace(record, rows=charged), self._head, terms.text(run_id)), None
         with self._blamed(f"round {k} cannot be made durable"):
             try:
@@ -308,14 +272,6 @@ class Store:
                 self._spent[run_id] = charged[-1].cost
             if old is not None and old[1] and old[0] != k:
                 self._blobs.remove([file_name(run_id, old[0], "state")])
-
-    def _charged(self, run_id: bytes, charges: Sequence[LedgerRow]) -> tuple[LedgerRow, ...]:
-        """The rows as they are charged: what a run has cost never falls, and a test keystream hides nothing."""
-        spent, made, hides = self._spent.get(run_id, {}), [], self._terms[run_id].keystream != TEST
-        for row in charges:
-            spent = risen(spent, row.cost if hides else dict.fromkeys(row.cost, math.inf))
-            made.append(replace(row, cost=spent))
-        return tuple(made)
 
     def _write(self, files: Sequence[File]) -> None:
         """All of them or none.  A failed COMMIT leaves them for the next start: it may have reached the disk."""
@@ -439,19 +395,3 @@ class Store:
         """
         with self._blamed("cannot be read"):
             return head_after(self._db, self._ids.get(run_id, -1), k) or b""
-
-
-def _written(terms: Terms, salt: bytes) -> tuple[Any, ...]:
-    """The values of UPDATE_TERMS and, behind the run's name, of INSERT_RUN."""
-    return (terms.delta, terms.adjacency, terms.samples, terms.keystream, salt, terms.seal, terms.since)
-
-
-def checked_final(path: Path, sha256: bytes | None, run_id: bytes) -> F64:
-    """x_{i,K+1} in ``path``, if it is what was hashed.  StoreError: torn, or of another run; OSError: missing."""
-    try:
-        values: F64 = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise StoreError(f"{path}: not a NumPy file: {error}") from error
-    if sha256 is None or sha256 != hashlib.sha256(np.ascontiguousarray(values).data).digest():
-        raise StoreError(f"{path}: not the result of run {run_id.hex()}")
-    return values

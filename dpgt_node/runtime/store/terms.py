@@ -7,6 +7,9 @@ them could be guessed there, value by value; the store's own salt, which never l
 from __future__ import annotations
 
 import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
 
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.ledger import Terms
@@ -50,3 +53,35 @@ def differences(begun: Terms, now: Terms, shard_sha256: bytes, salt: bytes) -> l
 
 def _count(samples: int | None) -> str:
     return "no samples" if samples is None else f"{samples} sample{'' if samples == 1 else 's'}"
+
+
+def sealed(terms: Terms, shard_sha256: bytes, since: int) -> tuple[Terms, bytes]:
+    """``terms`` with a seal of the data under a fresh salt, in force behind row ``since``; and the salt."""
+    salt = os.urandom(SALT_BYTES)
+    return replace(terms, seal=data_seal(salt, shard_sha256), since=since), salt
+
+
+def continued(
+    where: Path, run_id: bytes, begun: Terms, now: Terms, shard_sha256: bytes, salt: bytes, charged: int | None
+) -> tuple[Terms, bytes] | None:
+    """New terms and salt of a run that goes on, None where they stay.  OtherTerms: it was ``begun`` under other ones.
+
+    ``charged``: rows in the ledger; None: the run released nothing yet, and is begun anew.  What old rows say of delta
+    and adjacency is not said anew.
+    """
+    if charged is None:
+        return sealed(now, shard_sha256, since=0)
+    if found := differences(begun, now, shard_sha256, salt):
+        raise OtherTerms(
+            f"{where}: run {run_id.hex()} was begun under other terms: {'; '.join(found)}. A run goes on with what it "
+            "was begun with: bring that back, or start a new run. What this one spent of data set "
+            f'"{begun.data_id}" stays spent'
+        )
+    if begun.since is not None:
+        return None
+    return sealed(replace(now, delta=begun.delta, adjacency=begun.adjacency), shard_sha256, since=charged)
+
+
+def written(terms: Terms, salt: bytes) -> tuple[object, ...]:
+    """The values of UPDATE_TERMS and, behind the run's name, of INSERT_RUN."""
+    return (terms.delta, terms.adjacency, terms.samples, terms.keystream, salt, terms.seal, terms.since)

@@ -38,6 +38,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.agent import budget, opening
 from dpgt_node.runtime.agent.opening import Opening
+from dpgt_node.runtime.store import ledger as ledger_module
 from dpgt_node.runtime.store import store as store_module
 from dpgt_node.runtime.store import terms as terms_module
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST, read_ledger
@@ -314,7 +315,7 @@ class History:
 def _blind(words: str) -> Callable[[], Any]:
     real = terms_module.differences
     return lambda: mock.patch.object(
-        store_module, "differences", lambda *a: [d for d in real(*a) if not d.startswith(words)]
+        terms_module, "differences", lambda *a: [d for d in real(*a) if not d.startswith(words)]
     )
 
 
@@ -324,13 +325,20 @@ def _no_lock() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _falling() -> Iterator[None]:
+    real = ledger_module.as_charged
+    with mock.patch.object(store_module, "as_charged", lambda rows, _, hides: real(rows, {}, hides=hides)):
+        yield
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "D is not compared": _blind("the data had"),
     "the data are not compared": _blind("the data have"),
     "delta is not compared": _blind("delta"),
     "adjacency is not compared": _blind("adjacency"),
     "the keystream is not compared": _blind("the noise"),
-    "a cost may fall": lambda: mock.patch.object(store_module, "risen", lambda _, now: dict(now)),
+    "a cost may fall": lambda: _falling(),
     "a test keystream costs what it says": lambda: mock.patch.object(store_module, "TEST", "no such"),
     "a policy takes a test keystream": lambda: mock.patch.object(opening, "TEST", "no such"),
     "a declared C counts": lambda: mock.patch.object(

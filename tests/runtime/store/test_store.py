@@ -265,7 +265,7 @@ def test_a_result_that_cannot_be_written_is_not_finished(store: Store, monkeypat
         raise OSError(28, "No space left on device")
 
     store.commit_round(RUN, record(0, 3))
-    monkeypatch.setattr("dpgt_node.runtime.store.store.write_whole", full)
+    monkeypatch.setattr("dpgt_node.runtime.store.finals.write_whole", full)
     with pytest.raises(StoreError, match="cannot save the result"):
         store.finish_run(RUN, np.ones(3))
     assert not store.is_finished(RUN)

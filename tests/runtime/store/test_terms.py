@@ -144,7 +144,7 @@ def test_a_ledger_in_which_a_cost_falls_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written by a program without the rule, its chain whole."""
-    monkeypatch.setattr(store_module, "risen", lambda _, now: dict(now))
+    monkeypatch.setattr(store_module, "as_charged", lambda rows, *_, **__: tuple(rows))
     store.commit_round(RUN, priced(2, tight=0.5))
     monkeypatch.undo()
     for read in (store.ledger, store.charges, lambda: read_ledger(tmp_path)):
