@@ -147,6 +147,10 @@ def test_a_stream_that_is_down_is_named_with_both_ends_and_its_cause() -> None:
         "b has lacked round 17 of a for 12.0 s: a cannot reach b; its stream is down (no route)"
     ]
     assert m2.waits_for("b") == ("a",)
+    m3 = running(done_through=16)
+    edges(m3, 26, "b", lacks(17, "a", waited_s=8, silent_s=12))
+    m3.step(co.AgentGone("b"), 27 * S)
+    assert m3.waits_for("b") == (), "what it reported in a life that is over is void"
     assert edges(m2, 40, "a", EdgeReport(17, 0)) == ["a reaches b again"]
     m2.step(co.AgentDone("b", 17, 17), 41 * S)
     assert m2.waits_for("b") == ()

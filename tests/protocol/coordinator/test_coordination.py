@@ -107,7 +107,9 @@ def test_edges_in_trouble_and_metrics_are_passed_on() -> None:
     assert desk.say(call, EdgeReport(0, 0, lacks=(Lack("agent-2", 1),))) == []
     assert desk.machine.barrier.waits_for("agent-1") == ("agent-2",)
     report = m.MetricsReport(0, 1.0)
+    desk.now_s = 1.0
     assert desk.say(call, report) == [ct.KeepMetrics("agent-1", report)]
+    assert desk.machine.barrier.heard_ns("agent-1") == 10**9, "a sign of life, as every message is"
 
 
 def test_a_local_run_has_a_row_for_every_round_that_an_agent_is_done_with() -> None:

@@ -112,6 +112,13 @@ def test_a_stop_waits_for_the_agents_to_leave() -> None:
     assert conclude == co.Conclude("stopped", ExitCode.STOPPED, "enough")
 
 
+def test_who_comes_back_while_the_run_stops_hears_so_too() -> None:
+    m = running()
+    m.step(co.StopRun("enough"), 10)
+    m.step(co.AgentGone("a"), 11)
+    assert m.step(co.AgentJoined("a", -1, -1), 12) == (co.BroadcastStop("enough", ExitCode.STOPPED),)
+
+
 def test_a_stop_does_not_wait_longer_than_the_grace_period() -> None:
     m = running()
     m.step(co.StopRun("enough"), 10)

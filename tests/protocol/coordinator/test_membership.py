@@ -154,9 +154,10 @@ def doubted(desk: Desk, instance: bytes = b"second", **changes: Any) -> Call:
 
 def test_a_twin_is_refused_with_the_firsts_next_word() -> None:
     desk = Desk()
-    first = desk.start()[1]
+    another, first, *_ = desk.start()
     desk.now_s = 1
     twin = doubted(desk)
+    assert desk.say(another, m.Heartbeat()) == [], "another agent's word says nothing of the first"
     out = desk.say(first, m.Heartbeat())
     assert out == [Write(twin, TWIN), End(twin)], "and the first goes on"
     assert desk.say(first, m.Done(0, -1, 0)) == []

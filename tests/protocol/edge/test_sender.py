@@ -105,6 +105,9 @@ def gives_up_a_call_that_takes_no_byte_but_not_a_slow_one(kind: type[Sender]) ->
         end.step(Taken(FIRST, 1, 1), late)
     *effects, note = end.step(t.Tick(), late + SILENCE)
     assert effects == [End(FIRST), GONE] and "agent-2 took no byte for 10 s" in note.text
+    stuck = opened(kind)
+    stuck.step(SEND, 3)
+    assert without_notes(stuck.step(t.Tick(), 3 + SILENCE)) == (End(FIRST), GONE), "not even the first byte"
     assert opened(kind).step(t.Tick(), 10**6 * SECOND) == (), "a call without anything to send may rest"
 
 
