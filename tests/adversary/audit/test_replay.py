@@ -111,6 +111,18 @@ def test_another_gradient_gives_other_states() -> None:
     assert any((one.private[0] != private).any() for one, (private, _) in zip(rebuilt, spies[0].seen, strict=True))
 
 
+def test_a_stream_that_nobody_saw_is_no_part_of_what_was_observed() -> None:
+    run = run_of("two agents", "paper")
+    vectors, _ = played(run)
+    whole = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
+    seen = {key: vector for key, vector in vectors.items() if key[:2] != (0, "Y")}
+    replay = Replay(Facts.of(run), 0, np.zeros(7), seen, "float64", skip=frozenset({"Y"}))
+    part = list(replay.run([lambda k, x: bent(0, k, x)]))
+    assert [(one.k, one.stream) for one in part] == [(k, "X") for k in range(run.K + 1)]
+    for one, other in zip(part, (one for one in whole if one.stream == "X"), strict=True):
+        assert (one.private[0] == other.private[0]).all()
+
+
 def test_a_vector_that_was_not_seen_is_named() -> None:
     run = run_of("two agents", "paper")
     vectors, _ = played(run)
