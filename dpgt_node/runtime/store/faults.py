@@ -63,7 +63,8 @@ def blamed(where: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"{where}: {what}: {error}; {remedy(error)}") from error
+        words = " ".join(str(error).split())  # SQLite quotes the schema, line breaks and all
+        raise StoreError(f"{where}: {what}: {words}; {remedy(error)}") from error
     except DpgtError:
         raise
     except (UnicodeError, ValueError, TypeError, OverflowError, MemoryError) as error:
