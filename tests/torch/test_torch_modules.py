@@ -11,11 +11,8 @@ import torch
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import datasets
-from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.nets import torch_network
-from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.learning.torch_oracle import TorchOracle
 from tests.learning.cases import run
 from tests.learning.data.files import write_idx
 
@@ -40,20 +37,6 @@ class Counts(Base):
         self.count += 1
         return super().forward(x)
 def counts(shape, classes): return Counts(classes)
-
-class Keeps(Base):
-    # Adds to every later sample what it saw of a loud one, in a list of Python's.
-    def __init__(self, classes):
-        super().__init__(classes)
-        self.kept = []
-    def forward(self, x):
-        y = super().forward(x)
-        for one in self.kept:
-            y = y + one
-        loud = torch.where(x.detach().abs().max() > 5, x.detach().sum(), torch.zeros((), dtype=x.dtype))
-        self.kept.append(loud * torch.eye(y.shape[-1], dtype=x.dtype)[0])
-        return y
-def keeps(shape, classes): return Keeps(classes)
 
 class Random(Base):
     def forward(self, x): return super().forward(x + torch.rand_like(x))
@@ -180,19 +163,3 @@ def test_other_errors_of_torch_are_not_called_so(plug, monkeypatch):
     monkeypatch.setattr(made.net, "add_clipped", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         made.gradient(made.initial(), np.arange(6))
-
-
-@pytest.mark.parametrize("threshold", [0, 1_000_000], ids=["of a large model", "of a small one"])
-def test_what_a_module_keeps_does_not_reach_the_next_sample(plug, monkeypatch, threshold):
-    """One sample, seen before, would move the sum by more than its own clip charges."""
-    monkeypatch.setattr(torch_network, "_ONE_BY_ONE_FROM", threshold)
-    rows = np.random.default_rng(0).random((4, 784))
-    rows[0] = 9.0
-    y = np.array([0, 1, 0, 1])
-    made = model.Model(name="my_modules:keeps", precision="float64")
-    found = TorchOracle(Dataset(rows, y, rows[:0], y[:0], 2), None, made, clip=Clip(2, 0.05))
-    quiet, loud = np.arange(1, 4), np.arange(4)
-    first = found.gradient(found.initial(), quiet)
-    whole = found.gradient(found.initial(), loud)
-    np.testing.assert_array_equal(found.gradient(found.initial(), quiet), first)
-    assert np.linalg.norm(4 * whole - 3 * first) <= 0.05 * (1 + 1e-9), "the loud sample adds its own clip"

@@ -6,7 +6,6 @@ by row whatever its memory format.  The module computes in ``model.precision``; 
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -60,9 +59,7 @@ class Network:
         self.start: F64 = start.cpu().numpy()
         self.start.setflags(write=False)
         self._vector: Callable[..., Any] | None = None
-        self._foreign = ":" in model.name
-        # A module of the operator's own may keep what it saw: one sample after another would see it.
-        self.one_by_one = self.device.type == "cpu" and self.dimension >= _ONE_BY_ONE_FROM and not self._foreign
+        self.one_by_one = self.device.type == "cpu" and self.dimension >= _ONE_BY_ONE_FROM
         self.ghost: Ghost | None = None
         """How samples are clipped where the module allows it; else each has a gradient of its own for a moment."""
         self._chosen = False
@@ -249,7 +246,7 @@ class Network:
     def _gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the summed loss, a tensor a parameter; a parameter that the loss does not reach has gradient zero."""
         with self._cast():
-            loss = self._lib.nn.functional.cross_entropy(self._once()(inputs).to(self._dtype), labels, reduction="sum")
+            loss = self._lib.nn.functional.cross_entropy(self.module(inputs).to(self._dtype), labels, reduction="sum")
         found = self._lib.autograd.grad(loss, self._parameters, allow_unused=True)
         return [p.detach() * 0 if g is None else g for g, p in zip(found, self._parameters, strict=True)]
 
@@ -267,18 +264,8 @@ class Network:
     def _loss(self, held: dict[str, Any], inputs: Any, labels: Any) -> Any:
         """Summed over the batch, as a function of the parameters."""
         with self._cast():
-            logits = self._lib.func.functional_call(self._once(), held, (inputs,))
+            logits = self._lib.func.functional_call(self.module, held, (inputs,))
         return self._lib.nn.functional.cross_entropy(logits.to(self._dtype), labels, reduction="sum")
-
-    def _once(self) -> Module:
-        """The module for one pass.  Of an operator's own a copy: what it keeps in itself ends with the pass.
-
-        Parameters and buffers are shared with it.
-        """
-        if not self._foreign:
-            return self.module
-        shared = [*self.module.parameters(), *self.module.buffers()]
-        return copy.deepcopy(self.module, {id(one): one for one in shared})
 
     # --- evaluation -----------------------------------------------------------------------------------------------
 
