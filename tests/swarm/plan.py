@@ -271,7 +271,7 @@ def _when(chance: random.Random, fault: Fault, n: int, K: int) -> Fault:
 def _length(chance: random.Random, kind: Kind, plan: Plan) -> int:
     if kind in ("break", "lies", "twin", "impostor"):
         return 0
-    if kind == "stuck":  # until somebody has had enough of it
-        return int(plan.run.runtime.round_timeout_s * SECOND)
+    if kind == "stuck":  # until each end in turn has had enough of it
+        return int(2 * plan.run.runtime.round_timeout_s * SECOND)
     longest = {"crash": 3.0, "power": 3.0, "rollback": 3.0, "torn": 3.0, "copies": 5.0}.get(kind, 15.0)
     return int(longest ** chance.uniform(-1, 1) * SECOND)
