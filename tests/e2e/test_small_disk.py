@@ -51,6 +51,7 @@ def test_full_then_read_only_then_well(tmp_path: Path, run: Path, mounted: list[
     out = tmp_path / "out"
     arguments = ("launch", run, "--test-keystream", KEY)
     state = out / "agents" / AGENT / "state"
+    log = out / "agents" / AGENT / "node.log"
 
     with Launch(out, *arguments) as launch:
         eventually("some rounds", lambda: released(out) > 3)
@@ -77,13 +78,14 @@ def test_full_then_read_only_then_well(tmp_path: Path, run: Path, mounted: list[
             while True:  # somebody else takes what is left
                 file.write(bytes(1 << 16))
         assert launch.wait() == 2, launch.said
-        assert "the disk is full: free some space, then start the same command again" in launch.said
+        assert f"{AGENT}: cannot use its state directory; its own log says more" in launch.said
+        assert "the disk is full: free some space, then start the same command again" in log.read_text()
     filler.unlink()
 
     subprocess.run(["mount", "-o", "remount,ro", state], check=True)
     with Launch(out, *arguments) as launch:
         assert launch.wait() == 2, launch.said
-        assert "the file system is read-only: mount it writable" in launch.said
+        assert "the file system is read-only: mount it writable" in launch.said + log.read_text()
     subprocess.run(["mount", "-o", "remount,rw", state], check=True)
 
     assert released(out) < 100

@@ -109,7 +109,7 @@ def assert_simulators_bits(run_file: Path, out: Path) -> None:
 
 def test_a_lossy_network_loses_nothing_of_the_recording(run_file: Path, tmp_path: Path) -> None:
     said = lab(run_file, tmp_path / "out", "--loss", 0.01, "--reorder", 0.02, "--delay-ms", 0.5, "--seed", 3)
-    assert "0 lost" not in said and "0 missed by the tap" in said
+    assert " 0 lost" not in said and "0 missed by the tap" in said
     assert_all_seen(tmp_path / "out")
     assert_simulators_bits(run_file, tmp_path / "out")
 
