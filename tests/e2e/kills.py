@@ -12,6 +12,7 @@ import collections
 import contextlib
 import io
 import json
+import math
 import os
 import random
 import re
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -298,7 +299,9 @@ def truth(case: Case) -> tuple[dict[str, list[LedgerRow]], dict[str, bytes]]:
     rows: dict[str, list[LedgerRow]] = {name: [] for name in run.graph.agents}
 
     def persisted(i: int, record: RoundRecord) -> None:
-        rows[run.graph.agents[i]].extend(record.rows)
+        # Whoever knows the test keystream's key can take the noise away: a ledger charges it as no noise at all.
+        charged = (replace(row, cost=dict.fromkeys(row.cost, math.inf)) for row in record.rows)
+        rows[run.graph.agents[i]].extend(charged)
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     agents = build_agents(run, topology, schedule, build_oracles(run, None), case.keystream)

@@ -96,7 +96,7 @@ async def test_a_fork_with_the_same_rounds_is_found(tmp_path: Path) -> None:
 
 
 def fork(path: Path) -> None:
-    """Give the last releases other costs, and the chain the heads that follow: whole in itself."""
+    """Give the last releases other scales, and the chain the heads that follow: whole in itself."""
     from dpgt_node.runtime.store.ledger import link, select_terms
 
     with contextlib.closing(sqlite3.connect(path)) as db, db:
@@ -105,9 +105,9 @@ def fork(path: Path) -> None:
         head = bytes(32)
         for number, _, *fields, _ in rows:
             if fields[0] >= 10:
-                fields[-1] = '{"tight":1.5}'
+                fields[4] *= 2.0
             head = link(head, terms.text(run_id), *fields)
-            db.execute("UPDATE ledger SET cost = ?, head = ? WHERE id = ?", (fields[-1], head, number))
+            db.execute("UPDATE ledger SET scale = ?, head = ? WHERE id = ?", (fields[4], head, number))
 
 
 async def test_who_kept_its_state_goes_on(tmp_path: Path) -> None:
