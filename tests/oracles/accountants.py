@@ -50,8 +50,25 @@ def gram(cx, cy, sx, sy):
 
 
 def energy(M):
-    """min( sum |M|, (K+1) lambda_max(M) )."""
-    return min(float(np.abs(M).sum()), len(M) * float(np.linalg.eigvalsh(M)[-1]))
+    """min( sum |M|, (K+1) lambda_max(M), tr(D) lambda_max(D^-1/2 M D^-1/2) ), D = diag(M)."""
+    D = np.diag(M)
+    scaled = float(np.linalg.eigvalsh(M / np.sqrt(np.outer(D, D)))[-1])
+    return min(float(np.abs(M).sum()), len(M) * float(np.linalg.eigvalsh(M)[-1]), float(D.sum()) * scaled)
+
+
+def worst_energy(M, seed=0):
+    """The largest sum of M[l,l'] <u_l, u_l'> over unit vectors u_l, by ascent in every u_l in turn: a lower bound."""
+    n = len(M)
+    u = np.random.default_rng(seed).normal(size=(n, n + 1))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    before = -1.0
+    while (value := float(np.sum(M * (u @ u.T)))) > before * (1 + 1e-6):
+        before = value
+        for at in range(n):
+            step = M[at] @ u - M[at, at] * u[at]
+            if (length := float(np.linalg.norm(step))) > 0:
+                u[at] = step / length
+    return value
 
 
 def zcdp(M, unit, delta):

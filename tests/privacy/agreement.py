@@ -101,7 +101,7 @@ def reference(case: dict, mechanism: str) -> Reference:
         weights=w,
         amplified={(q, k): oracle.amplified(w[: k + 1], q) for q in RATES for k in (0, K)},
         energy=oracle.energy(M),
-        energy_at_least=[_signs(oracle.gram(cx[: k + 1], cy[: k + 1], sx[: k + 1], sy[: k + 1])) for k in range(K + 1)],
+        energy_at_least=[_worst(cx, cy, sx, sy, k + 1) for k in range(K + 1)],
         zcdp=oracle.zcdp(M, UNIT, DELTA),
     )
 
@@ -174,11 +174,12 @@ def _concentrated(m, r: Reference, expect) -> None:
     expect(f"norms {r.label}", m.concentrated.shift_norm(energy, UNIT, both)[-1], expected)
 
 
-def _signs(M: np.ndarray) -> float:
-    """A lower bound of the largest sum of M[l,l'] <u_l, u_l'> over unit vectors: the best of some sign vectors."""
-    n = len(M)
-    tries = [np.ones(n), (-1.0) ** np.arange(n), np.where(np.arange(n) % 3, 1.0, -1.0)]
-    return max(float(s @ M @ s) for s in tries) * (1 - 1e-12)
+def _worst(cx: list, cy: list, sx: np.ndarray, sy: np.ndarray, rounds: int) -> float:
+    """A lower bound of the prefix's worst energy."""
+    M = oracle.gram(
+        [row[:rounds] for row in cx[:rounds]], [row[:rounds] for row in cy[:rounds]], sx[:rounds], sy[:rounds]
+    )
+    return oracle.worst_energy(M) * (1 - 1e-12)
 
 
 def _large(m, expect) -> None:

@@ -36,6 +36,18 @@ MUTANTS = [
     ("concentrated", "(c0 * c2 * two)", "(c1 * c2 * two)"),
     ("concentrated", "pivot = d - s * l2 - l1 * l1 * last", "pivot = d - l1 * l1 * last"),
     ("concentrated", "total = np.minimum(total, largest", "total = np.maximum(total, largest"),
+    ("concentrated", "(1.0, -(a + b), a * b), weights)", "(1.0, -(a + b), a * b), np.ones(len(weights)))"),
+    (
+        "concentrated",
+        "trace = float((diagonal / weights).max()), np.cumsum(weights)",
+        "trace = float((diagonal / weights).max()), np.arange(1.0, K + 2.0)",
+    ),
+    ("concentrated", "bounds = (np.ones(K + 1), diagonal) if", "bounds = (np.ones(K + 1),) if"),
+    (
+        "concentrated",
+        "total = np.minimum(total, largest * trace)",
+        "total = np.minimum(total, total[-1] * (largest * trace) / (largest * trace[-1]))",
+    ),
     ("concentrated", "        if _positive(bands, middle):", "        if not _positive(bands, middle):"),
     ("concentrated", "total / least / least", "total / least"),
     ("concentrated", "np.sqrt(np.cumsum(leftover**2))", "np.cumsum(leftover**2)"),
@@ -119,9 +131,62 @@ def test_eigenvalues_a_round_of_privacy_md() -> None:
             m.kernels.public_state(b, K) if mechanism == "public-state" else m.kernels.published_point(a, b, gamma, K)
         )
         rows, diagonal = m.concentrated.gram_rows(kernel, one, one)
-        top = m.concentrated.largest_eigenvalue(kernel, one, one, diagonal.max(), rows.max())
+        top = m.concentrated.largest_eigenvalue(kernel, one, one, one, diagonal.max(), rows.max())
         assert top == pytest.approx(largest, abs=0.006) and rows.sum() / (K + 1) == pytest.approx(total, abs=0.006)
-        assert m.concentrated.energy(kernel, one, one)[-1] == pytest.approx((K + 1) * top, rel=1e-12)
+        assert 0.995 * (K + 1) * top < m.concentrated.energy(kernel, one, one)[-1] <= (K + 1) * top * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p", "mechanism", "plain", "scaled"),
+    [
+        (0.1, "public-state", 256.2, 151.6),
+        (0.1, "published-point", 389.5, 302.2),
+        (-0.1, "public-state", 1336.2, 1124.3),
+        (-0.1, "published-point", 2491.0, 2401.2),
+        (0.3, "public-state", 39.1, 25.7),
+        (0.3, "published-point", 54.4, 49.0),
+    ],
+)
+def test_scales_that_change_over_the_rounds_are_followed(p, mechanism, plain, scaled) -> None:
+    # K = 400, the paper's printed S1 steps: the bound scaled by diag(M) against the two others.
+    m = modules()
+    K = 400
+    scale = np.arange(1.0, K + 2.0) ** p
+    kernel = (
+        m.kernels.public_state(0.005, K)
+        if mechanism == "public-state"
+        else m.kernels.published_point(0.04, 0.005, 0.05, K)
+    )
+    rows, diagonal = m.concentrated.gram_rows(kernel, scale**-2.0, scale**-2.0)
+    top = m.concentrated.largest_eigenvalue(
+        kernel, scale**-2.0, scale**-2.0, np.ones(K + 1), float(diagonal.max()), float(rows.max())
+    )
+    assert min(rows.sum(), (K + 1) * top) == pytest.approx(plain, abs=0.06)
+    assert m.concentrated.energy(kernel, scale, scale)[-1] == pytest.approx(scaled, abs=0.06)
+
+
+def test_no_shifts_exceed_the_energy() -> None:
+    m, rng = modules(), np.random.default_rng(23)
+    closest = 0.0
+    for _ in range(60):
+        a, b, gamma, K = rng.uniform(0, 0.9), rng.uniform(0, 0.9), rng.uniform(0, 2), int(rng.integers(1, 9))
+        sx, sy = np.exp(rng.normal(0, rng.uniform(0, 2), (2, K + 1)))
+        cx, cy = (np.array(one) for one in oracle.response_matrices(a, b, gamma, K))
+        energy = m.concentrated.energy(m.kernels.published_point(a, b, gamma, K), sx, sy)
+        for k in range(K + 1):
+            rounds = slice(0, k + 1)
+            M = oracle.gram(cx[rounds, rounds], cy[rounds, rounds], sx[rounds], sy[rounds])
+            worst = max(oracle.worst_energy(M, seed) for seed in range(2))
+            assert worst <= energy[k]
+        closest = max(closest, worst / energy[-1])
+    assert closest > 0.999, "the search finds the worst shifts, so a bound that is too small would be caught"
+
+
+def test_scales_too_far_apart_for_the_scaled_bound_keep_the_others() -> None:
+    m = modules()
+    kernel = m.kernels.public_state(0.2, 3)
+    scale = np.array([1.0, 1e120, 1e155, 1e160])
+    assert 1.0 <= m.concentrated.energy(kernel, scale, scale)[-1] < 1.3
 
 
 @pytest.mark.parametrize(("module", "old", "new"), MUTANTS, ids=[f"{m}: {old.strip()}" for m, old, _ in MUTANTS])

@@ -4,14 +4,17 @@ A coordinate's shift t under Laplace noise of scale s is (t/s)-DP, hence (t/s)^2
 under Gaussian noise of standard deviation s it is (t/s)^2/2-zCDP as well.  Coordinates and rounds add, so with
 M = A' S^-2 A, A = [cx; cy] (kernels), and ||dg_l||_2 <= C2/m,
 
-    rho <= (1/2) (C2/m)^2 min( sum |M[l,l']|, (K+1) lambda_max(M) )
+    rho <= (1/2) (C2/m)^2 min( sum |M[l,l']|, (K+1) lambda_max(M), tr(D) lambda_max(D^-1/2 M D^-1/2) ),   D = diag(M)
+
+Each is the trace of a diagonal matrix that is at least M: that of the row sums of |M|, lambda_max I, and lambda D.  The
+last follows noise whose scale changes over the rounds, and is usually within 1 % of the worst case.
 
 The shifts of a round may depend on the transcript; their squares add up to at most the bound on every path, which is
 what adaptive composition asks for (Feldman and Zrnic 2021).
 
-The prefix up to round k: its own Gram matrix is at most M restricted to l <= k (later rows only add), and both
-diag(row sums of |M|) and lambda_max I are at least M.  So sum_{l<=k} of either bounds it, without computing a matrix a
-round: ``energy[k]``, nondecreasing, and exactly the bound above at k = K.
+The prefix up to round k: its own Gram matrix is at most M restricted to l <= k (later rows only add), and each of the
+three diagonal matrices is at least M.  So sum_{l<=k} of any of them bounds it, without computing a matrix a round:
+``energy[k]``, nondecreasing, and exactly the bound above at k = K.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from dpgt_node.types import F64
 _SHIFT = 2.0**-44
 """Covers 5 x (formation + factorisation) <= 5 x 40 u of a pentadiagonal matrix, see :func:`largest_eigenvalue`."""
 _BISECTIONS = 40
+_TINY = 1e-200
+"""Of the largest 1/scale^2: below it products would lose digits to underflow, and the certificate its proof."""
 
 
 def energy(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
@@ -44,10 +49,16 @@ def energy(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
         inverse_x[1:] = (sigma_x[1:] / least) ** -2.0  # x̆_0 holds no gradient
     rows, diagonal = gram_rows(kernel, inverse_x, inverse_y)
     total = np.cumsum(rows)
-    # lambda_max is at least the largest diagonal entry: below this line it cannot win.
-    if (K + 1) * float(diagonal.max()) < total[-1]:
-        largest = largest_eigenvalue(kernel, inverse_x, inverse_y, float(diagonal.max()), float(rows.max()))
-        total = np.minimum(total, largest * np.arange(1.0, K + 2.0))
+    bounds = (np.ones(K + 1), diagonal) if kernel.x.any() or kernel.y.any() else (np.ones(K + 1),)
+    for weights in bounds:
+        if not (weights > _TINY).all():
+            continue
+        low, trace = float((diagonal / weights).max()), np.cumsum(weights)
+        # lambda_max is at least the largest diagonal entry: below this line it cannot win.
+        if low * trace[-1] < total[-1]:
+            high = float((rows / weights).max())  # rounding up left room for one division
+            largest = largest_eigenvalue(kernel, inverse_x, inverse_y, weights, low, high)
+            total = np.minimum(total, largest * trace)
     with np.errstate(over="ignore"):
         return up(total / least / least, K + 16)
 
@@ -78,17 +89,18 @@ def gram_rows(kernel: Kernel, inverse_x: F64, inverse_y: F64) -> tuple[F64, F64]
     return up(rows + gamma(12 * K + 64) * lost, 12 * K + 64), diagonal
 
 
-def largest_eigenvalue(kernel: Kernel, inverse_x: F64, inverse_y: F64, low: float, high: float) -> float:
-    """A proven upper bound of lambda_max(M), between ``low`` (not proven) and ``high`` (proven), O(K) a trial.
+def largest_eigenvalue(kernel: Kernel, inverse_x: F64, inverse_y: F64, weights: F64, low: float, high: float) -> float:
+    """A proven lambda with M <= lambda diag(``weights``), between ``low`` (not proven) and ``high`` (proven).
 
-    With N the shift by one round, dg = B v, B = (I - (1-a)N)(I - (1-b)N), gives dy = (I-N)(I-(1-a)N) v and
-    dx = -gamma N(I-N) v: so M <= lambda I exactly when the pentadiagonal P = lambda B'B - dy'S^-2 dy - dx'S^-2 dx is
-    positive semidefinite.  P is tested with its diagonal lowered by 2^-44 (lambda B'B + ...): entries are formed with
-    at most 20 roundings, and |E_ij| <= eps sqrt(d_i d_j) in five diagonals is at most 5 eps diag(d); a band
-    factorisation that ends with positive pivots is exact for a matrix within the same kind of distance.  So a pass is
-    a proof; where a and b are small, B'B is nearly singular and the bound found is larger by about 2^-44 cond(B'B).
+    O(K) a trial; ``weights`` (K+1,), positive.  With N the shift by one round, dg = B v,
+    B = (I - (1-a)N)(I - (1-b)N), gives dy = (I-N)(I-(1-a)N) v and dx = -gamma N(I-N) v: so M <= lambda W exactly when
+    the pentadiagonal P = lambda B'WB - dy'S^-2 dy - dx'S^-2 dx is positive semidefinite.  P is tested with its diagonal
+    lowered by 2^-44 (lambda B'WB + ...): entries are formed with at most 20 roundings, and |E_ij| <= eps sqrt(d_i d_j)
+    in five diagonals is at most 5 eps diag(d); a band factorisation that ends with positive pivots is exact for a
+    matrix within the same kind of distance.  So a pass is a proof; where a and b are small, B'WB is nearly singular and
+    the bound found is larger by about 2^-44 cond(B'WB).
     """
-    bands = _pencil(kernel, inverse_x, inverse_y)
+    bands = _pencil(kernel, inverse_x, inverse_y, weights)
     if not _positive(bands, high):
         return high
     for _ in range(_BISECTIONS):
@@ -158,11 +170,10 @@ def _responses(keep_a: float, keep_b: float, gamma_K: float, sign: float, ix: F6
 _Bands = tuple[F64, F64, F64, F64, F64, F64]
 
 
-def _pencil(kernel: Kernel, inverse_x: F64, inverse_y: F64) -> _Bands:
-    """Diagonal, first and second off-diagonal of B'B, then those of dy'S^-2 dy + dx'S^-2 dx."""
+def _pencil(kernel: Kernel, inverse_x: F64, inverse_y: F64, weights: F64) -> _Bands:
+    """Diagonal, first and second off-diagonal of B'WB, then those of dy'S^-2 dy + dx'S^-2 dx."""
     a, b = kernel.keep_a, kernel.keep_b
-    ones = np.ones(len(inverse_x))
-    B = _gram_bands((1.0, -(a + b), a * b), ones)
+    B = _gram_bands((1.0, -(a + b), a * b), weights)
     Y = _gram_bands((1.0, -(1.0 + a), a), inverse_y)
     X = _gram_bands((0.0, -kernel.gamma, kernel.gamma), inverse_x)
     return (*B, Y[0] + X[0], Y[1] + X[1], Y[2] + X[2])
