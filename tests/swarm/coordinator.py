@@ -29,10 +29,11 @@ WINDOW = 64
 
 @dataclass(slots=True)
 class OutFolder:
-    """What outlives the process: the run id, heads of ledgers, a pause, and how the run ended."""
+    """What outlives the process: the run id, heads of ledgers, every D, a pause, and how the run ended."""
 
     run_id: bytes
     heads: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    samples: dict[str, int | None] = field(default_factory=dict)
     paused: bool = False
     concluded: co.Conclude | None = None
 
@@ -52,6 +53,7 @@ class CoordinatorProcess(Process):
             world.plan.run,
             out.run_id,
             out.heads,
+            samples=out.samples,
             paused=out.paused,
             announce=lambda _: world.plan.announce_every,
             now_ns=world.clock.now_ns,
@@ -105,6 +107,8 @@ class CoordinatorProcess(Process):
                 self._calls.carry_out(effect)
             case ct.NoteHead(name, k, head):
                 self._out.heads[name] = (k, head)
+            case ct.BeginResults(registers):
+                self._out.samples = {register.name: register.samples for register in registers}
             case ct.KeepPause(paused):
                 self._out.paused = paused
             case ct.KeepResult(_, name, _):

@@ -37,13 +37,13 @@ def twin(name: str) -> Refusal:
     return Refusal("identity", f"another process runs as {name} right now", ends_run=False)
 
 
-def changed(register: m.Register, before: m.Register) -> Refusal | None:
+def changed(register: m.Register, before: int | None) -> Refusal | None:
     """For an agent that comes back to a run with another number of samples than ``before``: what its releases cost
     depends on that number.  The run goes on: the agent may yet come back with its own data.
     """
-    if register.samples == before.samples:
+    if register.samples == before:
         return None
-    was, now = ("none" if one.samples is None else one.samples for one in (before, register))
+    was, now = ("none" if one is None else one for one in (before, register.samples))
     reason = (
         f"{register.name} had D = {was} samples when the run began and has D = {now} now: a run goes on "
         "with the data it was begun with; bring them back, or start a new run"

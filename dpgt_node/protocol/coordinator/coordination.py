@@ -74,6 +74,7 @@ class Coordination:
     """The coordinator of ``run``.
 
     ``heads``: an agent's last reported round and its ledger's head after it, as an earlier life of the process noted.
+    ``samples``: every agent's D, if it saw the run begin.
     ``paused``: the run was paused then.  ``announce``: after how many durable rounds AllDurable is worth a message, by
     the model's dimension.  ``barrier``: the machine inside.
     """
@@ -84,6 +85,7 @@ class Coordination:
         run_id: bytes,
         heads: Mapping[str, tuple[int, bytes]],
         *,
+        samples: Mapping[str, int | None],
         paused: bool,
         announce: Callable[[int], int],
         now_ns: int,
@@ -97,7 +99,7 @@ class Coordination:
         self._announce = announce
         self._beat_ns = heartbeat_ns(runtime.round_timeout_s)
         self._awake = Awake(2 * self._beat_ns, now_ns)
-        self._heads = dict(heads)
+        self._heads, self._samples = dict(heads), dict(samples)
         self.barrier = barrier(
             run.graph.agents,
             run.K,
@@ -109,7 +111,8 @@ class Coordination:
             settle_ns=SETTLE_BEATS * self._beat_ns,
             paused=paused,
         )
-        self._members = membership(run, run_id, self._beat_ns, self.barrier, self._heads, self._move, self._said)
+        known = self._heads, self._samples
+        self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
         self._stage = Stage.OPEN
         self._conclusion: co.Conclude | None = None
         self._begun = self._dismissed = False
@@ -240,6 +243,7 @@ class Coordination:
         self._begun = True
         registers = self._members.registers()
         self.barrier.announce_every = self._announce(registers[0].dimension)
+        self._samples.update({register.name: register.samples for register in registers})
         out.append(BeginResults(registers, self.barrier.k))
         out.append(Note("info", f"all {len(registers)} agents registered; rounds 0..{self._K} begin"))
 

@@ -91,6 +91,7 @@ class Membership:
         beat_ns: int,
         barrier: co.CoordinatorMachine,
         heads: Mapping[str, tuple[int, bytes]],
+        samples: Mapping[str, int | None],
         moved: Callable[[co.CoordinatorEvent, Out, int], None],
         said: Callable[[Seat, object, Out, int], None],
     ) -> None:
@@ -102,6 +103,7 @@ class Membership:
         self._beat_ns = beat_ns
         self._barrier = barrier
         self._heads = heads
+        self._samples = samples
         self._moved = moved
         self._said = said
         self._door: Door | co.Conclude = Door.OPEN
@@ -293,11 +295,10 @@ class Membership:
         name = register.name
         others = (other for other in self._registers.values() if other.name != name)
         refusal = admission.disagrees(register, run_json=self._json, package_version=__version__, others=others)
-        before = self._registers.get(name)
-        # Before the first Go nothing was released, and who has the result releases nothing more.
-        releases = self._barrier.go_through >= 0 and self.ours(register, register.last_durable_round) < self._K
-        if refusal is None and before is not None and releases:
-            refusal = admission.changed(register, before)
+        # Before the run began nothing was released, and who has the result releases nothing more.
+        releases = name in self._samples and self.ours(register, register.last_durable_round) < self._K
+        if refusal is None and releases:
+            refusal = admission.changed(register, self._samples[name])
         if refusal is not None:
             self._refuse(call, address, refusal, out, now_ns)
             return

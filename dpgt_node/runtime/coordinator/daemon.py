@@ -22,7 +22,7 @@ from dpgt_node.record.summary import Summary, load_summary
 from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES
 from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.coordinator import status
-from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads
+from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples, keep_samples
 from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
 from dpgt_node.runtime.coordinator.progress import Progress
 from dpgt_node.runtime.coordinator.results import Results
@@ -62,6 +62,7 @@ class Coordinator:
             run,
             out.run_id,
             self._heads.known(),
+            samples=held_samples(out.path),
             paused=is_paused(out.path),
             announce=announce_every,
             now_ns=time.monotonic_ns(),
@@ -115,6 +116,7 @@ class Coordinator:
             case ct.KeepResult():
                 self._keep_result(effect)
             case ct.BeginResults(registers, k):
+                keep_samples(self._out.path, {register.name: register.samples for register in registers})
                 self._results.begin(registers, k)
             case c.Note(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)

@@ -1,22 +1,28 @@
-"""What a coordinator remembers of every agent's ledger: its head after the last round the agent reported.
+"""What a coordinator remembers of every agent: its ledger's head after the last round it reported, and its D.
 
 An agent that comes back is told; one whose ledger never had that head has an old state directory, or one in which
 the same rounds were drawn differently, and must not release another byte.  Rounds alone would tell the first, not the
 second.  The head is a hash over what was released and charged anyway: it says nothing new to anybody.
 
 One slot an agent in ``ledger_heads.bin``: round, head, checksum; written before the barrier moves on the report.
-It survives the process; after a power cut a torn slot counts as none.
+It survives the process; after a power cut a torn slot counts as none.  The Ds are in ``samples.json`` from before the
+first round may be released: what a run costs depends on them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dpgt_node.durable import write_text
+from dpgt_node.errors import ConfigError
+
 HEADS_FILE = "ledger_heads.bin"
+SAMPLES_FILE = "samples.json"
 _SLOT = struct.Struct("<q32sI")
 _STEP = 64
 
@@ -52,3 +58,21 @@ class Heads:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
+
+
+def keep_samples(folder: Path, samples: Mapping[str, int | None]) -> None:
+    """Remember every agent's D (None: its objective has no data set).  OSError: it cannot be written."""
+    if held_samples(folder) != samples:
+        write_text(folder / SAMPLES_FILE, json.dumps(samples) + "\n")
+
+
+def held_samples(folder: Path) -> dict[str, int | None]:
+    """Every agent's D when the run began; {}: it has not.  ConfigError: the file cannot be read."""
+    path = folder / SAMPLES_FILE
+    try:
+        held = {str(name): None if d is None else int(d) for name, d in json.loads(path.read_text("utf-8")).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
+    return held

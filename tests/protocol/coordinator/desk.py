@@ -59,6 +59,7 @@ class Desk:
         run: RunConfig | None = None,
         *,
         heads: Mapping[str, tuple[int, bytes]] | None = None,
+        samples: Mapping[str, int | None] | None = None,
         paused: bool = False,
         machine: Callable[..., Coordination] = Coordination,
     ) -> None:
@@ -67,7 +68,13 @@ class Desk:
         self.now_s = 0.0
         self.numbers = 0
         self.machine = machine(
-            self.run, RUN_ID, heads or {}, paused=paused, announce=lambda dimension: 1, now_ns=self._now_ns()
+            self.run,
+            RUN_ID,
+            heads or {},
+            samples=samples or {},
+            paused=paused,
+            announce=lambda dimension: 1,
+            now_ns=self._now_ns(),
         )
 
     def _now_ns(self) -> int:

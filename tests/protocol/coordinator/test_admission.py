@@ -46,8 +46,8 @@ def test_who_agrees_in_everything_is_admitted() -> None:
 
 
 def test_who_comes_back_with_another_number_of_samples_is_refused_and_the_run_goes_on() -> None:
-    assert changed(register(), register(last_done_round=3)) is None
-    found = changed(register(samples=None), register())
+    assert changed(register(last_done_round=3), 7) is None
+    found = changed(register(samples=None), 7)
     assert found is not None and (found.kind, found.ends_run) == ("data", False)
     assert found.reason.startswith(
         "agent-2 had D = 7 samples when the run began and has D = none now: a run goes on with the"

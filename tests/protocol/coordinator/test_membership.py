@@ -82,6 +82,17 @@ def test_another_D_is_refused_once_the_run_began_unless_the_agent_is_done() -> N
     assert [type(message) for message in said(out, call)] == [m.Welcome]
 
 
+def test_the_D_of_a_run_that_an_earlier_life_saw_begin_is_asked_for() -> None:
+    desk = Desk(samples=dict.fromkeys(NAMES, 1000))
+    call, out = desk.register("agent-1", samples=None)
+    (refused,) = said(out, call)
+    assert (
+        isinstance(refused, m.Refused) and "had D = 1000 samples when the run began and has D = none" in refused.reason
+    )
+    call, out = desk.register("agent-1", samples=1000)
+    assert [type(message) for message in said(out, call)] == [m.Welcome]
+
+
 # --- admission -------------------------------------------------------------------------------------------------------
 
 

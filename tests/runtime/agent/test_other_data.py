@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from dpgt_node.config import Policy, RunConfig
-from dpgt_node.errors import ExitCode, RefusedError
+from dpgt_node.errors import ConfigError, ExitCode, RefusedError
 from dpgt_node.learning.data.arrays import Dataset, frozen
 from dpgt_node.learning.data.digest import shard_sha256
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent.budget import check_unrecorded
+from dpgt_node.runtime.coordinator.heads import SAMPLES_FILE
 from dpgt_node.runtime.store.ledger import Charge, Terms, read_ledger
 from dpgt_node.runtime.store.terms import OtherTerms
 from tests.runtime.agent.test_budget import ended, private_run, started, stopped
@@ -71,6 +72,36 @@ async def test_the_coordinator_refuses_another_D_and_waits_for_the_right_one(tmp
             await c.start(ME, samples=1200)
         c.start(ME, samples=1000)
         await c.end()
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["as it is", "a mutant that forgets"])
+async def test_a_coordinator_that_was_started_again_still_knows_D(tmp_path: Path, *, remembers: bool) -> None:
+    run = make_run(LONG)
+    counted = {"samples": 1000}
+    async with cluster(tmp_path, run) as c:
+        await run_for_a_while(c, **counted)
+    if not remembers:
+        (tmp_path / "out" / SAMPLES_FILE).unlink()
+    async with cluster(tmp_path, run) as c:
+        for name in run.graph.agents:
+            c.start(name, **({"samples": 1200} if name == ME else {}))
+        if remembers:
+            with pytest.raises(RefusedError, match="had D = 1000 samples when the run began and has D = 1200 now"):
+                await c.agents[ME]
+            c.start(ME, **counted)
+            await c.end()
+        else:
+            await c.reached(6, ME)  # nobody minds
+
+
+async def test_a_coordinator_that_cannot_read_D_does_not_start(tmp_path: Path) -> None:
+    run = make_run(LONG)
+    async with cluster(tmp_path, run) as c:
+        await run_for_a_while(c)
+    (tmp_path / "out" / SAMPLES_FILE).write_text("{")
+    with pytest.raises(ConfigError, match=r"samples\.json: cannot be read"):
+        async with cluster(tmp_path, run):
+            pass
 
 
 @pytest.mark.parametrize(("before", "refused"), [(2.0, True), (1.0, False), (0.5, False), (float("inf"), False)])
