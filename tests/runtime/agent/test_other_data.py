@@ -91,7 +91,8 @@ async def test_a_coordinator_that_was_started_again_still_knows_D(tmp_path: Path
             c.start(ME, **counted)
             await c.end()
         else:
-            await c.reached(6, ME)  # nobody minds
+            with pytest.raises(OtherTerms):  # no word of the coordinator's: the agent's own memory alone refuses
+                await c.agents[ME]
 
 
 async def test_a_coordinator_that_cannot_read_D_does_not_start(tmp_path: Path) -> None:
