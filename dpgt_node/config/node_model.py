@@ -154,6 +154,16 @@ class NodeConfig:
             later=True,
         ),
     ] = DATA_ID
+    ledger_key: Annotated[
+        Path | None,
+        Key(
+            "file of at least 32 bytes, for its owner alone (0600) and outside state_dir: signs the ledger's head, so "
+            "that who can write to state_dir alone cannot forge it",
+            FilePath(),
+            absent="the ledger is not signed",
+            later=True,
+        ),
+    ] = None
     disk_check: Annotated[
         bool,
         Key(

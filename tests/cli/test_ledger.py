@@ -16,15 +16,21 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import RoundRecord
-from dpgt_node.runtime.store.ledger import DATABASE, Terms
+from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads
+from dpgt_node.runtime.coordinator.outdir import prepare
+from dpgt_node.runtime.store.ledger import DATABASE, Terms, read_ledger
 from dpgt_node.runtime.store.store import Store
+from tests.runtime.cluster import make_run
 from tests.runtime.store.records import SHA, record
+from tests.runtime.store.test_keyed import cheaper, key_at
 
 ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
 WARD = Terms("ward 7", 1e-5, "replace-one, C = 2 in L1")
 OTHER = Terms("default", 1e-6, "replace-one, C = 4 in L1; declared, not enforced")
 RUNS = (bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16)
+ALONE = "the chain alone, which finds accidents; --key and --head find forgers, too"
 Dpgt = Callable[..., tuple[int, str, list[str]]]
 
 
@@ -113,12 +119,13 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
     assert "  each run by its smallest sound value (tight x2): epsilon 0.7, pure" in lines
     assert "  each run by its smallest sound value (tight, zcdp): epsilon 0.55, delta 1e-05" in lines
     assert "  each run by its smallest declared value (corrected): epsilon 0.5, pure" in lines
-    assert lines[-2].startswith("12 rows, chain verified") and lines[-1].startswith("head ")
+    assert lines[-3].startswith("12 rows, chain verified") and lines[-2].startswith("head ")
+    assert lines[-1] == f"by {ALONE}"
 
 
 def test_verify_says_one_line(state: Path, dpgt: Dpgt) -> None:
     head = json.loads(dpgt(state, "--format", "json")[1])["head"]
-    assert dpgt(state, "--verify") == (0, f"verified: 12 rows, head {head}\n", [])
+    assert dpgt(state, "--verify") == (0, f"verified: 12 rows, head {head} (by {ALONE})\n", [])
 
 
 def test_a_head_that_was_written_down(state: Path, dpgt: Dpgt) -> None:
@@ -142,6 +149,80 @@ def test_a_broken_chain_exits_1_and_names_the_row(state: Path, dpgt: Dpgt, optio
     code, out, err = dpgt(state, *options)
     assert (code, out) == (1, "")
     assert err == [f"dpgt ledger: {state / DATABASE}: ledger row 5 (round 2, X) or one before it was changed"]
+
+
+# --- forgers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_computed_anew_looks_whole_and_that_is_said(state: Path, dpgt: Dpgt) -> None:
+    """And a head that was written down tells it from the right one."""
+    head = read_ledger(state).head.hex()
+    assert "(passed through every head that was asked for)" in dpgt(state, "--verify", "--head", head)[1]
+    cheaper(state)
+    code, out, _ = dpgt(state, "--verify")
+    assert code == 0 and out.endswith(f"(by {ALONE})\n")
+    code, out, err = dpgt(state, "--head", head)
+    assert (code, out) == (1, "") and err == [
+        f"dpgt ledger: {state}: the chain never had the head {head}: rows are missing or were changed, "
+        "or it is another's"
+    ]
+
+
+def test_the_owners_key(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    key = key_at(tmp_path / "ledger.key")
+    assert dpgt(state, "--sign")[0] == 2, "with which key?"
+    assert "nobody signed" in dpgt(state, "--key", key)[2][0]
+    assert dpgt(state, "--key", key, "--sign", "--verify")[1].endswith("(signed with the owner's key)\n")
+    assert json.loads(dpgt(state, "--format", "json")[1])["verified_by"] == ["chain"]
+    assert json.loads(dpgt(state, "--format", "json", "--key", key)[1])["verified_by"] == ["chain", "key"]
+    with pytest.raises(ConfigError, match="ledger_key"):
+        Store(state, "process")
+    cheaper(state)
+    code, out, err = dpgt(state, "--key", key)
+    assert (code, out) == (1, "") and "rows were forged" in err[0]
+    assert dpgt(state, "--key", tmp_path / "none.key")[0] == 2
+    assert dpgt(tmp_path / "nowhere", "--key", key, "--sign")[0] == 2 and not (tmp_path / "nowhere").exists()
+
+
+@pytest.fixture
+def out(tmp_path: Path, state: Path) -> Path:
+    """The output folder of a run of which ``state`` holds two rounds, both reported."""
+    run = make_run()
+    made = prepare(tmp_path / "out", run, source="test", keystream=None)
+    heads = Heads(made.path, run.graph.agents)
+    with contextlib.closing(Store(state, "process")) as store:
+        store.begin_run(made.run_id, SHA, "agent-2", OTHER)
+        for k in range(2):
+            store.commit_round(made.run_id, priced(k))
+            heads.note("agent-2", k, store.head)
+        store.commit_round(made.run_id, priced(2))
+    heads.close()
+    return made.path
+
+
+def test_the_head_that_a_coordinator_remembers(state: Path, out: Path, dpgt: Dpgt) -> None:
+    assert dpgt(state, "--verify", "--head", f"@{out}")[0] == 0
+    cheaper(state)
+    code, _, err = dpgt(state, "--verify", "--head", f"@{out}")
+    assert code == 1 and f"which the coordinator of {out} remembers of agent-2 after round 1: rows" in err[0]
+
+
+def test_a_folder_that_remembers_nothing_verifies_nothing(state: Path, out: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    (tmp_path / "empty").mkdir()
+    assert dpgt(state, "--head", f"@{tmp_path / 'empty'}")[::2] == (
+        2,
+        [f"dpgt ledger: {tmp_path / 'empty'}: is no output folder of a run"],
+    )
+    other = tmp_path / "other"
+    with contextlib.closing(Store(other, "process")) as store:
+        store.begin_run(RUNS[0], SHA, "agent-2", WARD)
+    code, _, err = dpgt(other, "--head", f"@{out}")
+    assert code == 1 and "knows nothing of run" in err[0]
+    (out / HEADS_FILE).write_bytes(b"")
+    code, _, err = dpgt(state, "--head", f"@{out}")
+    assert code == 2 and "its coordinator remembers no head of agent-2" in err[0]
+    (out / HEADS_FILE).unlink()
+    assert dpgt(state, "--head", f"@{out}")[0] == 2
 
 
 def tamper(state: Path, statement: str) -> None:

@@ -86,6 +86,7 @@ def test_paths_are_resolved_and_defaults_documented():
         {"tls.coordinator_id": "dpgt:agent:other"},
         {"durability": "power"},
         {"disk_check": False},
+        {"ledger_key": "/keys/ledger.key"},
         {"data": {"shard": 1}},
         {"data": {"path": "own.npz"}},
         {"policy": {}},

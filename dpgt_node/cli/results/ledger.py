@@ -5,34 +5,100 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.runtime.store.ledger import Ledger
+
+_WORDS = {
+    "chain": "by the chain alone, which finds accidents; --key and --head find forgers, too",
+    "key": "signed with the owner's key",
+    "head": "passed through every head that was asked for",
+}
+"""How a ledger was verified, for people."""
 
 
 @click.command()
 @click.argument("state_dir", metavar="STATE_DIR", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True)
 @click.option("--verify", is_flag=True, help="Only verify: one line with the number of rows and the head.")
-@click.option("--head", metavar="HEX", help="A head written down earlier: exit 1 unless the chain passed through it.")
-def ledger(state_dir: Path, format_: str, verify: bool, head: str | None) -> ExitCode:
+@click.option(
+    "--head",
+    "heads",
+    metavar="HEX|@DIR",
+    multiple=True,
+    help="A head written down earlier, or the output folder of a run, whose coordinator remembers one: exit 1 unless "
+    "the chain passed through it.  May be given several times.",
+)
+@click.option(
+    "--key", metavar="FILE", type=click.Path(path_type=Path), help="The owner's: exit 1 unless it signed the head."
+)
+@click.option("--sign", is_flag=True, help="Sign the ledger as it stands with --key; its agent must not run.")
+def ledger(
+    state_dir: Path, format_: str, verify: bool, heads: tuple[str, ...], key: Path | None, sign: bool
+) -> ExitCode:
     """Show, export and verify the ledger in an agent's state directory; reads only, also while the agent runs.
 
-    The chain is verified in any case: exits 1 and names the first bad row when it does not hold.
+    The chain is verified in any case: exits 1 and names the first bad row when it does not hold.  It finds accidents;
+    --key and --head find forgers, too.
     """
     from dpgt_node.runtime.store import statement
-    from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, read_ledger
+    from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
+    from dpgt_node.runtime.store.ledger import read_ledger
+    from dpgt_node.runtime.store.store import Store
 
-    found = read_ledger(state_dir)
-    if head is not None and head.lower() not in {NO_HEAD.hex(), *(entry.head.hex() for entry in found.entries)}:
-        raise LedgerBroken(f"{state_dir}: the chain never had the head {head}: rows are missing, or it is another's")
+    owner = None if key is None else OwnerKey.read(key, state_dir)
+    if sign:
+        if owner is None:
+            raise click.UsageError("--sign needs --key")
+        read_ledger(state_dir)  # there is one, and its chain is whole
+        Store(state_dir, "power", owner, sign=True).close()
+    found = read_ledger(state_dir) if owner is None else read_signed(state_dir, owner)
+    for head in heads:
+        _passed_through(found, state_dir, head)
+    shown_by = ["chain", *(["key"] if owner else []), *(["head"] if heads else [])]
+    words = ", ".join(_WORDS[one] for one in shown_by[1:] or shown_by)
     if verify:
-        click.echo(f"verified: {len(found.entries)} rows, head {found.head.hex()}")
+        click.echo(f"verified: {len(found.entries)} rows, head {found.head.hex()} ({words})")
     elif format_ == "json":
-        click.echo(json.dumps(statement.document(found), indent=2, allow_nan=False, ensure_ascii=False))
+        document = statement.document(found) | {"verified_by": shown_by}
+        click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
     elif format_ == "csv":
         statement.write_csv(found, sys.stdout)
     else:
-        click.echo(statement.render(found))
+        click.echo(f"{statement.render(found)}\n{words}")
     return ExitCode.DONE
+
+
+def _passed_through(found: Ledger, state_dir: Path, head: str) -> None:
+    """LedgerBroken: the chain never had ``head``.  ConfigError: ``head`` is a folder that remembers none."""
+    from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken
+
+    hexadecimal, whose = (head.lower(), "") if not head.startswith("@") else _remembered(state_dir, Path(head[1:]))
+    if hexadecimal not in {NO_HEAD.hex(), *(entry.head.hex() for entry in found.entries)}:
+        raise LedgerBroken(
+            f"{state_dir}: the chain never had the head {hexadecimal}{whose}: rows are missing or were changed, "
+            "or it is another's"
+        )
+
+
+def _remembered(state_dir: Path, folder: Path) -> tuple[str, str]:
+    """The head that the coordinator of ``folder`` remembers of the agent of ``state_dir``, and whose it is."""
+    from dpgt_node.runtime.coordinator.heads import remembered
+    from dpgt_node.runtime.store.ledger import LedgerBroken, look_on
+    from dpgt_node.runtime.store.runs import select_runs
+
+    run_id, heads = remembered(folder)
+    names = [run.name for run in look_on(state_dir, select_runs) if run.run_id == run_id]
+    if not names:
+        raise LedgerBroken(
+            f"{state_dir}: knows nothing of run {run_id.hex()} in {folder}: it is another's, or was emptied"
+        )
+    if names[0] not in heads:
+        raise ConfigError.one(str(folder), "", f"its coordinator remembers no head of {names[0]}")
+    k, head = heads[names[0]]
+    return head.hex(), f", which the coordinator of {folder} remembers of {names[0]} after round {k}"

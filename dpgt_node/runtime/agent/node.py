@@ -49,6 +49,7 @@ from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, 
 from dpgt_node.runtime.agent.study import StudyUploader
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter
+from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
@@ -93,7 +94,8 @@ class Node:
         self._topology = Topology.from_config(setup.run.graph)
         self._schedule = Schedule.from_config(setup.run)
         self._network = network_of(setup.run, self._topology)
-        self._store = Store(setup.config.state_dir, setup.config.durability)
+        state_dir, key = setup.config.state_dir, setup.config.ledger_key
+        self._store = Store(state_dir, setup.config.durability, None if key is None else OwnerKey.read(key, state_dir))
         self._work = AgentWork(
             setup.run,
             self._topology,

@@ -18,8 +18,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dpgt_node.config import load_run
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.runtime.coordinator.outdir import RUN_FILE, blamed, held_run_id
 
 HEADS_FILE = "ledger_heads.bin"
 SAMPLES_FILE = "samples.json"
@@ -33,13 +35,7 @@ class Heads:
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._slots = {name: i * _STEP for i, name in enumerate(names)}
         self._file = os.open(folder / HEADS_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._known: dict[str, tuple[int, bytes]] = {}
-        for name, offset in self._slots.items():
-            slot = os.pread(self._file, _SLOT.size, offset)
-            if len(slot) == _SLOT.size:
-                k, head, checksum = _SLOT.unpack(slot)
-                if checksum == zlib.crc32(slot[:-4]) and head != bytes(32):
-                    self._known[name] = (k, head)
+        self._known = _heads(os.pread(self._file, _STEP * len(names), 0), names)
 
     def known(self) -> dict[str, tuple[int, bytes]]:
         """Of each agent that reported one: its last reported round, and its ledger's head after it."""
@@ -58,6 +54,30 @@ class Heads:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
+
+
+def remembered(folder: Path) -> tuple[bytes, dict[str, tuple[int, bytes]]]:
+    """The id of the run in an output folder and, of each agent that reported, the last round and the head after it.
+
+    ConfigError: there is no run, or its heads cannot be read.
+    """
+    run_id = held_run_id(folder)
+    if run_id is None:
+        raise ConfigError.one(str(folder), "", "is no output folder of a run")
+    with blamed(folder / HEADS_FILE):
+        held = (folder / HEADS_FILE).read_bytes()
+    return run_id, _heads(held, load_run(folder / RUN_FILE).graph.agents)
+
+
+def _heads(held: bytes, names: Sequence[str]) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for i, name in enumerate(names):
+        slot = held[i * _STEP : i * _STEP + _SLOT.size]
+        if len(slot) == _SLOT.size:
+            k, head, checksum = _SLOT.unpack(slot)
+            if checksum == zlib.crc32(slot[:-4]) and head != bytes(32):
+                found[name] = (k, head)
+    return found
 
 
 def keep_samples(folder: Path, samples: Mapping[str, int | None]) -> None:

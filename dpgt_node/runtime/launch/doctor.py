@@ -31,6 +31,7 @@ from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.store.disk import agent_need
+from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, read_ledger
 from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
@@ -132,10 +133,12 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
     ], oracle
 
 
-def _charges(state_dir: Path) -> tuple[Charge, ...]:
+def _charges(config: NodeConfig) -> tuple[Charge, ...]:
+    state_dir = config.state_dir
+    key = None if config.ledger_key is None else OwnerKey.read(config.ledger_key, state_dir)
     if not (state_dir / DATABASE).exists():
         return ()
-    ledger = read_ledger(state_dir)
+    ledger = read_ledger(state_dir) if key is None else read_signed(state_dir, key)
     return last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
 
 
@@ -145,7 +148,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     index = run.graph.agents.index(config.name)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
-    spent = spent_on(config.data_id, _charges(config.state_dir))
+    spent = spent_on(config.data_id, _charges(config))
     verdict = judge_policy(config.policy, run, account, spent, samples=oracle.samples)
     accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None

@@ -5,7 +5,8 @@ they were charged, whatever run they belong to; a row's text holds what its run'
 adjacency, data, noise).  A run's costs never fall: every row's are checked against those before it.
 
 Changing, removing or inserting a row breaks every later head; a row cut off the end is missed by its round, and a round
-cut off with it shows only against a head that was written down elsewhere.
+cut off with it shows only against a head that was written down elsewhere.  So does a chain that was computed anew from
+its first row, unless its owner signs heads (``keyed``): the chain alone finds accidents.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _ROUNDS = {
     2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
     3: _BY_KEY,
     4: _BY_KEY,
+    5: _BY_KEY,
     VERSION: _BY_KEY,
 }
 """A run's rounds in order, by version of the database: those that can be read as they are."""
@@ -255,7 +257,7 @@ def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEn
 
 
 def _runs(connection: sqlite3.Connection, where: Path) -> dict[int, tuple[bytes, Terms]]:
-    return _select_terms(connection, _TERMS if version_of(connection, where) == VERSION else _TERMS_BEFORE_5)
+    return _select_terms(connection, _TERMS if version_of(connection, where) >= 5 else _TERMS_BEFORE_5)
 
 
 def version_of(connection: sqlite3.Connection, where: Path) -> int:

@@ -27,6 +27,7 @@ from dpgt_node.runtime.store.schema import (
     ROUNDS_MAX,
     RUNS,
     SCHEMA,
+    SIGNATURE,
     VERSION,
 )
 from dpgt_node.runtime.store.terms import UNRECORDED
@@ -121,7 +122,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 5: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 6: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
 def _from_2(db: sqlite3.Connection, path: Path) -> None:
@@ -181,6 +182,13 @@ def _from_4(db: sqlite3.Connection, path: Path) -> None:
     _statements(db, f"{RUNS}{_FILL_RUNS};\nDROP TABLE old_runs;\n")
 
 
+# --- 5 to 6: the owner may sign the newest head -------------------------------------------------------------------
+
+
+def _from_5(db: sqlite3.Connection, path: Path) -> None:
+    _statements(db, SIGNATURE)
+
+
 _FILL_RUNS = (
     "INSERT INTO runs SELECT id, run_id, run_sha256, name, data_id, delta, adjacency,"
     " NULL, '', x'', '', NULL, x_final_sha256 FROM old_runs"
@@ -207,8 +215,9 @@ def _checkpoint(
 
 _STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
     1: (2, _to_2),
-    2: (5, _from_2),
+    2: (6, _from_2),
     3: (5, _from_3),
     4: (5, _from_4),
+    5: (6, _from_5),
 }
 """From a version: the next one, and how."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,16 @@ def file_name(run_id: bytes, k: int, what: str) -> str:
 def blob_path(state_dir: Path, run_id: bytes, k: int, what: str) -> Path:
     """Where a vector lies whose bytes are not in the database."""
     return state_dir / BLOBS / file_name(run_id, k, what)
+
+
+def large_files(db: sqlite3.Connection, ids: Mapping[bytes, int]) -> set[str]:
+    """The files that rows say are there.  ``ids``: the number of each run."""
+    names = {number: run_id for run_id, number in ids.items()}
+    large = "SELECT id, g_sha256 IS NOT NULL AND g_data IS NULL, x_data IS NULL FROM payloads"
+    found: set[str] = set()
+    for key, g, xy in db.execute(large):
+        run_id, k = names.get(key // ROUNDS_MAX, b""), key % ROUNDS_MAX
+        found.update(file_name(run_id, k, what) for what in ("XY" if xy else "") + ("G" if g else ""))
+    for run, k in db.execute("SELECT run, k FROM checkpoints WHERE data IS NULL"):
+        found.add(file_name(names.get(run, b""), k, "state"))
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 5
+VERSION = 6
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
@@ -79,7 +79,15 @@ CREATE TABLE checkpoints (
     seal BLOB NOT NULL
 ) STRICT;
 """
-SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS
+SIGNATURE = """
+-- Of the ledger's newest head, with the owner's key; no row: without one.
+CREATE TABLE signature (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    key BLOB NOT NULL,           -- which key, not what it is
+    hmac BLOB NOT NULL
+) STRICT;
+"""
+SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS + SIGNATURE
 INSERT_RUN = (
     "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"

@@ -28,10 +28,11 @@ from dpgt_node.durable import Durability, write_whole
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
-from dpgt_node.runtime.store import rows
+from dpgt_node.runtime.store import keyed, rows
 from dpgt_node.runtime.store.blobs import BlobFolder
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
 from dpgt_node.runtime.store.finals import X_FINAL, checked_final, write_final
+from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import (
     DATABASE,
     TEST,
@@ -46,7 +47,7 @@ from dpgt_node.runtime.store.ledger import (
     select_terms,
 )
 from dpgt_node.runtime.store.opening import connected, locked
-from dpgt_node.runtime.store.records import BLOBS, File, checkpoint_of, file_name, record_of, stored
+from dpgt_node.runtime.store.records import BLOBS, File, checkpoint_of, file_name, large_files, record_of, stored
 from dpgt_node.runtime.store.runs import RunInfo, select_runs
 from dpgt_node.runtime.store.schema import (
     INSERT_LEDGER,
@@ -69,12 +70,16 @@ log = logging.getLogger(__name__)
 class Store:
     """Opens or creates the state directory, and verifies it.
 
-    StoreError: cannot be read or written, in use, damaged, of another program or version.  LedgerBroken.
+    StoreError: cannot be read or written, in use, damaged, of another program or version.  LedgerBroken.  ``key``: the
+    owner's, which signs every head.  ``sign``: it vouches for the ledger as it stands, whoever wrote that.
     """
 
-    def __init__(self, state_dir: Path, durability: Durability) -> None:
+    def __init__(
+        self, state_dir: Path, durability: Durability, key: OwnerKey | None = None, *, sign: bool = False
+    ) -> None:
         self._state_dir = state_dir
         self._durability: Durability = durability
+        self._key = key
         with contextlib.ExitStack() as undo, self._blamed("cannot be opened"):
             self._lock = locked(state_dir, durability)
             undo.callback(os.close, self._lock)
@@ -86,30 +91,22 @@ class Store:
             self._terms = dict(runs.values())
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
             self._average_from: dict[bytes, int] = {}
-            self._verify()
-            self._blobs.sweep(self._files())
+            self._verify(signed=not sign)
+            if sign and key is not None:
+                key.sign(self._db, self._head)
+            self._blobs.sweep(large_files(self._db, self._ids))
             undo.pop_all()
 
-    def _verify(self) -> None:
+    def _verify(self, *, signed: bool = True) -> None:
         self._verified = self._state_of_database()
         self._charges, self._head = select_charges(self._db, self._state_dir / DATABASE)
         self._spent = {charge.run_id: dict(charge.cost) for charge in self._charges}
+        if signed:
+            keyed.check(self._db, self._head, self._key, self._state_dir / DATABASE)
 
     def _state_of_database(self) -> tuple[int, int]:
         """Changes with every commit, ours or another's."""
         return self._db.total_changes, self._db.execute("PRAGMA data_version").fetchone()[0]
-
-    def _files(self) -> set[str]:
-        """The large files that rows say are there."""
-        names = {number: run_id for run_id, number in self._ids.items()}
-        large = "SELECT id, g_sha256 IS NOT NULL AND g_data IS NULL, x_data IS NULL FROM payloads"
-        found: set[str] = set()
-        for key, g, xy in self._db.execute(large):
-            run_id, k = names.get(key // ROUNDS_MAX, b""), key % ROUNDS_MAX
-            found.update(file_name(run_id, k, what) for what in ("XY" if xy else "") + ("G" if g else ""))
-        for run, k in self._db.execute("SELECT run, k FROM checkpoints WHERE data IS NULL"):
-            found.add(file_name(names.get(run, b""), k, "state"))
-        return found
 
     def _blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         return blamed(self._state_dir, what)
@@ -261,6 +258,8 @@ class Store:
                     db.execute(INSERT_ROUND, new.round)  # first: a second draw must not reach the files
                     db.execute(INSERT_PAYLOADS, new.payloads)
                     db.executemany(INSERT_LEDGER, new.charged)
+                    if self._key is not None:
+                        self._key.sign(db, new.head)
                     if new.state is not None:
                         old = db.execute("SELECT k, data IS NULL FROM checkpoints WHERE run = ?", (run,)).fetchone()
                         db.execute(REPLACE_CHECKPOINT, new.state)

@@ -8,20 +8,25 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpgt_node import __version__
+from dpgt_node.config import NodeConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Heard
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.coordinator.daemon import Coordinator
+from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
+from dpgt_node.runtime.store.ledger import LedgerBroken
 from dpgt_node.runtime.trust.channels import OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
+from tests.runtime.store.test_keyed import cheaper, key_at
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
@@ -376,3 +381,27 @@ async def test_no_coordinator_makes_an_unfinished_agent_done_or_a_bug(
     else:
         assert isinstance(ended, PeerError) and ended.exit_code is ExitCode.REFUSED
         assert "goodbye before the result was saved" in str(ended)
+
+
+# --- the owner's key -------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_with_its_owners_key_signs_what_it_releases_and_stops_at_a_forgery(tmp_path: Path) -> None:
+    path, name = key_at(tmp_path / "ledger.key"), "agent-2"
+    state = tmp_path / "state" / name
+    async with cluster(tmp_path) as c:
+        config = c.config
+
+        def signing(name: str, **options: Any) -> NodeConfig:
+            return replace(config(name, **options), ledger_key=path if name == "agent-2" else None)
+
+        c.config = signing  # type: ignore[method-assign, assignment]
+        c.start_all()
+        await c.end()
+        assert len(read_signed(state, OwnerKey.read(path, state)).entries) == 62
+        cheaper(state)
+        with pytest.raises(LedgerBroken, match="rows were forged"):
+            c.node(name)
+        path.unlink()
+        with pytest.raises(ConfigError, match=r"ledger\.key: the ledger's key cannot be read"):
+            c.node(name)

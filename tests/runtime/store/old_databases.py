@@ -123,6 +123,7 @@ CREATE TABLE checkpoints (
     run INTEGER PRIMARY KEY, k INTEGER NOT NULL, dimension INTEGER NOT NULL, sha256 BLOB NOT NULL, data BLOB,
     batch BLOB NOT NULL, seal BLOB NOT NULL
 ) STRICT;
+DROP TABLE signature;
 PRAGMA user_version = 3;
 """
 

@@ -107,6 +107,25 @@ def test_a_run_that_version_3_left_unfinished_goes_on_to_the_same_bits(tmp_path:
         assert len(store.ledger().entries) == 9 * len(records[0, 8].rows)
 
 
+def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
+    """It lacks the place of the owner's signature, and can be read as it is."""
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        store.commit_round(RUN, record(0))
+        head = store.head
+    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
+        db.execute("DROP TABLE signature")
+        db.execute("PRAGMA user_version = 5")
+    assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 5
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        assert store.head == head
+        store.commit_round(RUN, record(1))
+    Store(tmp_path / "new", "process").close()
+    assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
+    assert version(tmp_path / "old" / f"{DATABASE}.v5") == 5
+
+
 def test_a_torn_checkpoint_is_not_migrated(tmp_path: Path) -> None:
     """A new seal would make it look whole."""
     write_old(tmp_path, 3, d=SMALL, rounds=3, checkpoint=2, pruned=0)
