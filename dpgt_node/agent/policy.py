@@ -1,47 +1,25 @@
 """The data owner's limits ([policy] in NODE.toml), judged by the owner's own agent before it releases anything.
 
-Epsilons add over the runs of a data set, and so do deltas, whichever accountant each run is counted by: basic
-composition.  The values of one run are those of its ledger, so a run that was stopped counts with what it released.
-Under a pure accountant that holds whatever made it stop; under zcdp and gdp it holds for stops that do not look at
-the released values (an operator's stop, a crash, a cap).
+What the runs of a data set cost together is ``privacy.accountants.composition``.  The values of one run are those of
+its ledger, so a run that was stopped counts with what it released.  The caps are fixed before the runs, so they are a
+filter: under one accountant, named in the policy, runs may be chosen and stopped by looking at what was released.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import Policy
-from dpgt_node.privacy.accountants.registry import APPROXIMATE, PURE, SOUND
+from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
+from dpgt_node.privacy.accountants.registry import PURE, SOUND
 from dpgt_node.privacy.accountants.rounding import within
 
 STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What another run on the same data set has cost: ``epsilon`` by accountant; ``delta`` of zcdp and gdp.
-
-    ``run``: its name in messages.  ``declared``: its C was declared, not enforced.
-    """
-
-    run: str
-    epsilon: Mapping[str, float | None]
-    delta: float
-    declared: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What several runs cost together; ``unbounded``: the first that has no finite epsilon, and epsilon is infinite."""
-
-    epsilon: float
-    delta: Fraction
-    unbounded: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +30,7 @@ class Verdict:
 
     ``budget_through``: the last round that the budget covers, -1 for none; None without a cap.  ``shortfall``: why it
     does not cover the whole run; None when it does.  ``accountant``: whose epsilon is capped.  ``warnings``: what the
-    owner should know of a run that is allowed.
+    owner should know of a run that is allowed.  ``total``: all runs with this one to its end.
     """
 
     problems: tuple[str, ...]
@@ -60,17 +38,22 @@ class Verdict:
     shortfall: str | None
     accountant: str | None
     warnings: tuple[str, ...]
+    total: Total | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to add up: this run by ``accountant``, every other one by one that has a value."""
+    """One way to add up: this run by ``accountant``, every other one as in ``past``.
+
+    ``unbounded``: an earlier run that it cannot count.  ``whole``: all runs with this one to its end, None where an
+    earlier run or no delta stands against it.
+    """
 
     accountant: str
-    past: Tally
-    delta: Fraction
-    predicted: float
-    through: int
+    way: Way
+    past: tuple[Part, ...]
+    unbounded: str | None
+    whole: Total | None
 
 
 def judge(
@@ -97,37 +80,34 @@ def judge(
         which = f"accountant {policy.accountant}" if policy.accountant else "any sound accountant"
         problems.append(f"this run has no value under {which} ({'; '.join(reasons)})")
         return Verdict(tuple(problems), -1, None, None, tuple(warnings))
-    options = [_option(policy, run, account, name, spent, kinds) for name in names for kinds in (PURE, SOUND)]
+    counted = [_counted(policy, one) for one in spent]
+    options = _options(policy, run, account, names, counted)
     cap, meant = _delta_cap(policy, samples)
-    bounded = [option for option in options if option.past.unbounded is None]
-    fitting = [option for option in bounded if cap is None or option.delta <= cap]
+    known = [(option, option.whole) for option in options if option.whole is not None]
+    fitting = [(option, whole) for option, whole in known if cap is None or whole.delta <= cap]
     if not fitting:
-        first = options[-1].past.unbounded
-        believed = "" if all(s.run != first or not s.declared for s in spent) else " (its C was declared, not enforced)"
-        why = f"earlier run {first} on this data set has no finite epsilon{believed}, so no cap can be kept"
-        if bounded:
-            least = min(option.delta for option in bounded)
+        first = next((option.unbounded for option in reversed(options) if option.unbounded is not None), None)
+        if known:
+            least = min(whole.delta for _, whole in known)
             why = f"the deltas of this run and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
+        else:
+            believed = (
+                "" if all(s.run != first or not s.declared for s in spent) else " (its C was declared, not enforced)"
+            )
+            why = f"earlier run {first} on this data set has no finite epsilon{believed}, so no cap can be kept"
         return Verdict(tuple(problems), -1, why, None, tuple(warnings))
-    best = min(fitting, key=lambda o: (-o.through, add_up((o.past.epsilon, o.predicted)), o.delta))
+    covered = [(_covered(policy, run, account, option, cap), option, whole) for option, whole in fitting]
+    through, option, best = min(covered, key=lambda c: (-c[0], c[2].epsilon, c[2].delta))
     if policy.delta_max is None and best.delta > 0:
         warnings.append(f"no [policy] delta_max: the delta of this data set is {float(best.delta):.6g}")
     if not run.privacy.enforced:
         warnings.append("C is declared, not enforced: this epsilon holds only where it is true")
-    shortfall = None if best.through >= run.K else _shortfall(policy, run, best, len(spent))
-    return Verdict(tuple(problems), best.through, shortfall, best.accountant, tuple(warnings))
-
-
-def add_up(costs: Iterable[float]) -> float:
-    """The sum, rounded up: never below the sum of the numbers as they are."""
-    values = list(costs)
-    try:
-        total = math.fsum(values)
-    except OverflowError:
-        return math.inf
-    # fsum is within half a unit; a sum that is exact, as one of a single run is, stays what it is.
-    exact = math.isfinite(total) and sum(map(Fraction, values)) <= Fraction(total)
-    return total if exact else math.nextafter(total, math.inf)
+    shortfall = None
+    if through < run.K:
+        before = tally(counted, SOUND, policy.accountant, _delta_total(policy)) if counted else None
+        cost = account.total(option.accountant)
+        shortfall = _shortfall(policy, run, option.accountant, cost, best, before, _earlier(len(counted)), through)
+    return Verdict(tuple(problems), through, shortfall, option.accountant, tuple(warnings), best)
 
 
 def _mechanism(policy: Policy, run: RunConfig) -> list[str]:
@@ -170,42 +150,55 @@ def _counted(policy: Policy, spent: Spent) -> Spent:
     return replace(spent, epsilon={}) if spent.declared and not policy.allow_declared else spent
 
 
-def tally(spent: Sequence[Spent], kinds: tuple[str, ...], named: str | None = None) -> Tally:
-    """Add ``spent`` up: a run counts by ``named`` where that has a value for it, else by its smallest of ``kinds``."""
-    epsilons, delta, unbounded = [], Fraction(0), None
-    for run in spent:
-        by = (named,) if named is not None and run.epsilon.get(named) is not None else kinds
-        values = [(value, name) for name in by if (value := run.epsilon.get(name)) is not None and value < math.inf]
-        if not values:
-            unbounded = unbounded or run.run
-            continue
-        value, name = min(values, key=lambda pair: pair[0])
-        epsilons.append(value)
-        delta += as_written(run.delta) if name in APPROXIMATE else 0
-    return Tally(math.inf if unbounded else add_up(epsilons), delta, unbounded)
+def _delta_total(policy: Policy) -> Fraction | None:
+    """The delta at which composed runs are counted, where the owner states it."""
+    return None if policy.delta_max is None else as_written(policy.delta_max)
 
 
-def _option(
-    policy: Policy, run: RunConfig, account: AgentAccount, name: str, spent: Sequence[Spent], kinds: tuple[str, ...]
-) -> _Option:
-    past, predicted = tally([_counted(policy, one) for one in spent], kinds, policy.accountant), account.total(name)
-    assert predicted is not None
-    delta = past.delta + (as_written(run.privacy.delta) if name in APPROXIMATE else 0)
-    return _Option(name, past, delta, predicted, _covered(policy, account, name, past.epsilon, run.K))
+def _options(
+    policy: Policy, run: RunConfig, account: AgentAccount, names: Sequence[str], spent: Sequence[Spent]
+) -> list[_Option]:
+    """Every way to add up under every one of ``names``; of those that count all runs alike, the first."""
+    found: dict[tuple[object, ...], _Option] = {}
+    for way in (*ways(PURE), *ways(SOUND)):
+        past = [way.part(one.epsilon, one.delta, policy.accountant) for one in spent]
+        parts = tuple(part for part in past if part is not None)
+        missing = next((one.run for one, part in zip(spent, past, strict=True) if part is None), None)
+        for name in names:
+            mine = _part(policy, run, way, name, account.total(name))
+            whole = None if missing is not None else total((*parts, mine), _delta_total(policy))
+            found.setdefault((name, mine, *past), _Option(name, way, parts, missing, whole))
+    return list(found.values())
 
 
-def _covered(policy: Policy, account: AgentAccount, name: str, before: float, K: int) -> int:
-    """The last round k whose cumulative cost fits, by bisection: costs never fall."""
-    low, high = -1, K
+def _part(policy: Policy, run: RunConfig, way: Way, name: str, cost: float | None) -> Part:
+    """How the run itself is counted where it costs ``cost`` under ``name``."""
+    own = replace(way, others=(name,))
+    part = own.part({name: cost}, run.privacy.delta, policy.accountant)
+    if part is not None:
+        return part
+    free = own.part({name: 0.0}, run.privacy.delta, policy.accountant)
+    if free is None:
+        raise ValueError(f"no run is counted by {name}")
+    return replace(free, amount=math.inf)
+
+
+def _covered(policy: Policy, run: RunConfig, account: AgentAccount, option: _Option, cap: Fraction | None) -> int:
+    """The last round k up to which all runs fit, by bisection: costs never fall."""
+
+    def fits(k: int) -> bool:
+        mine = _part(policy, run, option.way, option.accountant, account.cost(option.accountant, k))
+        made = total((*option.past, mine), _delta_total(policy))
+        if made is None or not math.isfinite(made.epsilon) or (cap is not None and made.delta > cap):
+            return False
+        return policy.epsilon_max is None or within(made.epsilon, policy.epsilon_max)
+
+    low, high = -1, run.K
+    if fits(high):
+        return high
     while low < high:
         k = (low + high + 1) // 2
-        cost = account.cost(name, k)
-        assert cost is not None
-        total = add_up((before, cost))
-        if math.isfinite(total) and (policy.epsilon_max is None or within(total, policy.epsilon_max)):
-            low = k
-        else:
-            high = k - 1
+        low, high = (k, high) if fits(k) else (low, k - 1)
     return low
 
 
@@ -218,18 +211,23 @@ def _delta_cap(policy: Policy, samples: int | None) -> tuple[Fraction | None, st
     return None, ""
 
 
-def as_written(delta: float) -> Fraction:
-    """The number as it was written: three runs of 1e-5 are 3e-5."""
-    return Fraction(repr(delta))
-
-
-def _shortfall(policy: Policy, run: RunConfig, best: _Option, earlier: int) -> str:
+def _shortfall(
+    policy: Policy,
+    run: RunConfig,
+    name: str,
+    cost: float | None,
+    whole: Total,
+    before: Total | None,
+    earlier: str,
+    k: int,
+) -> str:
     cap = "any finite epsilon" if policy.epsilon_max is None else f"epsilon_max = {policy.epsilon_max:g}"
-    spent = f", {_earlier(earlier)} on this data set {best.past.epsilon:.6g}" if earlier else ""
-    delta = f" and delta {float(best.delta):.6g}" if best.delta else ""
-    covers = f"rounds 0..{best.through} of {run.K}" if best.through >= 0 else "no round"
-    costs = f"{best.predicted:.6g}" if math.isfinite(best.predicted) else "an infinite epsilon (its noise is off)"
-    return f"this run costs {costs} under {best.accountant}{delta}{spent}: {cap} covers {covers}"
+    spent = "" if before is None else f", {earlier} on this data set {before.epsilon:.6g}"
+    delta = f" and delta {float(whole.delta):.6g}" if whole.delta else ""
+    together = "" if before is None else f", with all earlier ones {whole.epsilon:.6g} ({whole.recipe})"
+    covers = f"rounds 0..{k} of {run.K}" if k >= 0 else "no round"
+    costs = "an infinite epsilon (its noise is off)" if cost is None or math.isinf(cost) else f"{cost:.6g}"
+    return f"this run costs {costs} under {name}{delta}{together}{spent}: {cap} covers {covers}"
 
 
 def _earlier(runs: int) -> str:

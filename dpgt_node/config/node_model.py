@@ -52,7 +52,7 @@ class Policy:
     delta_max: Annotated[
         float | None,
         Key(
-            "cap on the sum of their deltas",
+            "the delta of all of them together, at which composed runs are counted",
             Number(above=0.0, below=1.0),
             absent="a delta need only be below 1/D",
         ),

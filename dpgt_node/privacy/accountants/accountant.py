@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ class Accountant:
     bound; called with noise on only.  ``goal(epsilon, delta)``: how much shift in scales may add up, L1 for a pure one,
     squared L2 for the others; ``shifts``: what moves, to first order, for a forecast.  ``epsilon_of(measured, delta)``:
     epsilon of a measured epsilon, rho or mu, by its guarantee.
+    ``amounts(epsilon, delta)``: what a run of this cost has used up at most, by guarantee: epsilon, rho or mu^2, which
+    add over runs, its own guarantee among them.  ``measured(amount)``: the epsilon, rho or mu of such a sum.
     ``clip_l1``: why nothing but clip_l1 will do, empty where C may be declared.  ``contracts``: needs a, b in [0, 1).
     ``also``: one more reason against it.  ``any_batches``: holds whatever batches are drawn, also if they are known.
     ``remark``: what a plan adds to its name.
@@ -44,6 +46,8 @@ class Accountant:
     curve: Callable[[Releases], F64]
     goal: Callable[[float, float], float] = lambda epsilon, delta: epsilon
     epsilon_of: Callable[[float, float], float] = lambda measured, delta: measured
+    amounts: Callable[[float, float], Mapping[Guarantee, float]] = lambda epsilon, delta: {"epsilon": epsilon}
+    measured: Callable[[float], float] = lambda amount: amount
     shifts: Callable[[Accounted, float, float, float, float, int], Sensitivity] = _tight_shifts
     sound: bool = True
     title: str = ""

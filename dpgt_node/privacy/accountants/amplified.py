@@ -34,6 +34,7 @@ AMPLIFIED: Final = Accountant(
     at_a_public_point,
     PUBLIC_POINT,
     _curve,
+    amounts=pure.amounts,
     clip_l1="C is declared, not enforced: amplification by sampling needs clip_l1",
     also=_no_amplification,
 )

@@ -34,6 +34,7 @@ _SHIFT = 2.0**-44
 _BISECTIONS = 40
 _TINY = 1e-200
 """Of the largest 1/scale^2: below it products would lose digits to underflow, and the certificate its proof."""
+_LEAST_RHO = 2.0**-1000
 
 
 def energy(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
@@ -117,6 +118,18 @@ def largest_eigenvalue(kernel: Kernel, inverse_x: F64, inverse_y: F64, weights: 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """epsilon of (epsilon, delta)-DP from rho-zCDP: rho + 2 sqrt(rho ln(1/delta)), rounded up; 0 < delta < 1."""
     return up(rho + 2.0 * math.sqrt(rho * -math.log(delta)), 16)
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho of which :func:`zcdp_epsilon` may have made ``epsilon``, rounded up; 0 < delta <= 1.
+
+    It undoes that formula and no other: one that is tighter would need rows that say so.
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    log = abs(math.log(delta))
+    part = epsilon / (math.sqrt(log + epsilon) + math.sqrt(log)) if epsilon else 0.0
+    return max(up(part * part, 32), _LEAST_RHO)
 
 
 def shift_norm(energy_curve: F64, unit: float, leftover: F64) -> F64:

@@ -27,5 +27,6 @@ CORRECTED: Final = Accountant(
     _printed,
     f"is for mechanism {PAPER.name}; tight is sound and smaller for {{mechanism}}",
     _curve,
+    amounts=pure.amounts,
     clip_l1="needs clip_l1: without it nothing bounds how far x_k moves the gradients",
 )

@@ -24,6 +24,7 @@ _FRACTION_FROM: Final = 6.0
 _TINY_T: Final = 37.0  # erfc(t/sqrt2) < 1e-298 from here on
 _TINY: Final = 1e-290
 _MARGIN: Final = 2.0**-42
+_LARGEST_MU: Final = 2.0**24  # further up rounding hides delta
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -78,6 +79,32 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low
+
+
+def gdp_mu_above(epsilon: float, delta: float) -> float:
+    """A mu that no run has whose epsilon at ``delta`` is at most ``epsilon``; above the largest of them by a
+    part of it that is about 1e-14/delta.
+
+    Where ``epsilon`` is 0 that is the largest mu that costs nothing at ``delta``.  Infinite where no mu is excluded.
+    """
+    low, high = 0.0, 1.0
+    while not _exceeds(high, epsilon, delta):
+        low, high = high, 2.0 * high
+        if high > _LARGEST_MU:
+            return math.inf
+    while high - low > 4.0 * U * high:
+        middle = 0.5 * (low + high)
+        if _exceeds(middle, epsilon, delta):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _exceeds(mu: float, epsilon: float, delta: float) -> bool:
+    """Whether delta(epsilon) of mu-GDP is proven to be above ``delta``."""
+    first, second, error = _halves(mu, epsilon)
+    return first - second - error > delta
 
 
 def gdp(norms: F64, delta: float) -> F64:

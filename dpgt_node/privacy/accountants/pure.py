@@ -8,14 +8,18 @@ what a release costs whatever the shift (the sampler's leftover and the rounding
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.rounding import up
+from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.types import F64
 
+_CARE = 1.0 + 2.0**-40  # covers erf, erfc, exp and tanh, a few units in the last place each
+_LARGEST_EPSILON, _LEAST_MU = 600.0, 2.0**-500
 _EXP_MAX = 500.0  # e^w is far from overflow below it, and 1 + q(e^w - 1) is not needed above it
 
 
@@ -25,6 +29,35 @@ class Sensitivity:
 
     x: F64
     y: F64
+
+
+def amounts(epsilon: float, delta: float) -> Mapping[Guarantee, float]:
+    """What pure ``epsilon`` is worth in the other currencies, rounded up; ``delta`` does not matter.
+
+    Of all pairs with pure epsilon, randomised response is the easiest to tell apart.  Its Renyi divergence of order
+    alpha is at most alpha epsilon tanh(epsilon/2).  Its trade-off lies above that of two Gaussians mu apart once
+    Phi(-mu/2) <= 1/(1 + e^epsilon): a convex curve is below its chords.
+    """
+    mu = _gaussian_mu(epsilon)
+    return {"epsilon": epsilon, "rho": up(epsilon * math.tanh(0.5 * epsilon), 16), "mu": up(mu * mu, 1)}
+
+
+def _gaussian_mu(epsilon: float) -> float:
+    """The least mu found with erf(mu/sqrt8) >= tanh(epsilon/2), by erfc where both are near 1."""
+    if epsilon > _LARGEST_EPSILON:
+        return math.inf
+
+    def enough(mu: float) -> bool:
+        x = mu / math.sqrt(8.0)
+        if epsilon < 1.0:
+            return math.erf(x) >= math.tanh(0.5 * epsilon) * _CARE
+        return math.erfc(x) * _CARE <= 2.0 / (1.0 + math.exp(epsilon))
+
+    low, high = 0.0, 2.0 + 2.0 * math.sqrt(2.0 * epsilon)
+    while high - low > 2.0**-50 * high and high > _LEAST_MU:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def lemma4(*, a: float, b: float, gamma: float, m: int, C: float, K: int) -> Sensitivity:

@@ -16,5 +16,12 @@ def tight_curve(r: Releases) -> F64:
 
 
 TIGHT: Final = Accountant(
-    "tight", "tight (pure)", "epsilon", at_a_public_point, PUBLIC_POINT, tight_curve, any_batches=True
+    "tight",
+    "tight (pure)",
+    "epsilon",
+    at_a_public_point,
+    PUBLIC_POINT,
+    tight_curve,
+    amounts=pure.amounts,
+    any_batches=True,
 )

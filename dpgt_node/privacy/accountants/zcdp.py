@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from dpgt_node.privacy.accountants import concentrated
 from dpgt_node.privacy.accountants.accountant import PUBLIC_POINT, Accountant, at_a_public_point
 from dpgt_node.privacy.accountants.releases import Releases
+from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.types import F64
 
 
@@ -20,6 +22,10 @@ def _goal(epsilon: float, delta: float) -> float:
     return 2.0 * (epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))) ** 2
 
 
+def _amounts(epsilon: float, delta: float) -> Mapping[Guarantee, float]:
+    return {"rho": concentrated.zcdp_rho(epsilon, delta)}
+
+
 ZCDP: Final = Accountant(
     "zcdp",
     "zero-concentrated (epsilon, delta)",
@@ -29,4 +35,5 @@ ZCDP: Final = Accountant(
     _curve,
     goal=_goal,
     epsilon_of=concentrated.zcdp_epsilon,
+    amounts=_amounts,
 )

@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 
 from dpgt_node.accounts.account import AgentAccount
-from dpgt_node.agent.policy import Spent, Verdict, judge
+from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import NodeConfig
 from dpgt_node.errors import RefusedError
+from dpgt_node.privacy.accountants.composition import Spent
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms

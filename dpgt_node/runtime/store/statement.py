@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from dpgt_node.agent.policy import Spent, add_up, as_written, tally
+from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import epsilon
@@ -49,6 +49,7 @@ def render(ledger: Ledger) -> str:
     lines = []
     for name, charges, spent in _data_sets(ledger):
         lines.append(f'data set "{name}": {len(charges)} run{"" if len(charges) == 1 else "s"}')
+        lines += _smallest(spent)
         for charge in charges:
             lines.append(f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, rounds 0..{charge.k}")
             if charge.terms.keystream == TEST:
@@ -56,15 +57,7 @@ def render(ledger: Ledger) -> str:
             lines.append(f"    {charge.terms.adjacency}")
             lines += _costs(charge.cost, dict.fromkeys(APPROXIMATE, charge.terms.delta))
         if len(charges) > 1:
-            lines += ["  all its runs together", *_costs(totals(spent), deltas(spent))]
-        for kinds in (PURE, SOUND):
-            least = smallest(spent, kinds)
-            if least is not None and (kinds is PURE or least["delta"] > 0):
-                delta = f", delta {least['delta']:g}" if kinds is SOUND else ", pure"
-                lines.append(
-                    f"  each run by its smallest {_standing(spent)} value ({_counted_by(spent, kinds)}): "
-                    f"epsilon {epsilon(least['epsilon'])}{delta}"
-                )
+            lines += ["  all its runs together, by each accountant alone", *_costs(totals(spent), deltas(spent))]
         lines.append("")
     lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
@@ -82,11 +75,11 @@ def write_csv(ledger: Ledger, out: TextIO) -> None:
 
 
 def totals(spent: Sequence[Spent]) -> dict[str, float | None]:
-    """Sum by accountant, rounded up; None where one of the runs has no value."""
+    """What all runs cost by each accountant alone; None where one of the runs has no value."""
     found: dict[str, float | None] = {}
     for name in ACCOUNTANTS:
-        values = [value for run in spent if (value := run.epsilon.get(name)) is not None]
-        found[name] = add_up(values) if len(values) == len(spent) else None
+        all_valued = all(run.epsilon.get(name) is not None for run in spent)
+        found[name] = tally(spent, (name,), name).epsilon if all_valued else None
     return found
 
 
@@ -96,25 +89,31 @@ def deltas(spent: Sequence[Spent]) -> dict[str, float]:
     return {name: total if name in APPROXIMATE else 0.0 for name in ACCOUNTANTS}
 
 
-def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, float] | None:
-    """The smallest total, if every declared C holds; None where a run has no finite value of ``kinds``."""
+def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, Any] | None:
+    """The smallest total and its recipe, if every declared C holds; None where a run has no finite one of ``kinds``."""
     counted = tally(spent, kinds)
-    return None if counted.unbounded is not None else {"epsilon": counted.epsilon, "delta": float(counted.delta)}
+    if counted.unbounded is not None:
+        return None
+    return {"epsilon": counted.epsilon, "delta": float(counted.delta), "recipe": counted.recipe}
+
+
+def _smallest(spent: Sequence[Spent]) -> list[str]:
+    """The smallest total of any kind, and of the pure ones where that is another."""
+    least, pure = smallest(spent, SOUND), smallest(spent, PURE)
+    found = [] if least is None else [least]
+    found += [pure] if pure is not None and pure != least else []
+    whose = "the run" if len(spent) == 1 else "all its runs together"
+    lines = []
+    for one in found:
+        delta = f"delta {one['delta']:g}" if one["delta"] else "pure"
+        value = f"epsilon {epsilon(one['epsilon'])}, {delta} ({one['recipe']})"
+        lines.append(f"  {whose} by the smallest {_standing(spent)} value: {value}")
+    return lines
 
 
 def _standing(spent: Sequence[Spent]) -> str:
     """What the smallest values are: "sound", or "declared" where one rests on a C that nothing enforces."""
     return "declared" if any(run.declared for run in spent) else "sound"
-
-
-def _counted_by(spent: Sequence[Spent], kinds: tuple[str, ...]) -> str:
-    """The accountants whose values :func:`smallest` adds up, in the order of the tables; "NAME xN" counts N runs."""
-    chosen = [
-        min((value, kinds.index(name)) for name in kinds if (value := run.epsilon.get(name)) is not None)[1]
-        for run in spent
-    ]
-    counts = {name: chosen.count(index) for index, name in enumerate(kinds)}
-    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in counts.items() if n)
 
 
 def _data_sets(ledger: Ledger) -> list[tuple[str, list[Charge], list[Spent]]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.agent.policy import PURE, tally
 from dpgt_node.config import Policy, RunConfig, parse_run
 from dpgt_node.errors import BudgetReached, ExitCode, RefusedError, StoreError
+from dpgt_node.privacy.accountants.composition import tally
+from dpgt_node.privacy.accountants.registry import PURE
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.told import told
