@@ -71,6 +71,7 @@ class AgentAccount:
             scale=lambda stream, k: schedule.sigma(stream, agent, k),
             leftover=leftover,
             dimension=dimension,
+            share=schedule.share,
         )
         self._curves: dict[str, F64 | None] = {}
 
@@ -101,7 +102,11 @@ class AgentAccount:
         shifts = self._shifts
         if shifts is None:
             return None
-        return float((shifts.x if stream == "X" else shifts.y)[k])
+        return float((shifts.x if stream == "X" else shifts.y)[k]) * self._schedule.share(k)
+
+    def least_scale(self, stream: Stream) -> float:
+        """The smallest noise scale of a release; 0.0 is no noise."""
+        return min(self._schedule.scales(stream, self._agent)) if stream in self.charged_streams() else 0.0
 
     def cost_after(self, k: int, stream: Stream) -> Costs:
         """Cumulative cost after that row of the ledger; in every round x̆ is charged before y̆."""

@@ -56,7 +56,7 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     problems = []
     # The other stream is drawn without noise, whatever its scale.
     for stream in MECHANISMS[run.algorithm.mechanism].charged:
-        scale = min(schedule.sigma(stream, agent, k) for k in (0, schedule.K))
+        scale = min(schedule.scales(stream, agent))
         reach = sampler.range(scale) if scale > 0.0 else float("inf")
         if reach < largest[stream]:
             key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"

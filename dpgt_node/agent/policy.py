@@ -64,7 +64,7 @@ def judge(
     A named accountant counts every run that it has a value for, the others by their smallest sound value.
     Without a name the one that covers most rounds is taken, the smallest total among those.
     """
-    problems = [*_mechanism(policy, run), *_noise(policy, account, run.K), *study_problem(policy, run)]
+    problems = [*_mechanism(policy, run), *_noise(policy, account), *study_problem(policy, run)]
     warnings = [STUDY] if run.evaluate.metrics == "study" else []
     if policy.epsilon_max is None and policy.delta_max is None:
         without = f"; accountant = {policy.accountant} has no effect" if policy.accountant else ""
@@ -117,11 +117,10 @@ def _mechanism(policy: Policy, run: RunConfig) -> list[str]:
     return [f"mechanism {mechanism} is not allowed (mechanisms = {', '.join(policy.mechanisms)})"]
 
 
-def _noise(policy: Policy, account: AgentAccount, K: int) -> list[str]:
+def _noise(policy: Policy, account: AgentAccount) -> list[str]:
     if policy.noise_min is None:
         return []
-    # Every schedule is monotone in k: the smallest scale is the first or the last.
-    least = [(min(account.scale(stream, k) for k in (0, K)), stream) for stream in account.charged_streams()]
+    least = [(account.least_scale(stream), stream) for stream in account.charged_streams()]
     return [
         f"the noise scale of {stream.lower()} is {scale:g}, below noise_min = {policy.noise_min:g}"
         for scale, stream in least

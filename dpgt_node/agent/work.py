@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpgt_node.agent.noise import account_for, check_range
-from dpgt_node.agent.site import AgentSite, Tools
+from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
 from dpgt_node.algo.methods.base import at
@@ -73,8 +73,8 @@ def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """``x``, ``y``, ``g``: x_k, y_k, g_k, float64 (d,); y (0,) where the method has none.  ``labels`` (m,) and
-    ``samples`` (m, ...) of its batch; (0,) where there are none.
+    """``x``, ``y``, ``g``: x_k, y_k, g_k, float64 (d,); y (0,) where the method has none, g (0,) in a round that takes
+    none.  ``labels`` (m,) and ``samples`` (m, ...) of its batch; (0,) where there are none.
     """
 
     x: F64 = field(repr=False)
@@ -97,6 +97,7 @@ class AgentWork:
         "_oracle",
         "_rule",
         "_sampler",
+        "_schedule",
         "_tools",
         "account",
         "dimension",
@@ -118,6 +119,7 @@ class AgentWork:
         self._name = topology.names[index]
         self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
+        self._schedule = schedule
         self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
         self._rule = rule_of(run).build(run, topology, schedule, at(index))
@@ -187,11 +189,14 @@ class AgentWork:
     def private(self, state: State, samples_bytes: int) -> Private:
         """What a study keeps of a complete ``state``: g_k without noise, labels and samples of its batch.
 
-        The samples only where they take at most ``samples_bytes``.
+        The samples only where they take at most ``samples_bytes``.  A round that releases nothing has no gradient.
         """
         v, name = state.vectors, self._rule.raw_gradient
         x, y = self._rule.point(v), self._rule.tracker(v)
         # A state may hold the perturbed gradient alone; the oracle is a function of (x, batch).
+        if self._schedule.release(state.k) is None:
+            nothing = np.empty(0)
+            return Private(x, nothing if y is None else y, nothing, NO_BATCH, nothing)
         g = self._oracle.gradient(x, state.batch) if name is None else v[name]
         small = 8 * self._oracle.sample_size * len(state.batch) <= samples_bytes
         samples = self._oracle.inputs(state.batch) if small else np.empty(0)
@@ -205,6 +210,7 @@ class AgentWork:
 
     def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
         self._checked(private, k, stream.lower())
+        invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
         scale = self.account.scale(stream, k)
         if scale == 0.0:
             return private.copy()

@@ -6,11 +6,14 @@ Everything here depends only on the run file; the steps are constant within a ru
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dpgt_node.config import model
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import ConfigError, invariant
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import Stream
 
 SchemeKind = Literal["S1", "S2"]
@@ -21,7 +24,9 @@ _SOURCE = "run file"
 class Schedule:
     """alpha_K, beta_K, gamma_K, m_K and sigma_k of one run of rounds k = 0..K.
 
-    ``m`` None is "full": every agent samples all of its own D.
+    ``m`` None is "full": every agent samples all of its own D.  ``releases``: the rounds that take a gradient,
+    ascending from 0.  ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
+    release, the last one for all further releases.
     """
 
     kind: SchemeKind
@@ -33,11 +38,19 @@ class Schedule:
     multiplier: float
     zeta: model.NoiseStream | None
     eta: model.NoiseStream | None
+    releases: Sequence[int]
+    settle: int = 0
+    by_release: tuple[float, ...] = (1.0,)
 
     @classmethod
     def from_config(cls, run: model.RunConfig) -> Schedule:
         """Evaluate the scheme at K (``config`` refuses powers outside the range of float64)."""
         scheme, K = run.scheme, run.K
+        # Elsewhere every round's y carries private state: without a draw it would be sent bare.
+        once = MECHANISMS[run.algorithm.mechanism].accounted.once
+        invariant(
+            once or not scheme.apart, "only a mechanism that perturbs each gradient once has rounds without a draw"
+        )
         if isinstance(scheme, model.SchemeS1):
             alpha = scheme.a1 / (K + 1) ** scheme.p_alpha
             beta = scheme.a2 / (K + 1) ** scheme.p_beta
@@ -54,12 +67,34 @@ class Schedule:
             multiplier=run.noise.multiplier,
             zeta=run.noise.zeta,
             eta=run.noise.eta,
+            releases=range(0, K - scheme.settle + 1, scheme.release_every or 1)
+            if scheme.releases is None
+            else scheme.releases,
+            settle=scheme.settle,
+            by_release=run.noise.by_release or (1.0,),
         )
 
     @property
     def noisy(self) -> bool:
         """Whether any noise is drawn at all."""
         return self.multiplier > 0.0
+
+    def release(self, k: int) -> int | None:
+        """Which release round ``k`` makes, counted from 0; None: it makes none."""
+        at = bisect_left(self.releases, k)
+        return at if at < len(self.releases) and self.releases[at] == k else None
+
+    def last_release(self, k: int) -> int:
+        """The last round up to ``k`` that releases a gradient."""
+        return self.releases[bisect_right(self.releases, k) - 1]
+
+    def share(self, k: int) -> float:
+        """How far one sample moves the gradient of round ``k``, as a part of C; 0.0 in a round that takes none."""
+        return 0.0 if self.release(k) is None else 1.0
+
+    def gamma_at(self, k: int) -> float:
+        """gamma of round ``k``: 0 in the rounds that settle."""
+        return self.gamma if k <= self.K - self.settle else 0.0
 
     def m_for(self, D: int | None) -> int:
         """Samples per gradient of an agent that holds ``D``.  ConfigError for "full" where there are no samples."""
@@ -73,15 +108,20 @@ class Schedule:
         """Scale of the noise on x̆ ("X": zeta) or y̆ ("Y": eta) of 0-based ``agent`` in round k; 0.0 is no noise.
 
         Laplace: the scale, pdf exp(-|x|/s)/(2s) (the paper calls it "variance parameter").  Gaussian: the standard
-        deviation.  S1 exponents give (k+1)^p, S2 exponents p^K in every round.
+        deviation.  S1 exponents give (k+1)^p, S2 exponents p^K in every round.  A round that releases nothing draws
+        nothing: 0.0.
         """
-        noise = self.zeta if stream == "X" else self.eta
-        if noise is None or self.multiplier == 0.0:
+        noise, release = self.zeta if stream == "X" else self.eta, self.release(k)
+        if noise is None or self.multiplier == 0.0 or release is None:
             return 0.0
         value = noise.values[agent]
         if noise.kind == "exponent":
             value = float(k + 1) ** value if self.kind == "S1" else value**self.K
-        return self.multiplier * value
+        return self.multiplier * value * self.by_release[min(release, len(self.by_release) - 1)]
+
+    def scales(self, stream: Stream, agent: int) -> Iterator[float]:
+        """The scale of every release, in order."""
+        return (self.sigma(stream, agent, k) for k in self.releases)
 
 
 def sampling_number(scheme: model.Scheme, K: int) -> int:

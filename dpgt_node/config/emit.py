@@ -26,14 +26,17 @@ def document(run: RunConfig) -> dict[str, Any]:
         has_meaning = key.only is None or key.only.met(run.data.dataset)
         if has_meaning and not (key.later and value == type(value)()):
             tables[name] = table(value)
-    for name in ("zeta", "eta"):
-        stream: NoiseStream | None = getattr(run.noise, name)
-        if stream is not None:
-            tables["noise"][_stream_key(name, stream)] = list(stream.values)
+    for name, stream in _streams(run):
+        tables["noise"][_stream_key(name, stream)] = list(stream.values)
     tables["data"] |= dict(sorted(run.data.params.items()))
     if run.method_options:
         tables["method"] = dict(sorted(run.method_options.items()))
     return tables
+
+
+def _streams(run: RunConfig) -> list[tuple[str, NoiseStream]]:
+    both = (("zeta", run.noise.zeta), ("eta", run.noise.eta))
+    return [(name, stream) for name, stream in both if stream is not None]
 
 
 def _stream_key(name: str, stream: NoiseStream) -> str:
@@ -110,8 +113,9 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
         tables["data"]["dataset"] = resolved_dataset(run)
         if (test := resolved_test(run)) is not None:
             tables["data"]["test"] = str(test)
-    for key, value in tables["noise"].items():
-        if isinstance(value, list) and len(set(value)) == 1:
+    for key in [_stream_key(name, stream) for name, stream in _streams(run)]:
+        value = tables["noise"][key]
+        if len(set(value)) == 1:
             tables["noise"][key] = value[0]
     blocks = []
     head = tomli_w.dumps({"name": tables.pop("name")})

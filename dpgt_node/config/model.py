@@ -22,6 +22,7 @@ from dpgt_node.config.own_kinds import (
     SampleCount,
 )
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS
+from dpgt_node.config.releases import PerRelease, Rounds
 from dpgt_node.config.vocabulary import (
     FEATURES,
     LAWS,
@@ -59,12 +60,42 @@ class Algorithm:
     ] = DEFAULT.name
 
 
+_RELEASE_EVERY = Key(
+    "a gradient is released in rounds 0, q, 2q, ..., and no other round is charged; above 1: noise-once only",
+    Integer(1, MAX_ITERATIONS),
+    absent="1",
+)
+_RELEASES = Key(
+    "instead of release_every: the rounds that release a gradient, ascending from 0",
+    Rounds(),
+    absent="by release_every",
+)
+_NOT_BOTH = AtMostOne(("release_every", "releases"), "releases")
+_SETTLE = Key(
+    "so many last rounds only average x: gamma = 0, and no gradient is released; above 0: noise-once only",
+    Integer(0, MAX_ITERATIONS),
+    later=True,
+)
 _SAMPLES = Key('overrides m_K; "full" is all of an agent\'s samples', SampleCount(), absent="m_K")
 _KIND = Key("which of the two sets of keys below", required=True)
 
 
+class _Releasing:
+    """What both schemes say of releases."""
+
+    __slots__ = ()
+    release_every: int | None
+    releases: tuple[int, ...] | None
+    settle: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether some rounds release nothing."""
+        return (self.release_every or 1) > 1 or self.releases is not None or self.settle > 0
+
+
 @dataclass(frozen=True, slots=True)
-class SchemeS1:
+class SchemeS1(_Releasing):
     """alpha_K = a1/(K+1)^p_alpha, beta_K = a2/(K+1)^p_beta, gamma_K = a3/(K+1)^p_gamma, m_K = floor(a4 K^p_m) + 1."""
 
     a1: Annotated[float, Key("alpha_K = a1/(K+1)^p_alpha", Number(above=0.0))]
@@ -76,11 +107,14 @@ class SchemeS1:
     p_gamma: Annotated[float, Key("see a3")]
     p_m: Annotated[float, Key("see a4", Number(at_least=0.0))]
     samples: Annotated[Samples | None, _SAMPLES] = None
+    release_every: Annotated[int | None, _RELEASE_EVERY, _NOT_BOTH] = None
+    releases: Annotated[tuple[int, ...] | None, _RELEASES] = None
+    settle: Annotated[int, _SETTLE] = 0
     kind: Annotated[Literal["S1"], _KIND] = "S1"
 
 
 @dataclass(frozen=True, slots=True)
-class SchemeS2:
+class SchemeS2(_Releasing):
     """Constant alpha, beta, gamma; m_K = floor(p_m^K) + 1."""
 
     alpha: Annotated[float, Key("the step size alpha of every round", Number(above=0.0))]
@@ -88,6 +122,9 @@ class SchemeS2:
     gamma: Annotated[float, Key("the step size gamma of every round", Number(above=0.0))]
     p_m: Annotated[float, Key("m_K = floor(p_m^K) + 1, at most 2^53", Number(above=0.0))]
     samples: Annotated[Samples | None, _SAMPLES] = None
+    release_every: Annotated[int | None, _RELEASE_EVERY, _NOT_BOTH] = None
+    releases: Annotated[tuple[int, ...] | None, _RELEASES] = None
+    settle: Annotated[int, _SETTLE] = 0
     kind: Annotated[Literal["S2"], _KIND] = "S2"
 
 
@@ -136,6 +173,10 @@ class Noise:
             Number(at_least=0.0),
         ),
     ] = 1.0
+    by_release: Annotated[
+        tuple[float, ...] | None,
+        Key("times every scale, a number a release; the last one holds for all further releases", PerRelease()),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from dpgt_node.config.data import read_data
-from dpgt_node.config.declare.keys import Declared, declared, read_fields, read_table
+from dpgt_node.config.declare.keys import UNSET, Declared, declared, read_fields, read_table
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
 from dpgt_node.config.matrices import MatrixForm
@@ -32,6 +32,7 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.own_kinds import PerAgent
+from dpgt_node.config.releases import check_releases
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -89,6 +90,8 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     top.done()
     if algorithm_section.ok("iterations"):
         _check_scheme_magnitudes(scheme_section, scheme, algorithm.iterations)
+        if scheme_section.ok("kind", "release_every", "releases", "settle"):
+            check_releases(scheme_section, scheme, algorithm)
         if scheme_section.ok("kind"):
             _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
@@ -116,6 +119,7 @@ def with_overrides(
         iterations = read_fields(section, Algorithm)["iterations"]
         if section.ok("iterations"):
             _check_scheme_magnitudes(section, run.scheme, iterations)
+            check_releases(section, run.scheme, replace(run.algorithm, iterations=iterations))
             _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations)
         run = replace(run, algorithm=replace(run.algorithm, iterations=iterations))
     if seed is not None:
@@ -154,8 +158,9 @@ def _graph(section: Section) -> Graph:
 def _scheme(section: Section) -> Scheme:
     kind: Literal["S1", "S2"] = section.read("kind", Choice(("S1", "S2")))
     if not section.ok("kind"):
-        (samples,) = (entry.read(section) for entry in declared(SchemeS2) if entry.name == "samples")
-        return SchemeS2(1.0, 1.0, 1.0, 1.0, samples)
+        # What both kinds have is read all the same; the steps are anybody's guess.
+        shared = {e.field: e.read(section) for e in declared(SchemeS2) if e.default is not UNSET and not e.tag}
+        return SchemeS2(1.0, 1.0, 1.0, 1.0, **shared)
     cls: type = SchemeS1 if kind == "S1" else SchemeS2
     scheme: Scheme = cls(**read_fields(section, cls, {"kind": kind}))
     name, other = ("S2", SchemeS2) if kind == "S1" else ("S1", SchemeS1)
@@ -259,8 +264,8 @@ def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind
                 logs = [iterations * math.log(value)]
             else:
                 logs = [0.0, value * math.log1p(iterations)]
-            times = math.log(noise.multiplier)
-            if any(not _LOG_MIN_SCALE <= log + times <= _LOG_MAX_SCALE for log in logs):
+            times = [math.log(noise.multiplier) + math.log(factor) for factor in noise.by_release or (1.0,)]
+            if any(not _LOG_MIN_SCALE <= log + more <= _LOG_MAX_SCALE for log in logs for more in times):
                 section.problem(
                     key, f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290"
                 )

@@ -74,8 +74,8 @@ class Campaign:
         canaries = Canaries.plan(
             mechanism=run.algorithm.mechanism,
             law=run.noise.law,
-            K=run.K,
-            dimension=min(dimension, max(MOST, run.K + 1)),
+            releases=len(schedule.releases),
+            dimension=min(dimension, max(MOST, len(schedule.releases))),
             samples=m if samples is None else samples,
             m=m,
             C=C,
@@ -94,8 +94,8 @@ class Campaign:
         c, facts, start = self.canaries, Facts.of(self.run), np.zeros(self.canaries.dimension)
         signs = np.empty(c.count)
 
-        def script(k: int, x: F64, batch: I64) -> F64:
-            return c.gradient(k, c.drawn(batch, signs))
+        def script(r: int, x: F64, batch: I64) -> F64:
+            return c.gradient(r, c.drawn(batch, signs))
 
         oracle = ScriptedOracle(c.dimension, c.samples, script)
         agent = Alone(self.run, self.index, oracle, self.sampler(self.run))

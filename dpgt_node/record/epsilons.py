@@ -132,6 +132,7 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     return replace(
         run,
         algorithm=replace(run.algorithm, mechanism=PAPER.name),
+        scheme=replace(run.scheme, release_every=None, releases=None, settle=0),  # it has no round without a draw
         noise=Noise(zeta, noise.eta, law=LAPLACE.name, multiplier=noise.multiplier),
         privacy=privacy,
     )

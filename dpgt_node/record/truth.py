@@ -25,9 +25,9 @@ _RUN = "run"
 @dataclass(frozen=True, slots=True)
 class TruthRound:
     """Round ``k`` of one agent, private: x_k, y_k, g_k (without noise), float64 (d,), y_k empty where the method has
-    none; the indices of its batch, int64 (m,) (of stochastic toys: their xi, as the oracle draws them); their labels,
-    int64 (m,), and their samples as the model takes them, float64 (m, ...).  Labels and samples are empty where there
-    are none; samples also where they would take more than SAMPLES_BYTES.
+    none, g_k in a round that takes none; the indices of its batch, int64 (m,) (of stochastic toys: their xi, as the
+    oracle draws them); their labels, int64 (m,), and their samples as the model takes them, float64 (m, ...).  Labels
+    and samples are empty where there are none; samples also where they would take more than SAMPLES_BYTES.
     """
 
     k: int

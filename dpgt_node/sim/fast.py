@@ -77,7 +77,7 @@ class FastRun:
         else:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
         self._sampler = sampler_for(run)
-        self._scales: dict[tuple[Stream, int], F64] = {}
+        self._scales: dict[Stream, tuple[int, F64]] = {}
         self.k = 0
         d = oracles[0].dimension
         self.sums = [ReleasedSum.empty(bytes(16), window_start(run.K), d) for _ in oracles]
@@ -152,13 +152,12 @@ class FastRun:
         """sigma_k (n,)."""
         noise = self._schedule.zeta if stream == "X" else self._schedule.eta
         moving = self._schedule.kind == "S1" and noise is not None and noise.kind == "exponent"
-        key = (stream, k if moving else 0)
-        if key not in self._scales:
-            if moving:
-                self._scales.pop((stream, k - 1), None)
-            n = len(self._names)
-            self._scales[key] = np.array([self._schedule.sigma(stream, i, k) for i in range(n)])
-        return self._scales[key]
+        at = k if moving or len(self._schedule.by_release) > 1 else 0
+        held = self._scales.get(stream)
+        if held is None or held[0] != at:
+            held = at, np.array([self._schedule.sigma(stream, i, k) for i in range(len(self._names))])
+            self._scales[stream] = held
+        return held[1]
 
     def _streams(self, k: int, purpose: Purpose) -> list[ByteStream]:
         return [keystream.stream(k, purpose) for keystream in self._keystreams]

@@ -181,14 +181,14 @@ class _Work:
         self._rehearsal, self._rng = rehearsal, np.random.default_rng(seed)
         self._clip = Clip.from_config(run.privacy)
         self._law = LAWS[run.noise.law]
-        self._scales = {stream: np.array([[schedule.sigma(stream, i, 0)] for i in range(run.n)]) for stream in _STREAMS}
+        self._schedule, self._n = schedule, run.n
 
     def gradient(self, k: int, x: F64) -> F64:
         return self._rehearsal.gradients(x, self._clip)
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         noise = self._law.plain(self._rng, private.shape)
-        noise *= self._scales[stream]
+        noise *= np.array([[self._schedule.sigma(stream, i, k)] for i in range(self._n)])
         noise += private
         return noise
 

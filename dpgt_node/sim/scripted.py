@@ -23,17 +23,17 @@ from dpgt_node.types import F64, I64, Stream, WireDtype
 Vectors = dict[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k)."""
 Script = Callable[[int, F64, I64], F64]
-"""``gradient(k, x, batch)``, float64 (d,), divisor m."""
+"""``gradient(r, x, batch)`` of release r, float64 (d,), divisor m."""
 
 
 @dataclass(slots=True)
 class ScriptedOracle:
-    """An oracle of ``samples`` samples whose gradient is ``script``; it counts rounds, ``k`` is the next one."""
+    """An oracle of ``samples`` samples whose gradient is ``script``; it counts releases, ``r`` is the next one."""
 
     dimension: int
     samples: int | None
     script: Script
-    k: int = 0
+    r: int = 0
     tested: int = 0
     sample_size: int = 0
 
@@ -48,9 +48,9 @@ class ScriptedOracle:
         return uniform_subset(stream, m if self.samples is None else self.samples, m)
 
     def gradient(self, x: F64, batch: I64) -> F64:
-        """What the script says of this round."""
-        self.k += 1
-        return self.script(self.k - 1, x, batch)
+        """What the script says of this release."""
+        self.r += 1
+        return self.script(self.r - 1, x, batch)
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
         return Metrics()
@@ -92,7 +92,7 @@ class Alone:
 
     def play(self, keystream: Keystream) -> Vectors:
         """What all released in rounds 0..K, the zeros included.  Raises Diverged."""
-        self._keystream.now, self._oracle.k = keystream, 0
+        self._keystream.now, self._oracle.r = keystream, 0
         others = {(j, stream): self._nothing for stream, js in self._incoming.items() for j in js}
         vectors: Vectors = {}
         state = self._work.advance(Advance(None)).state

@@ -34,7 +34,7 @@ class World:
         self.targets = rng.normal(size=(K + 2, n, d))
         self.x0 = rng.normal(size=(n, d))
         self.zeta, self.eta = noise * rng.laplace(size=(2, K + 1, n, d))
-        schedule = Schedule("S2", K, self.alpha, self.beta, self.gamma, 1, 1.0, None, None)
+        schedule = Schedule("S2", K, self.alpha, self.beta, self.gamma, 1, 1.0, None, None, range(K + 1))
         self.agents = [Agent.build(self.topology, schedule, i) for i in range(n)]
 
     def gradient(self, i: int, k: int, x: np.ndarray) -> np.ndarray:

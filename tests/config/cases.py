@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,16 @@ def _data(dataset: str) -> st.SearchStrategy[Data]:
 
 
 @st.composite
+def releases(draw: st.DrawFn, K: int) -> dict[str, Any]:
+    """Which rounds release, and how many settle."""
+    settle = draw(st.integers(0, K))
+    later = draw(st.sets(st.integers(1, K - settle), max_size=5)) if settle < K else set()
+    listed = draw(st.none() | st.just((0, *sorted(later))))
+    every = None if listed is not None else draw(st.none() | st.integers(1, 600))
+    return {"settle": settle, "releases": listed, "release_every": every}
+
+
+@st.composite
 def runs(draw: st.DrawFn) -> RunConfig:
     """Valid RunConfigs of every shape the parser can produce."""
     agents = draw(st.lists(names, min_size=1, max_size=4, unique=True))
@@ -120,10 +131,13 @@ def runs(draw: st.DrawFn) -> RunConfig:
     toy = bool(data.params)
     count = samples if toy else samples | st.just("full")
     power = st.floats(-3, 3)
+    mechanism = draw(st.sampled_from(["paper", "published-point", "public-state", "noise-once"]))
+    apart = draw(releases(iterations)) if mechanism == "noise-once" else {}
     scheme = draw(
         st.builds(SchemeS1, *[positive] * 4, *[power] * 3, p_m=st.floats(0, 3), samples=count)
         | st.builds(SchemeS2, positive, positive, positive, st.floats(0.9, 1.05), count)
     )
+    scheme = replace(scheme, **apart)
     exponent = power if scheme.kind == "S1" else st.floats(0.9, 1.1)
     stream = st.builds(NoiseStream, st.just("constant"), st.tuples(*[positive] * n)) | st.builds(
         NoiseStream, st.just("exponent"), st.tuples(*[exponent] * n)
@@ -131,6 +145,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
     multiplier = draw(st.just(0.0) | positive)
     if multiplier == 0.0:
         stream = st.none() | stream
+    factors = st.none() | st.lists(positive, min_size=1, max_size=3).map(tuple)
     privacy = st.one_of(
         st.builds(Privacy, delta=unit),
         st.builds(Privacy, clip_l1=positive, delta=unit),
@@ -156,9 +171,9 @@ def runs(draw: st.DrawFn) -> RunConfig:
     watching = draw(st.sets(st.sampled_from(agents)))
     return RunConfig(
         name=draw(printable),
-        algorithm=Algorithm(iterations),
+        algorithm=Algorithm(iterations, mechanism=mechanism),
         scheme=scheme,
-        noise=Noise(draw(stream), draw(stream), "laplace", multiplier),
+        noise=Noise(draw(stream), draw(stream), "laplace", multiplier, draw(factors)),
         graph=Graph(tuple(agents), draw(matrix), draw(matrix)),
         data=data,
         model=Model() if toy else draw(model),

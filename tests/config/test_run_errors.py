@@ -14,6 +14,7 @@ from tests.config.cases import DELETE, GOOD, S1, problems
 INF, NAN = float("inf"), float("nan")
 TOY = {"dataset": "quadratic", "dimension": 2}
 TABLE = {"dataset": "csv:x", "label": "y"}
+ONCE = {"algorithm.mechanism": "noise-once"}
 LINEAR = {"dataset": "pl-linear"}
 
 BAD = [
@@ -70,6 +71,26 @@ BAD = [
     ),
     ({"algorithm.method": "gt-saga"}, "algorithm.method", "not in this version"),
     ({"algorithm.mechanism": 1}, "algorithm.mechanism", 'must be one of "paper", "published-point", '),
+    # releases apart from rounds
+    ({"scheme.release_every": 4}, "scheme.release_every", 'mechanism "paper" sends private state in every round'),
+    ({"scheme.releases": [0]}, "scheme.releases", "noise-once has rounds that release nothing"),
+    ({"scheme.settle": 1, "algorithm.mechanism": "public-state"}, "scheme.settle", "needs noise and is charged"),
+    ({"scheme.release_every": 0}, "scheme.release_every", "must be >= 1, not 0"),
+    ({"scheme.settle": -1}, "scheme.settle", "must be >= 0, not -1"),
+    ({**ONCE, "scheme.settle": 11}, "scheme.settle", "there are 11 rounds, so at most 10 may settle"),
+    ({**ONCE, "scheme.releases": [0, 11]}, "scheme.releases", "holds round 11, but the last round is 10"),
+    ({**ONCE, "scheme.releases": [0, 9], "scheme.settle": 2}, "scheme.releases", "round 9, but rounds 9..10 settle"),
+    ({**ONCE, "scheme.releases": [1, 2]}, "scheme.releases", "must begin with round 0, not 1"),
+    ({**ONCE, "scheme.releases": [0, 3, 3]}, "scheme.releases", "must ascend: 3 comes after 3"),
+    ({**ONCE, "scheme.releases": []}, "scheme.releases", "must be a list of 1 to 10^6 rounds"),
+    ({**ONCE, "scheme.releases": 3}, "scheme.releases", "must be a list of 1 to 10^6 rounds"),
+    ({**ONCE, "scheme.releases": [0, -1]}, "scheme.releases[1]", "must be >= 0, not -1"),
+    ({**ONCE, "scheme.releases": [0, 1.5]}, "scheme.releases[1]", "must be an integer, not 1.5"),
+    ({**ONCE, "scheme.releases": [0], "scheme.release_every": 2}, "scheme.releases", "not both"),
+    ({"noise.by_release": []}, "noise.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"noise.by_release": 2.0}, "noise.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"noise.by_release": [1, 0]}, "noise.by_release[1]", "must be > 0"),
+    ({**ONCE, "noise.by_release": [1, 1e300]}, "noise.scale_eta", "makes a noise scale leave 1e-290 .. 1e290"),
     # scheme
     ({"scheme.kind": DELETE}, "scheme.kind", "is missing"),
     ({"scheme.kind": "S3"}, "scheme.kind", 'must be one of "S1", "S2"'),

@@ -28,6 +28,13 @@ RUN, NODE = Draft4Validator(run_schema()), Draft4Validator(node_schema())
 
 # What a schema cannot tell, by words of the reader's message.
 ACROSS = (
+    'mechanism "paper" sends',
+    "noise-once has rounds",
+    "needs noise and is charged",
+    "may settle",
+    "holds round",
+    "but rounds",
+    "must begin with round 0",
     'method "',
     "must be finite",  # JSON has no such numbers
     "is too large",

@@ -185,7 +185,7 @@ def test_processes_make_the_same_runs() -> None:
 # ---------------------------------------------------------------- what cannot be audited
 def plan(**changes) -> Canaries:
     settings = {
-        "mechanism": "public-state", "law": "laplace", "K": 5, "dimension": 30, "samples": 9, "m": 9, "C": 2.0,
+        "mechanism": "public-state", "law": "laplace", "releases": 6, "dimension": 30, "samples": 9, "m": 9, "C": 2.0,
     }  # fmt: skip
     return Canaries.plan(**{**settings, **changes})
 
@@ -211,7 +211,7 @@ def test_the_mean_gradient_moves_by_all_that_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"m": 3, "dimension": 5}, "needs K \\+ 1 = 6 coordinates"),
+        ({"m": 3, "dimension": 5}, "needs 6 coordinates, one a release"),
         ({"count": 6}, "must be in 1..5"),
         ({"m": 3, "count": 2}, "must be in 1..1"),
     ],

@@ -1,14 +1,14 @@
 """Canaries: samples whose gradient is as large as the claim allows, and who each of them is in a run's coordinates.
 
-A canary's per-sample gradient is -C/2 in one coordinate of round k in the data set D and +C/2 in D', whatever the
+A canary's per-sample gradient is -C/2 in one coordinate of release r in the data set D and +C/2 in D', whatever the
 point, so the mean gradient moves by C/m: all that adjacency allows.  Coordinates never meet on their way out, so
 canaries in different coordinates are audits of their own, each with its own world; all other samples have gradient 0.
 Where batches are sampled, the other samples have the canary's gradient in D instead: then a batch without the canary
-looks as in D, and `amplified` is attained at K = 0 (docs/howto/audit.md).
+looks as in D, and `amplified` is attained at R = 0 (docs/howto/audit.md).
 
-    spread    round k's part lies in coordinate k mod width, width = K + 1 where d allows: every release then shifts by
-              all that `tight` charges (the L1 sum is attained)
-    stacked   one coordinate for all rounds, signs chosen so that shifts add up: power is L2, so Gaussian noise, and
+    spread    release r's part lies in coordinate r mod width, width = R + 1 where d allows: every release then shifts
+              by all that `tight` charges (the L1 sum is attained)
+    stacked   one coordinate for all releases, signs chosen so that shifts add up: power is L2, so Gaussian noise, and
               noise-once under either law, are best tested so
 """
 
@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 class Canaries:
     """``count`` canaries in ``dimension`` coordinates; canary c is sample c of D = ``samples``, batches hold ``m``.
 
-    ``width``: coordinates of each.  ``alternate``: signs (-1)^k instead of +1.  ``half``: C/2.
+    ``width``: coordinates of each.  ``alternate``: signs (-1)^r instead of +1.  ``half``: C/2.
     """
 
     dimension: int
@@ -50,7 +50,7 @@ class Canaries:
         *,
         mechanism: str,
         law: str,
-        K: int,
+        releases: int,
         dimension: int,
         samples: int,
         m: int,
@@ -62,24 +62,24 @@ class Canaries:
         once = MECHANISMS[mechanism].accounted.once
         if stacked is None:
             stacked = m == samples and (LAWS[law].norm == 2 or once)
-        width = 1 if stacked else min(K + 1, dimension)
-        if m < samples and width <= K:
+        width = 1 if stacked else min(releases, dimension)
+        if m < samples and width < releases:
             raise ConfigError.one(
                 "run file",
                 "data",
-                f"a canary in sampled batches needs K + 1 = {K + 1} coordinates, the model has {dimension}",
+                f"a canary in sampled batches needs {releases} coordinates, one a release; the model has {dimension}",
             )
         most = 1 if m < samples else min(dimension // width, samples)
         if count is not None and not 1 <= count <= most:
             raise ConfigError.one("command line", "--canaries", f"must be in 1..{most} here, got {count}")
         return cls(dimension, count or most, width, stacked and not once, 0.5 * C, m, samples)
 
-    def gradient(self, k: int, signs: F64) -> F64:
-        """The mean gradient of round ``k``, float64 (d,).  ``signs`` (count,): -1 as in D, +1 as in D'."""
+    def gradient(self, r: int, signs: F64) -> F64:
+        """The mean gradient of release ``r``, float64 (d,).  ``signs`` (count,): -1 as in D, +1 as in D'."""
         g = np.zeros(self.dimension)
-        size = self.half / self.m * (-1.0 if self.alternate and k % 2 else 1.0)
+        size = self.half / self.m * (-1.0 if self.alternate and r % 2 else 1.0)
         others = self.m - 1.0 if self.sampled else 0.0
-        g[k % self.width : self.count * self.width : self.width] = size * (signs - others)
+        g[r % self.width : self.count * self.width : self.width] = size * (signs - others)
         return g
 
     @property
@@ -94,11 +94,11 @@ class Canaries:
     def ratios(self, replay: Replay) -> tuple[F64, int]:
         """T of every canary, float64 (count,), and how many noised vectors were foreign to the run's sampler.
 
-        With sampled batches each coordinate holds one round's part, in the batch or not, independently: T is the ratio
-        of the mixtures, coordinate by coordinate.
+        With sampled batches each coordinate holds one release's part, in the batch or not, independently: T is the
+        ratio of the mixtures, coordinate by coordinate.
         """
         one = np.ones(self.count)
-        worlds: list[World] = [self._world(-one), self._world(one)]
+        worlds: list[World] = [self._world(replay, -one), self._world(replay, one)]
         logs, foreign = log_likelihoods(replay, worlds)
         T = (logs[1] - logs[0])[: self.count * self.width]
         if self.sampled:
@@ -106,5 +106,5 @@ class Canaries:
             T = np.logaddexp(np.log(q) + T, np.log1p(-q))
         return T.reshape(self.count, self.width).sum(axis=1), foreign
 
-    def _world(self, signs: F64) -> World:
-        return lambda k, point: self.gradient(k, signs)
+    def _world(self, replay: Replay, signs: F64) -> World:
+        return lambda k, point: self.gradient(replay.release(k), signs)

@@ -16,6 +16,7 @@ from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed, at
+from dpgt_node.errors import Broken
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
@@ -67,6 +68,13 @@ class Replay:
     def goes_on_from_draws(self) -> bool:
         """Later points depend on a perturbed gradient that the transcript does not tell to the last bit."""
         return rule_of(self._facts.run).keeps_drawn
+
+    def release(self, k: int) -> int:
+        """Which release round ``k`` makes, counted from 0; only rounds that take a gradient are asked for."""
+        release = self._facts.schedule.release(k)
+        if release is None:
+            raise Broken("a round that releases nothing takes no gradient")
+        return release
 
     def run(self, worlds: Sequence[World]) -> Iterator[Noised]:
         """Every noised vector of rounds 0..K, in order.  Raises Unseen."""

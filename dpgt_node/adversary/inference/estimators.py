@@ -133,7 +133,9 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
 
 
 def _scales(facts: Facts, stream: Stream, i: int, through: int) -> F64:
-    return np.array([facts.schedule.sigma(stream, i, k) for k in range(through + 1)])
+    """Of what is known in each round: one that releases nothing leaves the last release standing."""
+    schedule = facts.schedule
+    return np.array([schedule.sigma(stream, i, schedule.last_release(k)) for k in range(through + 1)])
 
 
 def columns(v: View, chosen: slice | np.ndarray[tuple[int], np.dtype[np.generic]]) -> View:

@@ -4,12 +4,15 @@
     v_k    = x_k - gamma g~_k                                              (atc,1)  sent
     x_{k+1} = sum_j w_ij v_{j,k}, the agent's own v_k among them           (atc,2)
 
+A round that releases nothing takes no gradient and sends v_k = x_k: it only mixes.
+
 W holds the Metropolis weights of the undirected closure of G_R: w_ij = 1/(1 + max(deg_i, deg_j)), rows and columns sum
 to 1.  x and v are functions of the perturbed gradients and of what came in, so a run costs what its g~ cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,12 +31,12 @@ class AtcDsgd(Rule):
     state = ("x",)
     pending = True
 
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
+    def __init__(self, gamma: float, release: Callable[[int], int | None]) -> None:
+        self.gamma, self._release = gamma, release
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> AtcDsgd:
-        return cls(schedule.gamma)
+        return cls(schedule.gamma, schedule.release)
 
     @staticmethod
     def point(v: Vectors) -> F64:
@@ -49,6 +52,9 @@ class AtcDsgd(Rule):
 
     def release(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,1)."""
+        if self._release(k) is None:
+            site.send("X", k, v["x"])
+            return v
         noisy = site.perturbed(k, v["g"], Seen("X", v["x"], -self.gamma))
         sent = np.empty(noisy.shape)
         for at in blocks(sent, site.block):
@@ -64,6 +70,8 @@ class AtcDsgd(Rule):
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,2), and the raw gradient there."""
         x = self.final(site, k, v)
+        if self._release(k + 1) is None:
+            return {"x": x}
         return {"x": x, "g": site.gradient(k + 1, x)}
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:

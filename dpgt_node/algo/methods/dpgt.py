@@ -21,7 +21,9 @@ The four mechanisms (privacy.md, section 2) say where the gradient is taken, and
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
@@ -51,7 +53,7 @@ from dpgt_node.types import F64
 class Steps(Generic[Number]):
     """Numbers of one agent, or columns (n, 1) of all: ``a`` = alpha r_i, ``b`` = beta c_i.
 
-    Both are in [0, 1) in the theory (0: a root); not checked here.
+    Both are in [0, 1) in the theory (0: a root); not checked here.  ``settles``: the first round with gamma = 0.
     """
 
     alpha: float
@@ -59,22 +61,28 @@ class Steps(Generic[Number]):
     gamma: float
     a: Number
     b: Number
+    settles: float = math.inf
 
     @classmethod
     def of(cls, topology: Topology, schedule: Schedule, pick: Pick[Number]) -> Steps[Number]:
         """The steps of a run."""
         alpha, beta = schedule.alpha, schedule.beta
-        return cls(alpha, beta, schedule.gamma, pick(alpha * topology.r), pick(beta * topology.c))
+        a, b = pick(alpha * topology.r), pick(beta * topology.c)
+        return cls(alpha, beta, schedule.gamma, a, b, schedule.K - schedule.settle + 1)
 
 
-def next_x(s: Steps[Any], x: F64, y: F64, mix: Mix | None, block: int) -> F64:
-    """(alg,1), a new array; inputs are left alone.  ``mix`` None: of private parts, which meet no neighbour."""
+def next_x(s: Steps[Any], x: F64, y: F64, mix: Mix | None, block: int, k: int = 0) -> F64:
+    """(alg,1) of round ``k``, a new array; inputs are left alone.
+
+    ``mix`` None: of private parts, which meet no neighbour.  In a round that settles y is left out: gamma = 0.
+    """
     keep, out = 1.0 - s.a, empty(x, y)
     for at in blocks(out, block):
         part = np.multiply(x[..., at], keep, out=out[..., at])
         if mix is not None:
             mix(s.alpha, part, at)
-        part -= s.gamma * y[..., at]
+        if k < s.settles:
+            part -= s.gamma * y[..., at]
     return out
 
 
@@ -125,7 +133,7 @@ class Tracking(Rule):
 
     def _public_x(self, site: Site, k: int, x: F64, y: F64) -> F64:
         """(alg,1) of transcript parts, or of an x and y that are public as they are."""
-        return next_x(self.steps, x, y, site.mixing("X", k), site.block)
+        return next_x(self.steps, x, y, site.mixing("X", k), site.block, k)
 
     def _private_x(self, site: Site, v: Vectors) -> F64:
         """(alg,1) of private parts."""
@@ -226,11 +234,20 @@ class NoiseOnce(Tracking):
     """y_0 = g~_0 and y gets g~_{k+1} - g~_k: everything sent is post-processing of the perturbed gradients.
 
     ``g`` holds g~_k.  Until the release of round k the raw g_k waits in ``p`` for its noise, and ``t`` lacks g~_k.
+    In a round that releases nothing g~_k = g~_{k-1}: no gradient is taken, nothing is drawn, and y is only mixed.
     """
 
     raw_gradient: ClassVar[str | None] = None
     pending = True
     keeps_drawn = True
+
+    def __init__(self, steps: Steps[Any], release: Callable[[int], int | None]) -> None:
+        super().__init__(steps)
+        self._release = release
+
+    @classmethod
+    def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> NoiseOnce:
+        return cls(Steps.of(topology, schedule, pick), schedule.release)
 
     @staticmethod
     def point(v: Vectors) -> F64:
@@ -241,18 +258,21 @@ class NoiseOnce(Tracking):
         return {"px": nothing, "tx": x0, "p": site.gradient(0, x0), "t": nothing, "g": nothing}
 
     def release(self, site: Site, k: int, v: Vectors) -> Vectors:
-        """g~_k = g_k + noise; x and y follow."""
-        whole = self._with(v, site.perturbed(k, v["p"], Seen("Y", v["t"])))
+        """g~_k = g_k + noise; x and y follow.  A round that releases nothing sends them all the same."""
+        draws = self._release(k) is not None
+        whole = self._with(v, site.perturbed(k, v["p"], Seen("Y", v["t"]))) if draws else v
         site.send("X", k, whole["tx"])
         site.send("Y", k, whole["t"])
         return whole
 
     def complete(self, site: Site, k: int, v: Vectors) -> Vectors:
-        return self._with(v, site.drawn(k))
+        return v if self._release(k) is None else self._with(v, site.drawn(k))
 
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(alg,1) and (alg,2) on public values, up to g~_{k+1}."""
         tx, t = self.final(site, k, v), self._public_y(site, k, v["t"])
+        if self._release(k + 1) is None:
+            return {**v, "tx": tx, "t": t}
         t -= v["g"]
         return {"px": v["px"], "tx": tx, "p": site.gradient(k + 1, tx), "t": t, "g": v["px"]}
 

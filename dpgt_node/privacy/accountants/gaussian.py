@@ -113,7 +113,8 @@ def gdp(norms: F64, delta: float) -> F64:
     seen = epsilon = 0.0
     for row, mu in enumerate(norms.tolist()):
         if mu > seen:
-            guess = epsilon * mu / seen if seen else None
+            # From far below, Newton's first step would lead nowhere: one release may cost more than all before it.
+            guess = epsilon * mu / seen if seen and mu < 2.0 * seen else None
             seen, epsilon = mu, max(epsilon, gdp_epsilon(mu, delta, guess))
         out[row] = epsilon
     return out

@@ -125,6 +125,7 @@ def participation_weights(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F6
     # x̆_l itself holds nothing of batch l.
     if kernel.x.any():
         w[:-1] += np.cumsum(left_x[:0:-1])[::-1]
+    w[np.isinf(sigma_y)] = 0.0  # no gradient was taken: there is no batch to swap
     return up(w, 4 * kernel.K + 32)
 
 

@@ -27,7 +27,11 @@ class Releases:
     ``C``: adjacency constant in L1, ``C2`` in L2; ``clip``: what enforces it, None where it is declared only.
     ``noisy``: whether there is any noise; ``scale(stream, k)``: its scale.  ``leftover(scale, norm)``: what the sampler
     adds to every release whatever the shift, ``norm`` bounds the L1 norm of the private part; ``dimension``: d.
-    None: not known.
+    None: not known.  ``share(k)``: how far one sample moves the gradient of round ``k``, as a part of C or C2; 0 in a
+    round that takes none, which only a mechanism that perturbs each gradient once may have.
+
+    Scales stand relative to that share: a gradient that moves by w C under noise of scale s costs what one that moves
+    by C costs under s/w, in every account.  Where no gradient is taken they are infinite: nothing is drawn or charged.
     """
 
     mechanism: Mechanism
@@ -46,16 +50,22 @@ class Releases:
     scale: Callable[[Stream, int], float]
     leftover: Leftover | None
     dimension: int | None
+    share: Callable[[int], float] = lambda k: 1.0
 
     @cached_property
     def sigma_x(self) -> F64:
-        """Scales of x̆, float64 (K+1,)."""
-        return self._scales("X")
+        """Scales of x̆ over their shares, float64 (K+1,)."""
+        return self._relative("X")
 
     @cached_property
     def sigma_y(self) -> F64:
-        """Scales of y̆, or of g~, float64 (K+1,)."""
-        return self._scales("Y")
+        """Scales of y̆, or of g~, over their shares, float64 (K+1,)."""
+        return self._relative("Y")
+
+    @cached_property
+    def shares(self) -> F64:
+        """``share`` of every round, float64 (K+1,)."""
+        return np.array([self.share(k) for k in range(self.K + 1)])
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -84,7 +94,7 @@ class Releases:
     def left(self, stream: Stream, spread: float = 1.0) -> F64:
         """What a row costs beside its exact shift, (K+1,): the sampler's part over ``spread``, and rounding."""
         first = stream == STREAMS[0]
-        sigma = self.sigma_x if first else self.sigma_y
+        sigma = np.where(self.shares > 0.0, self._scales(stream), math.inf)
         left = np.zeros(self.K + 1)
         if stream not in self.mechanism.charged or not (sigma > 0.0).all():
             return left  # nothing is drawn, or everything is infinite anyway
@@ -96,7 +106,8 @@ class Releases:
             if norm is not None and self.clip == "l2":
                 norm *= math.sqrt(self.dimension or math.inf)
             scales, where = np.unique(sigma, return_inverse=True)
-            left += np.array([self.leftover(float(scale), norm) for scale in scales])[where] / spread
+            each = [0.0 if math.isinf(scale) else self.leftover(scale, norm) for scale in scales.tolist()]
+            left += np.array(each)[where] / spread
         if first:
             left[0] = 0.0  # the same bits in both worlds
         return left
@@ -123,9 +134,15 @@ class Releases:
             keep_a=1.0 - self.a,
             keep_b=0.0 if once else 1.0 - self.b,
             gamma_K=0.0 if once else self.gamma,
-            C=self.C2,
+            C=self.C2 * max(1.0, float(self.shares.max())),
             K=self.K,
         )
+
+    def _relative(self, stream: Stream) -> F64:
+        """A product and a quotient more than the scales themselves: within what every curve rounds up by."""
+        relative = np.full(self.K + 1, math.inf)
+        np.divide(self._scales(stream), self.shares, out=relative, where=self.shares > 0.0)
+        return relative
 
     def _scales(self, stream: Stream) -> F64:
         return np.array([self.scale(stream, k) for k in range(self.K + 1)])

@@ -14,6 +14,7 @@ from pathlib import Path
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -64,7 +65,7 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     is not known yet, or there is no data set), ``sample_size``: numbers of one sample.
     """
     itemsize = 8 if wire_dtype_of(run, dimension) == "float64" else 4
-    rounds = run.K + 1
+    rounds, releases = run.K + 1, len(Schedule.from_config(run).releases)
     mechanism, rule, streams = MECHANISMS[run.algorithm.mechanism], rule_of(run), len(method_of(run).streams)
     vectors = [itemsize * dimension] * streams + [8 * dimension] * rule.keeps_drawn
     inside = sum(v for v in vectors if v <= FILE_BYTES) + 8 * (samples or 0) + 200
@@ -77,7 +78,7 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)
     return DiskNeed(
         name,
-        rounds=rounds * (_ROUND_ROW + _LEDGER_ROW * mechanism.noises),
+        rounds=rounds * _ROUND_ROW + releases * _LEDGER_ROW * mechanism.noises,
         payloads=kept * (_pages(inside) + files),
         checkpoints=2 * state,  # the new one is whole before the old one goes
         log=min(LOG_BYTES, rounds * a_round) + a_round,

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import LedgerRow
-from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION
+from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION, round_key
 
 T = TypeVar("T")
 Costs = dict[str, float | None]
@@ -38,15 +38,13 @@ _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
 _TERMS = "SELECT id, run_id, data_id, delta, adjacency, samples, keystream, data_seal, since FROM runs"
 _TERMS_BEFORE_5 = "SELECT id, run_id, data_id, delta, adjacency, NULL, '', '', NULL FROM runs"
 _BY_KEY = (
-    f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256 FROM rounds"
+    f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256, {{}} FROM rounds"
     f" WHERE id BETWEEN ?1 * {ROUNDS_MAX} AND ?1 * {ROUNDS_MAX} + {ROUNDS_MAX - 1} ORDER BY id"
 )
 _ROUNDS = {
-    2: "SELECT k, x_sha256, y_sha256 FROM rounds WHERE run = ? ORDER BY k",
-    3: _BY_KEY,
-    4: _BY_KEY,
-    5: _BY_KEY,
-    VERSION: _BY_KEY,
+    2: "SELECT k, x_sha256, y_sha256, NULL FROM rounds WHERE run = ? ORDER BY k",
+    **dict.fromkeys((3, 4, 5, 6), _BY_KEY.format("NULL")),
+    VERSION: _BY_KEY.format("uncharged"),
 }
 """A run's rounds in order, by version of the database: those that can be read as they are."""
 
@@ -198,12 +196,13 @@ def _select_terms(connection: sqlite3.Connection, query: str) -> dict[int, tuple
     return {number: (run_id, Terms(*terms)) for number, run_id, *terms in connection.execute(query)}
 
 
+_Round = tuple[int, bytes | None, bytes | None, int | None]  # k, hashes, the row before a round that drew nothing
 _Raw = tuple[int, tuple[Any, ...], bytes, Costs]  # number of the run, fields of the row, head and costs after it
 
 
 def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tuple[bytes, Terms]]) -> Iterator[_Raw]:
     """Every row in the order they were charged, each verified before it is given out; at the end, that every stored
-    round has its charge.  LedgerBroken names the first bad row.
+    round that drew anything has its charge.  LedgerBroken names the first bad row.
 
     Before version 5 a cost could fall, where a run went on with other data: such a run costs the most that it ever did.
     """
@@ -214,7 +213,7 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
     }
     stored_rounds = {number: connection.execute(rounds, (number,)) for number in runs}
     now: dict[int, tuple[int, str, Any, Costs]] = dict.fromkeys(runs, (-1, "", (), {}))
-    head = NO_HEAD
+    head, number = NO_HEAD, 0
     for number, (run, *fields, stored) in enumerate(connection.execute(_SELECT), start=1):
         k, stream, sha256 = fields[0], fields[1], fields[6]
         last_k, last_stream, released, spent = now.get(run, (0, "", (), {}))
@@ -228,10 +227,10 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
         if not whole:
             raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}) or one before it was changed")
         if k != last_k:
-            released = next(stored_rounds[run], None)
+            released = _next_charged(stored_rounds[run], number - 1, where)
             if released is not None and released[0] < k:
                 raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
-        if released is None or released[0] != k or _carrier(stream, *released[1:]) != sha256:
+        if released is None or released[0] != k or _carrier(stream, *released[1:3]) != sha256:
             raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
         most = risen(spent, cost)
         if full and most != cost:
@@ -239,8 +238,19 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
         head, now[run] = stored, (k, stream, released, most)
         yield run, tuple(fields), stored, most
     for rest in stored_rounds.values():
-        for k, *_ in rest:
-            raise LedgerBroken(f"{where}: a released round has no ledger row (round {k})")
+        released = _next_charged(rest, number, where)
+        if released is not None:
+            raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
+
+
+def _next_charged(rounds: Iterator[_Round], rows: int, where: Path) -> _Round | None:
+    """The next round that must have a row; those before it drew nothing, behind at most ``rows`` rows."""
+    for found in rounds:
+        if found[3] is None:
+            return found
+        if found[3] > rows:
+            raise LedgerBroken(f"{where}: ledger row {found[3]} is missing: round {found[0]} came after it")
+    return None
 
 
 def _carrier(stream: str, x_sha256: bytes | None, y_sha256: bytes | None) -> bytes | None:
@@ -300,9 +310,15 @@ def select_charges(connection: sqlite3.Connection, where: Path) -> tuple[tuple[C
 
 
 def head_after(connection: sqlite3.Connection, run: int, k: int) -> bytes | None:
-    """The chain's head after the last row of round ``k`` of a run (its number in the database); None: no such row."""
-    query = "SELECT head FROM ledger WHERE run = ? AND k = ? ORDER BY id DESC LIMIT 1"
-    found = connection.execute(query, (run, k)).fetchone()
+    """The chain's head after round ``k`` of a run (its number in the database); None: no such round.
+
+    A round that drew nothing left the head where it was.
+    """
+    query = (
+        "SELECT ledger.head FROM ledger LEFT JOIN rounds ON rounds.id = ?3"
+        " WHERE (ledger.run = ?1 AND ledger.k = ?2) OR ledger.id = rounds.uncharged ORDER BY ledger.id DESC LIMIT 1"
+    )
+    found = connection.execute(query, (run, k, round_key(run, k))).fetchone()
     return None if found is None else bytes(found[0])
 
 

@@ -122,7 +122,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 6: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 7: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
 def _from_2(db: sqlite3.Connection, path: Path) -> None:
@@ -135,7 +135,7 @@ def _from_2(db: sqlite3.Connection, path: Path) -> None:
     _statements(
         db,
         f"""{_FILL_RUNS};
-        INSERT INTO rounds SELECT {key}, x_sha256, y_sha256 FROM old_rounds ORDER BY run, k;
+        INSERT INTO rounds SELECT {key}, x_sha256, y_sha256, NULL FROM old_rounds ORDER BY run, k;
         INSERT INTO ledger SELECT * FROM old_ledger ORDER BY id;
         """,
     )
@@ -153,16 +153,17 @@ def _from_2(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"DROP TABLE old_{table}")
 
 
-# --- 3 to 5: checkpoints say which vectors they hold; a method may send on one stream alone -------------------------
+# --- 3 to 7: checkpoints say which vectors they hold; a method may send on one stream alone -------------------------
 
 
 def _from_3(db: sqlite3.Connection, path: Path) -> None:
     _from_4(db, path)
+    _from_5(db, path)
     ids: dict[int, bytes] = dict(db.execute("SELECT id, run_id FROM runs"))
     for table in ("rounds", "checkpoints"):
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     _statements(db, ROUNDS + CHECKPOINTS)
-    db.execute("INSERT INTO rounds SELECT id, x_sha256, y_sha256 FROM old_rounds ORDER BY id")
+    db.execute("INSERT INTO rounds SELECT id, x_sha256, y_sha256, NULL FROM old_rounds ORDER BY id")
     held = db.execute("SELECT run, k, dimension, sha256, data, batch, seal FROM old_checkpoints")
     for run, k, dimension, sha256, data, batch, seal in held.fetchall():
         old = struct.pack("<16sqq8s", ids[run], k, dimension, b"state") + sha256 + batch
@@ -196,6 +197,15 @@ _FILL_RUNS = (
 """What they did not record stays open until the run goes on: the rows that follow say it then."""
 
 
+# --- 6 to 7: a round may have drawn nothing -------------------------------------------------------------------------
+
+
+def _from_6(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("ALTER TABLE rounds RENAME TO old_rounds")
+    fill = "INSERT INTO rounds SELECT id, x_sha256, y_sha256, NULL FROM old_rounds ORDER BY id"
+    _statements(db, f"{ROUNDS}{fill};\nDROP TABLE old_rounds;\n")
+
+
 def _checkpoint(
     db: sqlite3.Connection,
     run_id: bytes,
@@ -215,9 +225,10 @@ def _checkpoint(
 
 _STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
     1: (2, _to_2),
-    2: (6, _from_2),
-    3: (5, _from_3),
+    2: (7, _from_2),
+    3: (7, _from_3),
     4: (5, _from_4),
     5: (6, _from_5),
+    6: (7, _from_6),
 }
 """From a version: the next one, and how."""

@@ -74,7 +74,8 @@ def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str)
         round_key(run, k), dtype, dimension, x_data, y_data, batch, g_sha256, placed("G", g), seal,
     )  # fmt: skip
     state = None if record.checkpoint is None else _checkpoint(run, run_id, record.checkpoint, files)
-    return Stored((round_key(run, k), x_sha256, y_sha256), payloads, charged, head, files, state)
+    at = (round_key(run, k), x_sha256, y_sha256, not charged)
+    return Stored(at, payloads, charged, head, files, state)
 
 
 def _checked(record: RoundRecord, sent: dict[Stream, Payload]) -> tuple[str, int]:

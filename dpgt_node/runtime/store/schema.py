@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 6
+VERSION = 7
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
@@ -32,7 +32,8 @@ ROUNDS = """
 CREATE TABLE rounds (
     id INTEGER PRIMARY KEY,
     x_sha256 BLOB,
-    y_sha256 BLOB
+    y_sha256 BLOB,
+    uncharged INTEGER            -- a round that drew nothing: the last row of the ledger before it; NULL: it has rows
 ) STRICT;
 """
 PAYLOADS = """
@@ -96,7 +97,7 @@ UPDATE_TERMS = (
     "UPDATE runs SET delta = ?, adjacency = ?, samples = ?, keystream = ?, salt = ?, data_seal = ?, since = ?"
     " WHERE id = ?"
 )
-INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?)"
+INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, CASE WHEN ? THEN (SELECT max(id) FROM ledger) END)"
 INSERT_PAYLOADS = "INSERT INTO payloads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_LEDGER = (
     "INSERT INTO ledger (run, k, stream, mechanism, law, scale, sensitivity, sha256, cost, head)"

@@ -109,7 +109,7 @@ def write_old(state_dir: Path, version: int, *, d: int, rounds: int, checkpoint:
 TABLES_3 = """
 ALTER TABLE rounds RENAME TO new_rounds;
 CREATE TABLE rounds (id INTEGER PRIMARY KEY, x_sha256 BLOB NOT NULL, y_sha256 BLOB NOT NULL) STRICT;
-INSERT INTO rounds SELECT * FROM new_rounds;
+INSERT INTO rounds SELECT id, x_sha256, y_sha256 FROM new_rounds;
 DROP TABLE new_rounds;
 ALTER TABLE runs RENAME TO new_runs;
 CREATE TABLE runs (

@@ -115,6 +115,7 @@ def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
         head = store.head
     with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
         db.execute("DROP TABLE signature")
+        db.execute("ALTER TABLE rounds DROP COLUMN uncharged")
         db.execute("PRAGMA user_version = 5")
     assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 5
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:

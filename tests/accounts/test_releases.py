@@ -1,0 +1,161 @@
+"""What a run costs whose releases are fewer than its rounds: as much as its releases, wherever they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import model
+from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.accountants.rounding import ALLOWANCE
+from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.types import NoiseLaw
+from tests.sim import cases
+
+D, M, SCALES = 40, 8, (0.01, 0.02, 0.03, 0.04, 0.05)
+
+
+def run(K: int, law: NoiseLaw = "laplace", **scheme: Any) -> model.RunConfig:
+    config = cases.run("the demo's ring with chords", K=K)
+    return replace(
+        config,
+        algorithm=replace(config.algorithm, mechanism="noise-once"),
+        scheme=replace(config.scheme, samples=M, **scheme),
+        privacy=model.Privacy(clip_l1=0.5) if law == "laplace" else model.Privacy(clip_l2=0.5),
+        noise=replace(config.noise, law=law, eta=model.NoiseStream("constant", SCALES)),
+    )
+
+
+def account(config: model.RunConfig, i: int = 1) -> AgentAccount:
+    return account_for(config, Topology.from_config(config.graph), Schedule.from_config(config), i, D, 7)
+
+
+def charged(made: AgentAccount, name: str, K: int) -> list[int]:
+    """Rounds after which the run costs more than before."""
+    curve = [made.cost(name, k) for k in range(-1, K + 1)]
+    assert None not in curve
+    return [k for k, (before, after) in enumerate(pairwise(curve)) if after > before]  # type: ignore[operator]
+
+
+def enumerated(config: model.RunConfig, i: int, k: int) -> Fraction:
+    """``tight`` after round ``k``: C/(m scale) for every release so far, one by one, in rationals."""
+    schedule, scheme = Schedule.from_config(config), config.scheme
+    assert scheme.releases is not None and config.noise.eta is not None and config.privacy.clip_l1 is not None
+    factors, total = config.noise.by_release or (1.0,), Fraction(0)
+    for r, at in enumerate(scheme.releases):
+        if at <= k:
+            scale = Fraction(config.noise.eta.values[i]) * Fraction(factors[min(r, len(factors) - 1)])
+            total += 2 * Fraction(config.privacy.clip_l1) / (schedule.m_for(D) * scale)
+    return total
+
+
+def check_tight(config: model.RunConfig) -> None:
+    """Never below the enumeration, and above it by no more than what the sampler and rounding add."""
+    made = account(config)
+    for k in range(-1, config.K + 1):
+        exact, found = enumerated(config, 1, k), made.cost("tight", k)
+        assert found is not None and math.isfinite(found)
+        assert exact <= Fraction(found) <= exact * Fraction(1 + 2 * ALLOWANCE), k
+
+
+LISTED: dict[str, Any] = dict(releases=(0, 3, 4, 9), settle=2)
+WITH_FACTORS = (2.0, 0.25, 3.0)
+
+
+def listed() -> model.RunConfig:
+    config = run(12, **LISTED)
+    return replace(config, noise=replace(config.noise, by_release=WITH_FACTORS))
+
+
+def test_tight_is_the_sum_over_releases() -> None:
+    check_tight(listed())
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_only_releases_cost(law: NoiseLaw) -> None:
+    made, speaking = account(run(12, law, **LISTED)), 0
+    for name in ACCOUNTANTS:
+        if made.why_not(name) is None:
+            assert charged(made, name, 12) == list(LISTED["releases"]), name
+            speaking += 1
+    assert speaking == (3 if law == "laplace" else 2)
+
+
+def test_gdp_adds_the_squares_of_the_releases() -> None:
+    config = run(12, "gaussian", **LISTED)
+    config = replace(config, noise=replace(config.noise, by_release=WITH_FACTORS))
+    scales = SCALES[1] * np.array([2.0, 0.25, 3.0, 3.0])
+    mu = math.sqrt(float(np.sum((2 * 0.5 / (M * scales)) ** 2)))
+    assert account(config).total("gdp") == pytest.approx(gdp_epsilon(mu, config.privacy.delta), rel=1e-4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sets(st.integers(1, 60), max_size=6), st.integers(0, 20), st.sampled_from(["laplace", "gaussian"]))
+def test_where_the_releases_are_does_not_matter(later: set[int], more: int, law: NoiseLaw) -> None:
+    """A run costs what one costs that has its releases and no other round."""
+    rounds = (0, *sorted(later))
+    apart, compact = account(run(rounds[-1] + more, law, releases=rounds)), account(run(len(rounds) - 1, law))
+    for name in ACCOUNTANTS:
+        expected = compact.total(name)
+        assert (apart.total(name) is None) == (expected is None)
+        if expected is not None:
+            assert apart.total(name) == pytest.approx(expected, rel=1e-9)
+
+
+def test_every_other_round() -> None:
+    schedule = Schedule.from_config(run(20, release_every=6, settle=3))
+    assert list(schedule.releases) == [0, 6, 12]
+    assert [schedule.release(k) for k in (0, 1, 6, 12, 18)] == [0, None, 1, 2, None]
+    assert [schedule.gamma_at(k) == 0.0 for k in (17, 18, 20)] == [False, True, True]
+    assert [schedule.last_release(k) for k in (0, 5, 6, 20)] == [0, 0, 6, 12]
+    assert len(Schedule.from_config(run(20, release_every=600)).releases) == 1
+
+
+def test_the_smallest_scale_is_that_of_any_release() -> None:
+    made = account(listed())
+    assert made.least_scale("Y") == SCALES[1] * 0.25 and made.scale("Y", 1) == 0.0 and made.scale("Y", 3) > 0.0
+    assert made.sensitivity("Y", 1) == 0.0 and made.sensitivity("Y", 3) == 2 * 0.5 / M
+
+
+# --- what would be wrong ----------------------------------------------------------------------------------------------
+
+
+def everything(schedule: Schedule, k: int) -> float:
+    return 1.0
+
+
+def nothing_late(schedule: Schedule, k: int) -> float:
+    return 1.0 if k in schedule.releases and k != schedule.releases[-1] else 0.0
+
+
+@pytest.mark.parametrize("share", [everything, nothing_late])
+def test_a_charge_too_many_or_too_few_is_caught(
+    share: Callable[[Schedule, int], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "share", share)
+    with pytest.raises(AssertionError):
+        check_tight(listed())
+
+
+def test_mechanisms_that_charge_every_round_do_so_still() -> None:
+    for name, one in MECHANISMS.items():
+        config = cases.run("two agents", K=3)
+        config = replace(
+            config, algorithm=replace(config.algorithm, mechanism=name), privacy=model.Privacy(clip_l1=0.5)
+        )
+        assert Schedule.from_config(config).releases == range(4)
+        assert one.accounted.once or account(config, 1).cost("tight" if one.accounted.public_point else "corrected", 3)
