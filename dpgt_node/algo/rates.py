@@ -17,8 +17,8 @@ class Rates:
     """Predictions of the theorem of the run's scheme; None where unknown or of the other scheme.
 
     S1: E||grad F||^2 = O((K+1)^-exponent), exponent = theta - p_gamma.  S2: O(factor^K), factor = max(rho_A_K, 1/p_m,
-    max p^2).  No theorem: of another method than Algorithm 1.  ``oracle_complexity``: sum of m_k over k = 0..K for one
-    agent (the largest), Definition 2.
+    max p^2).  No theorem: of another method than Algorithm 1.  ``oracle_complexity``: sum of m_k over all releases
+    for one agent (the largest), Definition 2.
     """
 
     theorem: int | None
@@ -73,10 +73,11 @@ def predict(facts: Facts) -> Rates:
     """Theorem 2 for S1, Theorem 3 for S2, whether or not their assumptions hold (the checks say that)."""
     scheme = facts.run.scheme
     m = _largest_m(facts)
-    complexity = None if m is None else (facts.schedule.K + 1) * m
+    complexity = None if m is None else len(facts.schedule.releases) * m
     method = method_of(facts.run)
-    if not method.theorems:
-        note = f"the paper's theorems do not speak of {method.name}"
+    if not method.theorems or scheme.apart:
+        of = method.name if not method.theorems else "rounds that release nothing"
+        note = f"the paper's theorems do not speak of {of}"
         return Rates(None, None, None, None, None, None, None, None, complexity, note)
     if isinstance(scheme, model.SchemeS1):
         theta = min(

@@ -84,6 +84,14 @@ class Schedule:
         at = bisect_left(self.releases, k)
         return at if at < len(self.releases) and self.releases[at] == k else None
 
+    @property
+    def apart(self) -> str:
+        """Which rounds release, in words."""
+        first = [str(k) for k in self.releases[:8]]
+        more = "" if len(self.releases) <= 8 else f", ..., {self.releases[-1]}"
+        settling = f"; the last {self.settle} settle" if self.settle else ""
+        return f"{len(self.releases)} of {self.K + 1} rounds release: {', '.join(first)}{more}{settling}"
+
     def last_release(self, k: int) -> int:
         """The last round up to ``k`` that releases a gradient."""
         return self.releases[bisect_right(self.releases, k) - 1]

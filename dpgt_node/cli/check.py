@@ -168,6 +168,7 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
         "Steps",
         f"  alpha {_number(s.alpha)} (Lemma 1: below {_number(f.alpha_max)})   beta {_number(s.beta)} (below "
         f"{_number(f.beta_max)})   gamma {_number(s.gamma)}   m_K {s.m if s.m is not None else 'full'}",
+        *([f"  {s.apart}"] if f.run.scheme.apart else []),
         "",
         *([f"Looked at: {looked}.", ""] if (looked := looked_at(report)) is not None else []),
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
@@ -181,7 +182,7 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
             f"  E|grad F|^2 = O(q^K), q = {_factor(rates.factor)} = max(rho(A_K) = {_factor(rates.rho_A_K)}, 1/p_m = "
             f"{_factor(rates.inverse_p_m)}, max p^2 = {_factor(rates.max_p_squared)})"
         )
-    lines.append(f"  oracle complexity, sum of m_k over k = 0..K: {rates.oracle_complexity or '-'}")
+    lines.append(f"  oracle complexity, sum of m_k over all releases: {rates.oracle_complexity or '-'}")
     lines += [f"  {rates.note}"] if rates.note else []
     hard, soft = report.failed_hard, report.warnings
     applying = len(report.checks) - sum(row.note == OTHER_MECHANISM for row in report.checks)

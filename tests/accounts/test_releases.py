@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgt_node import cli
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import model
+from dpgt_node.config import model, to_toml
 from dpgt_node.privacy.accountants.gaussian import gdp_epsilon
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.rounding import ALLOWANCE
@@ -123,6 +125,16 @@ def test_every_other_round() -> None:
     assert [schedule.gamma_at(k) == 0.0 for k in (17, 18, 20)] == [False, True, True]
     assert [schedule.last_release(k) for k in (0, 5, 6, 20)] == [0, 0, 6, 12]
     assert len(Schedule.from_config(run(20, release_every=600)).releases) == 1
+
+
+def test_what_check_says_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(to_toml(run(60, release_every=6, settle=3)), encoding="utf-8")
+    assert cli.run(["check", str(file)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "10 of 61 rounds release: 0, 6, 12, 18, 24, 30, 36, 42, ..., 54; the last 3 settle" in said
+    assert f"sum of m_k over all releases: {10 * M}" in said
+    assert "the paper's theorems do not speak of rounds that release nothing" in said
 
 
 def test_the_smallest_scale_is_that_of_any_release() -> None:

@@ -38,6 +38,7 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import LedgerRow, RoundRecord
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.store.ledger import read_ledger
+from dpgt_node.runtime.store.schema import ROUNDS_MAX
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import build_agents, build_oracles
 from dpgt_node.sim.world import Observer, World
@@ -110,6 +111,12 @@ MILLION = Case(
     ),
 )
 ATC = Case("digits d=650, atc-dsgd", DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmethod = "atc-dsgd"\n'))
+APART = Case(
+    "digits d=650, releases apart",
+    DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmechanism = "noise-once"\n')
+    .replace("samples = 55\n", "samples = 55\nreleases = [0, 7, 8, 20, 33, 46]\nsettle = 8\n")
+    .replace("scale_eta = 0.05\n", "scale_eta = 0.05\nby_release = [2.0, 0.5, 1.0]\n"),
+)
 # Real noise: a round that was drawn twice shows only here.  K < 64: every payload is still there at the end.
 ENTROPY = Case(
     "quadratic d=650, real entropy",
@@ -193,7 +200,7 @@ def plans(case: Case, kills: int, chance: random.Random, per_run: int) -> Iterat
 
 
 def released(state: Path) -> int:
-    """The last round in an agent's ledger, -1 for none; looks on without disturbing the agent."""
+    """The last round that an agent made durable, -1 for none; looks on without disturbing the agent."""
     path = state / "dpgt.sqlite3"
     if not path.exists():
         return -1
@@ -201,7 +208,7 @@ def released(state: Path) -> int:
         contextlib.suppress(sqlite3.Error),
         contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0.1)) as db,
     ):
-        return int(db.execute("SELECT coalesce(max(k), -1) FROM ledger").fetchone()[0])
+        return int(db.execute(f"SELECT coalesce(max(id % {ROUNDS_MAX}), -1) FROM rounds").fetchone()[0])
     return -1
 
 
@@ -332,7 +339,7 @@ def check(victim: Victim, code: int) -> list[str]:
         return [f"exit code {code}: {said[-3000:]}"]
     found += [f"said: {line}" for line in said.splitlines() if BROKEN.search(line)]
     charged, sent = MECHANISMS[run.algorithm.mechanism].charged, len(method_of(run).streams) * (run.K + 1)
-    rounds = [(k, stream) for k in range(run.K + 1) for stream in charged]
+    rounds = [(k, stream) for k in Schedule.from_config(run).releases for stream in charged]
     for name in victim.names:
         entries = read_ledger(victim.state(name)).entries  # verifies the chain
         rows = [entry.row for entry in entries]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kills import ATC, DIGITS, ENTROPY, MILLION, Case, Findings, Kill, Victim, campaign, check, truth
+from tests.e2e.kills import APART, ATC, DIGITS, ENTROPY, MILLION, Case, Findings, Kill, Victim, campaign, check, truth
 
 SEED = 20261128
 
@@ -37,6 +37,23 @@ def test_two_kills_in_a_run_of_another_method_leave_no_trace_in_the_result(tmp_p
 
 
 @pytest.mark.e2e
+def test_kills_between_and_at_releases_leave_no_trace_in_the_result(tmp_path: Path) -> None:
+    """Just before a release, right after one, and while x settles: the simulator's bits, and one row a release."""
+    findings = Findings()
+    victim = Victim(APART, tmp_path, findings)
+    plan = [
+        Kill("agent-3", 6, 0.001),
+        Kill("agent-1", 8, 0.002),
+        Kill("coordinator", 19, 0.002),
+        Kill("launcher", 33, 0.001),
+        Kill("all", 45, 0.001),
+        Kill("agent-2", 55, 0.001),
+    ]
+    assert check(victim, victim.go(plan)) == []
+    assert len(findings.hits) == 6 and findings.missed == 0, findings.report()
+
+
+@pytest.mark.e2e
 def test_the_checks_see_a_ledger_and_a_result_that_are_not_those_of_the_run(tmp_path: Path) -> None:
     """The checker's own mutants, on a run that nothing happened to."""
     short = replace(ENTROPY, text=ENTROPY.text.replace("iterations = 50", "iterations = 4"))
@@ -63,7 +80,7 @@ def test_the_truth_is_one_row_a_release() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "kills"),
-    [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25), (ATC, 15)],
+    [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25), (ATC, 15), (APART, 30)],
     ids=lambda v: v.name if isinstance(v, Case) else "",
 )
 def test_a_campaign_of_kills(tmp_path: Path, case: Case, kills: int) -> None:
