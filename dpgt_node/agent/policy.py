@@ -165,8 +165,10 @@ def _options(
         missing = next((one.run for one, part in zip(spent, past, strict=True) if part is None), None)
         for name in names:
             mine = _part(policy, run, way, name, account.total(name))
+            if (name, mine, *past) in found:
+                continue
             whole = None if missing is not None else total((*parts, mine), _delta_total(policy))
-            found.setdefault((name, mine, *past), _Option(name, way, parts, missing, whole))
+            found[name, mine, *past] = _Option(name, way, parts, missing, whole)
     return list(found.values())
 
 

@@ -35,5 +35,6 @@ CATALOGUE = {
     "threats": Entry("studies.threats", "what each vantage point infers of the demo"),
     "attacks": Entry("studies.attacks", "the attacks on MNIST beside what theory predicts", "a file of MNIST"),
     "inversion": Entry("studies.inversion", "pictures rebuilt from gradients, by noise", "[torch] and a file of MNIST"),
+    "composition": Entry("studies.composition", "several runs on one data set, beside the sum of their epsilons"),
     "audit": Entry("studies.audit", "lower bounds of epsilon, and the bugs they catch"),
 }

@@ -19,6 +19,7 @@ SMALL: dict[str, tuple[object, ...]] = {
     "durability": ("--case", "2,3,12", *LOW),
     "scale": ("--agents", 3, "--rounds", 3, "--samples", 5, "--dataset", "digits", "--model", "softmax"),
     "threats": ("--rounds", 2, "--multiplier", 1),
+    "composition": ("--runs", 2, "--runs", 3),
     "audit": ("--runs", 8, "--claim", 1, "--width", 10),
 }
 """In this process alone, or the simulator's."""

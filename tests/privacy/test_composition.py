@@ -138,6 +138,9 @@ def test_what_the_recipes_say() -> None:
         tally([*laplace, Spent("g", {"gdp": gdp(0.2).epsilon["gdp"]}, DELTA)], SOUND).recipe
         == "zcdp x2, gdp composed: rho 0.04"
     )
+    pure_one = Spent("c", {"tight": 0.1}, DELTA)
+    both = [Spent("d", {name: 0.1}, DELTA) for name in ("zcdp", "gdp")]
+    assert tally([*both, *both, pure_one], SOUND).recipe == "zcdp x2, gdp x2 composed: rho 0.00149; plus tight"
     small = Spent("b", {"tight": 0.001}, DELTA)
     assert tally([small, small], SOUND).recipe == "sum of tight x2" and tally([small], SOUND).recipe == "tight"
     assert tally([small, *[gdp(0.5)] * 2], SOUND).recipe == "tight, gdp x2 composed: mu 0.7071"

@@ -74,12 +74,12 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to add up.  ``into``: (kind, whether only those that are measured in it) in the order they are tried.
+    """One way to add up.  ``into``: (kind, guarantees of the accountants that may join it) in the order they are tried.
 
     ``others``: accountants of whom the smallest counts a run that joins none of them.
     """
 
-    into: tuple[tuple[Guarantee, bool], ...]
+    into: tuple[tuple[Guarantee, frozenset[Guarantee]], ...]
     others: tuple[str, ...]
 
     def part(self, epsilon: Mapping[str, float | None], delta: float, named: str | None = None) -> Part | None:
@@ -89,11 +89,11 @@ class Way:
         by = (named,) if named is not None and epsilon.get(named) is not None else SOUND
         known = {name: value for name in by if (value := epsilon.get(name)) is not None and value < math.inf}
         deltas = as_written(delta) if known.keys() & set(APPROXIMATE) else Fraction(0)
-        for kind, native in self.into:
+        for kind, joining in self.into:
             found = [
                 (amounts[kind], name)
                 for name, value in known.items()
-                if (ACCOUNTANTS[name].guarantee == kind or not (native or by != SOUND))
+                if ACCOUNTANTS[name].guarantee in (joining if by == SOUND else {kind})
                 and (amounts := _amounts(name, value, delta)).get(kind, math.inf) < math.inf
             ]
             if found:
@@ -109,13 +109,19 @@ class Way:
 _COMPOSERS: Final = {one.guarantee: one for one in ACCOUNTANTS.values() if one.sound and not one.pure}
 
 
+@lru_cache(maxsize=64)
 def ways(others: tuple[str, ...]) -> tuple[Way, ...]:
-    """The plain sum first, then every order of the kinds that compose, each with and without converted runs."""
+    """The plain sum first, then every order of the kinds that compose.
+
+    What joins a kind: its own runs, those of every kind that composes, or all.
+    """
     found = [Way((), others)]
+    every = frozenset(one.guarantee for one in ACCOUNTANTS.values())
     for count in range(1, len(_COMPOSERS) + 1):
         for kinds in itertools.permutations(_COMPOSERS, count):
-            for native in itertools.product((True, False), repeat=count):
-                found.append(Way(tuple(zip(kinds, native, strict=True)), others))
+            joining = [(frozenset((kind,)), frozenset(_COMPOSERS), every) for kind in kinds]
+            for chosen in itertools.product(*joining):
+                found.append(Way(tuple(zip(kinds, chosen, strict=True)), others))
     return tuple(found)
 
 
