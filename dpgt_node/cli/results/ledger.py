@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -38,8 +40,35 @@ _WORDS = {
     "--key", metavar="FILE", type=click.Path(path_type=Path), help="The owner's: exit 1 unless it signed the head."
 )
 @click.option("--sign", is_flag=True, help="Sign the ledger as it stands with --key; its agent must not run.")
+@click.option(
+    "--what-if",
+    "run_file",
+    metavar="RUN.toml",
+    type=click.Path(path_type=Path),
+    help="What that run would cost on the data set, and how much of it fits: exit 1 unless all of it does.",
+)
+@click.option(
+    "--node",
+    "node_file",
+    metavar="NODE.toml",
+    type=click.Path(path_type=Path),
+    help="With --what-if: whose agent, data, data set and policy.",
+)
+@click.option("--agent", help="With --what-if: who in the run file.  [default: that of --node, else of STATE_DIR]")
+@click.option(
+    "--data-id", metavar="ID", help="With --what-if: the data set.  [default: that of --node, else of STATE_DIR]"
+)
 def ledger(
-    state_dir: Path, format_: str, verify: bool, heads: tuple[str, ...], key: Path | None, sign: bool
+    state_dir: Path,
+    format_: str,
+    verify: bool,
+    heads: tuple[str, ...],
+    key: Path | None,
+    sign: bool,
+    run_file: Path | None,
+    node_file: Path | None,
+    agent: str | None,
+    data_id: str | None,
 ) -> ExitCode:
     """Show, export and verify the ledger in an agent's state directory; reads only, also while the agent runs.
 
@@ -51,6 +80,11 @@ def ledger(
     from dpgt_node.runtime.store.ledger import read_ledger
     from dpgt_node.runtime.store.store import Store
 
+    asked = {"--node": node_file, "--agent": agent, "--data-id": data_id}
+    if run_file is None and (given := next((name for name, value in asked.items() if value is not None), None)):
+        raise click.UsageError(f"{given} needs --what-if RUN.toml")
+    if run_file is not None and (verify or format_ == "csv"):
+        raise click.UsageError(f"--what-if has no {'--verify' if verify else '--format csv'}")
     owner = None if key is None else OwnerKey.read(key, state_dir)
     if sign:
         if owner is None:
@@ -62,6 +96,8 @@ def ledger(
         _passed_through(found, state_dir, head)
     shown_by = ["chain", *(["key"] if owner else []), *(["head"] if heads else [])]
     words = ", ".join(_WORDS[one] for one in shown_by[1:] or shown_by)
+    if run_file is not None:
+        return _what_if(found, state_dir, run_file, node_file, agent, data_id, format_)
     if verify:
         click.echo(f"verified: {len(found.entries)} rows, head {found.head.hex()} ({words})")
     elif format_ == "json":
@@ -72,6 +108,61 @@ def ledger(
     else:
         click.echo(f"{statement.render(found)}\n{words}")
     return ExitCode.DONE
+
+
+def _what_if(
+    found: Ledger,
+    state_dir: Path,
+    run_file: Path,
+    node_file: Path | None,
+    agent: str | None,
+    data_id: str | None,
+    format_: str,
+) -> ExitCode:
+    """ConfigError: it is not clear whose run on which data it would be, or they do not fit together."""
+    from dpgt_node.config import check_node_in_run, load_node, load_run
+    from dpgt_node.runtime.agent import whatif
+    from dpgt_node.runtime.store.ledger import last_charges, look_on
+    from dpgt_node.runtime.store.runs import select_runs
+
+    run, node = load_run(run_file), None if node_file is None else load_node(node_file)
+    charges = last_charges((entry, found.terms[entry.run_id]) for entry in found.entries)
+    runs = look_on(state_dir, select_runs)
+    if node is not None:
+        if node.state_dir.absolute() != state_dir.absolute():
+            raise _unclear("--node", f"the state_dir of {node_file} is {node.state_dir}, not {state_dir}")
+        check_node_in_run(replace(node, run=run_file), run)
+    of_node = (None, None) if node is None else (node.name, node.data_id)
+    who = _one_of("--agent", agent, of_node[0], list(dict.fromkeys(known.name for known in runs)))
+    ids = list(dict.fromkeys(charge.terms.data_id for charge in charges))
+    answer = whatif.what_if(
+        run, who, _one_of("--data-id", data_id, of_node[1], ids), charges, runs, node, common.data_root()
+    )
+    if format_ == "json":
+        click.echo(json.dumps(whatif.document(answer), indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        click.echo(whatif.render(answer))
+    return ExitCode.DONE if answer.allowed else ExitCode.CHECK_FAILED
+
+
+def _one_of(option: str, given: str | None, of_node: str | None, known: list[str]) -> str:
+    """What the option says, or NODE.toml, or the ledger where it leaves no choice."""
+    if of_node is not None:
+        if given not in (None, of_node):
+            raise _unclear(option, f"--node says {of_node!r}, not {given!r}")
+        return of_node
+    if given is None:
+        if len(known) != 1:
+            raise _unclear(option, f"is needed: this ledger knows {', '.join(map(repr, known)) or 'none'}")
+        return known[0]
+    if given not in known:
+        hint = "--node NODE.toml asks about a new one"
+        raise _unclear(option, f"this ledger knows {', '.join(map(repr, known)) or 'none'}, not {given!r}; {hint}")
+    return given
+
+
+def _unclear(option: str, message: str) -> ConfigError:
+    return ConfigError.one("command line", option, message)
 
 
 def _passed_through(found: Ledger, state_dir: Path, head: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.config.model import RunConfig
-from dpgt_node.config.node_model import NodeConfig
+from dpgt_node.config.node_model import NodeConfig, Policy
 from dpgt_node.errors import RefusedError
 from dpgt_node.privacy.accountants.composition import Spent
 from dpgt_node.privacy.accountants.rounding import within
@@ -52,6 +52,20 @@ def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAcc
                 )
 
 
+def asked(
+    policy: Policy,
+    data_id: str,
+    run: RunConfig,
+    account: AgentAccount,
+    samples: int | None,
+    charges: Sequence[Charge],
+    run_id: bytes | None,
+) -> tuple[list[Spent], Verdict]:
+    """What other runs than ``run_id`` have spent of ``data_id``, and what the policy says to ``run`` after them."""
+    spent = spent_on(data_id, [charge for charge in charges if charge.run_id != run_id])
+    return spent, judge(policy, run, account, spent, samples=samples)
+
+
 def obey(
     config: NodeConfig,
     run: RunConfig,
@@ -66,8 +80,7 @@ def obey(
     before is part of its own cost, so it counts once.
     """
     begun = any(charge.run_id == run_id for charge in charges)
-    spent = spent_on(config.data_id, [charge for charge in charges if charge.run_id != run_id])
-    verdict = judge(config.policy, run, account, spent, samples=samples)
+    _, verdict = asked(config.policy, config.data_id, run, account, samples, charges, run_id)
     against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
     if against:
         raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(against)}")

@@ -17,7 +17,6 @@ import numpy as np
 
 from dpgt_node import __version__
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.policy import judge as judge_policy
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
@@ -27,7 +26,7 @@ from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle
 from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
-from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.agent.budget import asked
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.store.disk import agent_need
@@ -148,8 +147,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     index = run.graph.agents.index(config.name)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
-    spent = spent_on(config.data_id, _charges(config))
-    verdict = judge_policy(config.policy, run, account, spent, samples=oracle.samples)
+    spent, verdict = asked(config.policy, config.data_id, run, account, oracle.samples, _charges(config), None)
     accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None
     found = "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant})"

@@ -1,0 +1,221 @@
+"""What a run would cost on a data set before anybody begins it: the question that its agent asks at the start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.policy import Verdict, judge
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import NodeConfig, RunConfig, run_sha256
+from dpgt_node.config.node_model import Policy
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.accountants.composition import Spent, Total, tally
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
+from dpgt_node.record.summary import to_json
+from dpgt_node.report.text import epsilon
+from dpgt_node.runtime.agent.budget import asked
+from dpgt_node.runtime.store.ledger import Charge
+from dpgt_node.runtime.store.runs import RunInfo
+
+_MOST = 1000
+"""Of further runs that are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What run ``run`` of ``agent`` would cost on data set ``data_id``.
+
+    ``begun``: what the directory holds of this very run, which counts once; None where it is new.  ``before``: the
+    other runs, None where there is none; ``after``: with this one to its end.  ``alone``: by accountant.  ``policy``:
+    None where none was given.  ``more``: how many runs like it fit after it, None without a cap.
+    """
+
+    run: RunConfig
+    agent: str
+    data_id: str
+    samples: int | None
+    dimension: int
+    begun: RunInfo | None
+    earlier: tuple[str, ...]
+    alone: Spent
+    before: Total | None
+    after: Total
+    policy: Policy | None
+    verdict: Verdict
+    more: int | None
+
+    @property
+    def fit(self) -> int:
+        """How many of its K+1 rounds fit; 0 where the policy forbids the run."""
+        through = self.verdict.budget_through
+        return 0 if self.verdict.problems else (self.run.K if through is None else through) + 1
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the policy lets it run to its end."""
+        return self.fit == self.run.K + 1
+
+
+def what_if(
+    run: RunConfig,
+    agent: str,
+    data_id: str,
+    charges: Sequence[Charge],
+    runs: Sequence[RunInfo],
+    node: NodeConfig | None,
+    data_root: Path | None,
+) -> Answer:
+    """Ask the policy of ``node`` (None: there is none to ask) about ``run`` after all ``charges``.
+
+    ConfigError: no such agent, or its data are not here.
+    """
+    if agent not in run.graph.agents:
+        message = f"{agent} is not in the run, whose agents are {', '.join(run.graph.agents[:10])}"
+        raise ConfigError.one("command line", "--agent", message)
+    index = run.graph.agents.index(agent)
+    shard = index if node is None or node.shard is None else node.shard - 1
+    path = None if node is None else node.data_path
+    oracle = build_oracle(run, shard, data_root=data_root, data_path=path)
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
+    sha256 = run_sha256(run)
+    begun = next((known for known in runs if (known.run_sha256, known.name) == (sha256, agent)), None)
+    policy = Policy() if node is None else node.policy
+    run_id = None if begun is None else begun.run_id
+    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, run_id)
+    declared = run.privacy.adjacency is not None and not run.privacy.enforced
+    mine = Spent("this run", {name: account.total(name) for name in ACCOUNTANTS}, run.privacy.delta, declared)
+    cap = None if policy.delta_max is None else Fraction(repr(policy.delta_max))
+
+    def fits(more: int) -> bool:
+        asking = [*spent, *[replace(mine, run="one more")] * more]
+        again = judge(policy, run, account, asking, samples=oracle.samples)
+        return not again.problems and again.shortfall is None
+
+    return Answer(
+        run,
+        agent,
+        data_id,
+        oracle.samples,
+        oracle.dimension,
+        begun,
+        tuple(one.run for one in spent),
+        mine,
+        tally(spent, SOUND, policy.accountant, cap) if spent else None,
+        verdict.total or tally([*spent, mine], SOUND, policy.accountant, cap),
+        None if node is None else policy,
+        verdict,
+        None if verdict.budget_through is None else _how_many(fits),
+    )
+
+
+def _how_many(fits: Callable[[int], bool]) -> int:
+    """The largest n <= _MOST for which ``fits(n)``; fewer fit wherever more do."""
+    if not fits(0):
+        return 0
+    low, high = 0, 1
+    while high < _MOST and fits(high):
+        low, high = high, min(2 * high, _MOST)
+    if high == _MOST and fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def document(answer: Answer) -> Any:
+    """JSON data."""
+    policy, verdict = answer.policy, answer.verdict
+    return to_json(
+        {
+            "run": {"name": answer.run.name, "run_sha256": run_sha256(answer.run), "K": answer.run.K},
+            "agent": answer.agent,
+            "data_id": answer.data_id,
+            "samples": answer.samples,
+            "dimension": answer.dimension,
+            "begun": None if answer.begun is None else answer.begun.run_id.hex(),
+            "declared": answer.alone.declared,
+            "epsilon": answer.alone.epsilon,
+            "earlier": list(answer.earlier),
+            "alone": _total(tally([answer.alone], SOUND)),
+            "before": None if answer.before is None else _total(answer.before),
+            "after": _total(answer.after),
+            "policy": None
+            if policy is None
+            else {"epsilon_max": policy.epsilon_max, "delta_max": policy.delta_max, "accountant": policy.accountant},
+            "remains": _remains(answer),
+            "rounds_that_fit": answer.fit,
+            "rounds": answer.run.K + 1,
+            "more_like_it": answer.more,
+            "allowed": answer.allowed,
+            "problems": list(verdict.problems),
+            "shortfall": verdict.shortfall,
+            "warnings": list(verdict.warnings),
+        }
+    )
+
+
+def render(answer: Answer) -> str:
+    """Text: what it costs, what the data set has cost before and after it, and what the policy says."""
+    D = "no samples" if answer.samples is None else f"{answer.samples} samples"
+    lines = [
+        f'if {answer.run.name} ran to round {answer.run.K} as {answer.agent} on data set "{answer.data_id}" '
+        f"({D}, d = {answer.dimension}):"
+    ]
+    if answer.begun is not None:
+        last = answer.begun.last_durable_round
+        so_far = "nothing released yet" if last < 0 else f"rounds 0..{last} are released"
+        lines.append(f"  it was begun here as run {answer.begun.run_id.hex()[:12]}, {so_far}: it counts once")
+    lines.append(f"  this run      {_said(tally([answer.alone], SOUND))}")
+    earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"
+    lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before)}")
+    lines.append(f"  all together  {_said(answer.after)}")
+    if answer.alone.declared:
+        lines.append("  C is declared, not enforced: these values hold only where it is true")
+    lines += [f"  {word:<13} {text}" for word, text in _policy(answer)]
+    return "\n".join(lines)
+
+
+def _policy(answer: Answer) -> list[tuple[str, str]]:
+    policy, verdict, K = answer.policy, answer.verdict, answer.run.K
+    if policy is None:
+        return [("policy", "none was given: --node NODE.toml asks the owner's")]
+    if verdict.problems:
+        return [("refused", problem) for problem in verdict.problems]
+    if verdict.budget_through is None:
+        return [("policy", "caps nothing: all rounds fit, and so do all later ones")]
+    fit = f"all {K + 1} rounds" if answer.allowed else f"{answer.fit} of {K + 1} rounds" if answer.fit else "no round"
+    found = [("fits", fit)]
+    if verdict.shortfall is not None:
+        found.append(("because", verdict.shortfall))
+    if (left := _remains(answer)) is not None and answer.allowed:
+        cap = f"epsilon {epsilon(left)} of {policy.epsilon_max:g}, as a plain difference"
+        often = f"{_MOST} or more runs" if answer.more == _MOST else f"{answer.more} more runs"
+        found.append(("remains", f"{cap}; {'1 more run' if answer.more == 1 else often} like it would fit"))
+    return [*found, *(("note", line) for line in verdict.warnings)]
+
+
+def _remains(answer: Answer) -> float | None:
+    """What is left of epsilon_max, rounded down; None without a cap."""
+    cap = None if answer.policy is None else answer.policy.epsilon_max
+    return None if cap is None else max(0.0, math.nextafter(cap - answer.after.epsilon, -math.inf))
+
+
+def _total(one: Total) -> dict[str, object]:
+    return {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe}
+
+
+def _said(one: Total) -> str:
+    if math.isinf(one.epsilon):
+        return "no finite epsilon" + (f" ({one.unbounded} has none)" if one.unbounded else "")
+    delta = f"delta {float(one.delta):g}" if one.delta else "pure"
+    return f"epsilon {epsilon(one.epsilon)}, {delta} ({one.recipe})"

@@ -1,0 +1,225 @@
+"""``dpgt ledger --what-if``: the agent's own judgement of a run that nobody has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpgt_node import cli
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, load_run, node_to_toml, run_sha256
+from dpgt_node.errors import RefusedError
+from dpgt_node.protocol.types import LedgerRow
+from dpgt_node.runtime.agent import budget
+from dpgt_node.runtime.agent.budget import obey, terms_of
+from dpgt_node.runtime.store.ledger import SYSTEM
+from dpgt_node.runtime.store.store import Store
+from tests.oracles.composition import epsilon_of_mu, mu_of
+from tests.runtime.store.histories import RUN
+from tests.runtime.store.records import record
+
+K, D, d = 7, 719, 650
+Dpgt = Callable[..., tuple[int, str, list[str]]]
+
+
+@pytest.fixture
+def dpgt(capsys: pytest.CaptureFixture[str]) -> Dpgt:
+    def run(*arguments: object) -> tuple[int, str, list[str]]:
+        capsys.readouterr()
+        code = cli.run(["ledger", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err.splitlines()
+
+    return run
+
+
+def run_file(folder: Path, number: int, **changes: object) -> Path:
+    values = {"mechanism": "noise-once", "law": "gaussian", "C": "clip_l2 = 0.5", "delta": 1e-5, "K": K}
+    path = folder / f"run{number}.toml"
+    path.write_text(RUN.format(number=number, **{**values, **changes}))
+    return path
+
+
+def account(run: RunConfig) -> Any:
+    return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, D, d)
+
+
+def release(store: Store, path: Path, run_id: bytes, through: int = K, data_id: str = "ward 7") -> None:
+    """Rounds 0..``through`` of the run, charged as its agent would."""
+    run = load_run(path)
+    costs = account(run)
+    store.begin_run(run_id, run_sha256(run), "agent-1", terms_of(data_id, run, D, SYSTEM))
+    for k in range(through + 1):
+        made = record(k, 3)
+        rows = [
+            LedgerRow(k, r.stream, "noise-once", run.noise.law, 2.0, None, r.sha256, costs.cost_after(k, r.stream))
+            for r in made.rows
+            if r.stream in costs.charged_streams()
+        ]
+        store.commit_round(run_id, replace(made, rows=tuple(rows)))
+
+
+def node_file(folder: Path, state: Path, **changes: Any) -> Path:
+    made: dict[str, Any] = {
+        "name": "agent-1",
+        "run": folder / "run1.toml",
+        "listen": "127.0.0.1:0",
+        "advertise": None,
+        "coordinator": "127.0.0.1:1",
+        "state_dir": state,
+        "tls": NodeTls(True),
+        "data_id": "ward 7",
+    }
+    path = folder / "node.toml"
+    path.write_text(node_to_toml(NodeConfig(**{**made, **changes})))
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Two whole runs on one data set."""
+    with contextlib.closing(Store(tmp_path / "state", "process")) as store:
+        for number in (1, 2):
+            release(store, run_file(tmp_path, number), bytes([number]) * 16)
+    return tmp_path / "state"
+
+
+def test_it_foretells_what_the_ledger_says_afterwards(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    code, out, _ = dpgt(state, "--what-if", path, "--format", "json")
+    said = json.loads(out, parse_constant=lambda word: pytest.fail(f"JSON has no {word}"))
+    one = account(load_run(path)).total("gdp")
+    assert code == 0 and said["agent"] == "agent-1" and said["data_id"] == "ward 7" and said["begun"] is None
+    assert (said["samples"], said["dimension"]) == (D, d) and len(said["earlier"]) == 2 and said["policy"] is None
+    assert said["epsilon"]["gdp"] == one and said["rounds_that_fit"] == said["rounds"] == K + 1
+    exact = epsilon_of_mu(math.sqrt(3) * mu_of(one, 1e-5), 3e-5)
+    assert exact * (1 - 1e-9) <= said["after"]["epsilon"] <= exact * (1 + 1e-6) < 3 * one
+    assert said["before"]["recipe"].startswith("gdp x2 composed: mu ")
+    before = dpgt(state)[1]
+    with contextlib.closing(Store(state, "process")) as store:
+        release(store, path, bytes([3]) * 16)
+    (ward,) = json.loads(dpgt(state, "--format", "json")[1])["data_sets"]
+    assert ward["smallest_sound"]["any"] == said["after"] and dpgt(state)[1] != before
+
+
+def test_it_says_what_the_agent_would_say(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    run, one = load_run(path), account(load_run(path)).total("gdp")
+    for times, delta_max in ((1.5, None), (2.05, None), (2.2, 1e-5), (9.0, 1e-5), (0.1, 1e-5)):
+        policy = Policy(times * one, delta_max)
+        node = node_file(tmp_path, state, policy=policy)
+        code, out, _ = dpgt(state, "--what-if", path, "--node", node, "--format", "json")
+        said = json.loads(out)
+        with contextlib.closing(Store(state, "process")) as store:
+            charges = store.charges()
+        config = NodeConfig("agent-1", path, "127.0.0.1:0", None, "127.0.0.1:1", state, NodeTls(True), policy=policy)
+        try:
+            obey(replace(config, data_id="ward 7"), run, account(run), D, charges, bytes(16))
+            assert (code, said["allowed"], said["shortfall"]) == (0, True, None)
+        except RefusedError as error:
+            assert (code, said["allowed"]) == (1, False) and str(error).endswith(said["shortfall"])
+            assert said["rounds_that_fit"] < K + 1 and said["more_like_it"] == 0
+        if said["allowed"]:
+            assert 0 <= said["remains"] <= policy.epsilon_max - said["after"]["epsilon"]
+
+
+def test_how_many_more_fit(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    mu = mu_of(account(load_run(path)).total("gdp"), 1e-5)
+    for many in (3, 4, 12):
+        cap = epsilon_of_mu(math.sqrt(many) * mu, 1e-5) * (1 + 1e-6)
+        node = node_file(tmp_path, state, policy=Policy(cap, 1e-5, "gdp"))
+        code, out, _ = dpgt(state, "--what-if", path, "--node", node, "--format", "json")
+        assert code == 0 and json.loads(out)["more_like_it"] == many - 3
+    text = dpgt(state, "--what-if", path, "--node", node)[1]
+    assert "fits          all 8 rounds" in text and "9 more runs like it would fit" in text
+    free = node_file(tmp_path, state, policy=Policy(1e9, 1e-5))
+    assert "; 1000 or more runs like it would fit" in dpgt(state, "--what-if", path, "--node", free)[1]
+
+
+def test_a_run_that_was_begun_counts_once(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    fresh = json.loads(dpgt(state, "--what-if", path, "--format", "json")[1])
+    with contextlib.closing(Store(state, "process")) as store:
+        release(store, path, bytes([3]) * 16, through=2)
+    begun = json.loads(dpgt(state, "--what-if", path, "--format", "json")[1])
+    assert begun["begun"] == (bytes([3]) * 16).hex() and begun["after"] == fresh["after"]
+    assert "rounds 0..2 are released: it counts once" in dpgt(state, "--what-if", path)[1]
+
+
+def test_the_text_says_each_number_with_its_delta_and_recipe(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    code, out, err = dpgt(state, "--what-if", path)
+    lines = out.splitlines()
+    assert (code, err) == (0, [])
+    assert lines[0] == f'if history 3 ran to round 7 as agent-1 on data set "ward 7" ({D} samples, d = {d}):'
+    assert lines[1].startswith("  this run      epsilon ") and lines[1].endswith(", delta 1e-05 (gdp)")
+    assert lines[2].startswith("  2 other runs  epsilon ") and "delta 2e-05 (gdp x2 composed: mu " in lines[2]
+    assert lines[3].startswith("  all together  epsilon ") and "delta 3e-05 (gdp x3 composed: mu " in lines[3]
+    assert lines[4] == "  policy        none was given: --node NODE.toml asks the owner's" and len(lines) == 5
+    node = node_file(tmp_path, state, policy=Policy(epsilon_max=0.01))
+    code, out, _ = dpgt(state, "--what-if", path, "--node", node)
+    assert code == 1 and "  fits          no round" in out and "epsilon_max = 0.01 covers no round" in out
+    assert "caps nothing" in dpgt(state, "--what-if", path, "--node", node_file(tmp_path, state))[1]
+    declared = run_file(tmp_path, 4, law="laplace", C="C = 0.01")
+    code, out, _ = dpgt(state, "--what-if", declared, "--node", node_file(tmp_path, state, policy=Policy(8.0)))
+    assert code == 1 and "C is declared, not enforced" in out and "  refused       C = 0.01 is declared" in out
+    other = node_file(tmp_path, state, data_id="new")
+    said = dpgt(state, "--what-if", path, "--node", other)[1]
+    assert '"new"' in said and "  0 other runs  no cost" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--agent", "bob"], "--agent: this ledger knows 'agent-1', not 'bob'"),
+        (["--data-id", "ward 8"], "--data-id: this ledger knows 'ward 7', not 'ward 8'"),
+        (["--node", "{tmp}/none.toml"], "none.toml: cannot read"),
+        (["--node", "{tmp}/elsewhere.toml"], "--node: the state_dir of"),
+        (["--node", "{tmp}/node.toml", "--agent", "agent-2"], "--agent: --node says 'agent-1', not 'agent-2'"),
+        (["--node", "{tmp}/node.toml", "--data-id", "x"], "--data-id: --node says 'ward 7', not 'x'"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(
+    state: Path, tmp_path: Path, dpgt: Dpgt, options: list[str], message: str
+) -> None:
+    node_file(tmp_path, tmp_path / "elsewhere").rename(tmp_path / "elsewhere.toml")
+    node_file(tmp_path, state)
+    given = [option.format(tmp=tmp_path) for option in options]
+    code, out, err = dpgt(state, "--what-if", run_file(tmp_path, 3), *given)
+    assert (code, out) == (2, "") and message in "\n".join(err)
+
+
+def test_what_cannot_be_asked_is_a_usage_error(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path = run_file(tmp_path, 3)
+    for options in (["--node", "x"], ["--what-if", path, "--verify"], ["--what-if", path, "--format", "csv"]):
+        assert dpgt(state, *options)[0] == 2
+    code, _, err = dpgt(state, "--what-if", tmp_path / "none.toml")
+    assert code == 2 and "none.toml: cannot read" in err[0]
+    code, _, err = dpgt(tmp_path / "empty", "--what-if", path)
+    assert code == 2 and "no ledger here" in err[0]
+    strangers = tmp_path / "strangers.toml"
+    strangers.write_text(path.read_text().replace("agents = 2", 'agents = ["ann", "bob"]'))
+    code, _, err = dpgt(state, "--what-if", strangers)
+    assert code == 2 and "--agent: agent-1 is not in the run, whose agents are ann, bob" in err[0]
+    with contextlib.closing(Store(state, "process")) as store:
+        release(store, path, bytes([9]) * 16, data_id="other")
+    code, _, err = dpgt(state, "--what-if", path)
+    assert code == 2 and "--data-id: is needed: this ledger knows 'ward 7', 'other'" in err[0]
+
+
+def test_a_mutant_that_forgets_earlier_runs_is_noticed(
+    state: Path, tmp_path: Path, dpgt: Dpgt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "spent_on", lambda *_: [])
+    with pytest.raises(AssertionError):
+        test_it_foretells_what_the_ledger_says_afterwards(state, tmp_path, dpgt)
