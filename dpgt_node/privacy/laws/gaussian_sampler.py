@@ -33,6 +33,10 @@ _LOW63: Final = np.uint64((1 << 63) - 1)
 _SIGN: Final = np.uint64(63)
 
 
+Shared = tuple[int, ByteStream]
+"""The sign, 1 or -1, with which an end of a pair takes the noise of their stream."""
+
+
 class GaussianSampler:
     """Sound Gaussian noise of standard deviation ``scale``, behind the same interface.  Not for concurrent use."""
 
@@ -55,11 +59,27 @@ class GaussianSampler:
         Coordinates beyond ``range(scale)`` are clipped to it and counted in ``clipped``.  Raises ValueError for values
         that are not finite and for scales outside 1e-290..1e290.
         """
+        return self.perturb_shared(private, scale, stream, (), 0)
+
+    def perturb_shared(self, private: F64, scale: float, stream: ByteStream, shared: Sequence[Shared], r: int) -> F64:
+        """``private`` + N(0, scale^2) + the sum of +-``r`` ``scale`` times a normal number of every shared stream.
+
+        (d,), multiples of scale/512: with the cell j of the own draw and the cells j_M of 256 standard deviations that
+        each shared stream draws from,
+
+            (scale/512) (2 j + 1 + sum of +-r (2 j_M + 1))
+
+        The integers are added before they are multiplied, once: added as doubles, a third of the sums would leave the
+        grid, and show how they split.  Two ends of a stream that take it with opposite signs cancel exactly.
+        """
         check_scale(scale)
         out = np.empty(private.size)
         for start in range(0, private.size, CHUNK):
             part = private[start : start + CHUNK]
-            out[start : start + CHUNK] = self._chunk(part, np.array(scale), words(stream, part.size), (stream,))
+            cells = self._cells(part, np.array(scale), words(stream, part.size), (stream,))
+            for sign, other in shared:
+                cells += (sign * r) * (shared_cells(other, part.size) + 0.5)
+            out[start : start + CHUNK] = _on_grid(cells, scale)
         return out
 
     def perturb_rows(self, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
@@ -78,10 +98,11 @@ class GaussianSampler:
             part = slice(start, start + together)
             rows = private[part]
             w = np.frombuffer(take_rows(streams[part], 8 * d), dtype="<u8").reshape(rows.shape)
-            out[part] = self._chunk(rows, scales[part, None], w, streams[part])
+            out[part] = _on_grid(self._cells(rows, scales[part, None], w, streams[part]), scales[part, None])
         return out
 
-    def _chunk(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream]) -> F64:
+    def _cells(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream]) -> F64:
+        """j of every coordinate, whole numbers below 2^26."""
         if not np.isfinite(private).all():
             raise ValueError("a private value is not finite: no noise was added")
         g, limit = scale / CELLS, scale * (LIMIT_CELLS / CELLS)  # both exact
@@ -97,9 +118,22 @@ class GaussianSampler:
             row = at * len(streams) // v.size
             own = float(scale.flat[row if scale.size > 1 else 0])
             j.flat[at] = exact_cell(float(v.flat[at]), own, int(j.flat[at]), int(w.flat[at]), streams[row])
-        j += 0.5
-        j *= g
         return j
+
+
+def shared_cells(stream: ByteStream, count: int) -> F64:
+    """floor(256 Z) of ``count`` standard normal numbers, whole numbers: what both ends of a pair draw.
+
+    ``count`` at most CHUNK: a longer vector takes its pieces one after the other.  Takes 8 bytes each, as a draw does.
+    """
+    return GaussianSampler()._cells(np.zeros(count), np.array(1.0), words(stream, count), (stream,))
+
+
+def _on_grid(cells: F64, scale: float | F64) -> F64:
+    """The middles of ``cells``, in place: cells + 1/2 is a multiple of 1/2 below 2^52, so only the product rounds."""
+    cells += 0.5
+    cells *= scale / CELLS
+    return cells
 
 
 def _quantile(low: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> F64:

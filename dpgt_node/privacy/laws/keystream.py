@@ -102,6 +102,19 @@ class _ForkGuard:
         return self._inner
 
 
+def test_secret(hex_digits: str) -> bytes:
+    """What ``--test-keystream`` gives: ConfigError unless it is an even number (>= 2) of hexadecimal digits."""
+    try:
+        secret = bytes.fromhex(hex_digits)
+    except ValueError:
+        secret = b""
+    if not secret:
+        raise ConfigError.one(
+            "command line", "--test-keystream", "needs an even number of hexadecimal digits, for example 00ff"
+        )
+    return secret
+
+
 class TestKeystream:
     """``--test-keystream HEX``: no privacy at all, for tests that compare bits.
 
@@ -116,15 +129,7 @@ class TestKeystream:
     __slots__ = ("_agent", "_secret")
 
     def __init__(self, hex_digits: str, agent: int) -> None:
-        try:
-            self._secret = bytes.fromhex(hex_digits)
-        except ValueError:
-            self._secret = b""
-        if not self._secret:
-            raise ConfigError.one(
-                "command line", "--test-keystream", "needs an even number of hexadecimal digits, for example 00ff"
-            )
-        self._agent = agent
+        self._secret, self._agent = test_secret(hex_digits), agent
 
     def stream(self, k: int, purpose: Purpose) -> ByteStream:
         """A fresh stream object for ``(k, purpose)``, at its beginning."""
