@@ -68,6 +68,18 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview], promise: Promis
             file.write(part)
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Write ``data`` to a file that was not there, mode 0600, "power".  FileExistsError: one is, and stays as it is."""
+    with _temporary(path, 0o600) as (temporary, descriptor):
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+        temporary.unlink()
+    sync_folder(path.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` in UTF-8, "whole", and make the folders above ``path`` where they are not.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -28,14 +29,15 @@ PORTS = {"coordinator": 7700, "agent-1": 7701, "agent-2": 7702, "agent-3": 7703}
 class Deployment:
     """Start-up folders as on hosts of their own, and the processes started from them."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, rounds: int = ENDLESS, keys: str = "all") -> None:
         self.folder, self._stack = folder, stack
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        (folder / "run.toml").write_text(quadratic(3, ENDLESS))
-        self.pki("init", "run.toml", "--out", "h", *(f"--host={name}={HOST}:{port}" for name, port in PORTS.items()))
+        (folder / "run.toml").write_text(quadratic(3, rounds))
+        hosts = (f"--host={name}={HOST}:{port}" for name, port in PORTS.items())
+        self.pki("init", "run.toml", "--out", "h", "--keys", keys, *hosts)
 
     def pki(self, verb: str, *arguments: object) -> str:
-        where = () if verb == "init" else ("--pki", "h")
+        where = () if verb in ("init", "request") else ("--pki", "h")
         done = dpgt("pki", verb, *arguments, *where, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -156,3 +158,26 @@ def test_renewal_revocation_and_replacement_without_a_restart_of_the_run(deploye
     for name, process in deployed.processes.items():
         assert process.wait(LIMIT_S) == 5, (name, deployed.log(name))
         no_traceback(deployed.log(name))
+
+
+def test_a_run_of_agents_whose_keys_were_made_on_their_own_hosts(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        made = Deployment(tmp_path, stack, rounds=5, keys="coordinator")
+        for name in [name for name in PORTS if name != "coordinator"]:
+            host = tmp_path / "far" / name
+            shutil.copytree(tmp_path / "h" / name, host)
+            told = re.search(r"key sha256 +(\w+)", made.pki("request", name, "--into", host))
+            assert told is not None
+            asked = tmp_path / f"{name}.request"
+            shutil.copy(host / "request.pem", asked)
+            made.pki("sign", name, asked, "--fingerprint", told[1])
+            shutil.copy(tmp_path / "h" / name / "cert.pem", host)
+            done = dpgt("doctor", host / "NODE.toml")
+            assert told[1] in done.stdout and "certificate" in done.stdout
+        keys = {path.parent.name for path in (tmp_path / "h").rglob("key.pem")}
+        assert keys == {"authority", "coordinator"}
+        for name in PORTS:
+            made.start(name, None if name == "coordinator" else f"../far/{name}")
+        for name, process in made.processes.items():
+            assert process.wait(LIMIT_S) == 0, (name, made.log(name))
+            no_traceback(made.log(name))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -18,6 +21,25 @@ if TYPE_CHECKING:
 COORDINATOR = "coordinator"
 COORDINATOR_PORT = 7700
 AGENT_PORT = 7701
+
+days_option = click.option(
+    "--days",
+    type=click.FloatRange(0, 3650, min_open=True),
+    default=365,
+    show_default=True,
+    help="Validity of the certificates; 0.5 is twelve hours.",
+)
+pki_option = click.option(
+    "--pki",
+    "folder",
+    default=".",
+    show_default=True,
+    type=common.FOLDER,
+    help="The folder that `dpgt pki init --out` made.",
+)
+authority_option = click.option(
+    "--authority", type=common.FOLDER, help="Where the authority's key is kept.  [default: authority in --pki]"
+)
 
 
 @dataclass(frozen=True, slots=True)

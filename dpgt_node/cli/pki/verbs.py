@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.pki.enrolment import request, shown, sign
 from dpgt_node.cli.pki.shared import (
     AGENT_PORT,
     COORDINATOR,
     COORDINATOR_PORT,
     Host,
+    authority_option,
     check_name,
+    days_option,
     known_run,
     parse_hosts,
+    pki_option,
     registry_of,
     revoke_hint,
     said,
@@ -43,24 +47,8 @@ def pki() -> None:
     """Certificates for separate hosts: who is who in a run."""
 
 
-_days = click.option(
-    "--days",
-    type=click.FloatRange(0, 3650, min_open=True),
-    default=365,
-    show_default=True,
-    help="Validity of the certificates; 0.5 is twelve hours.",
-)
-_pki = click.option(
-    "--pki",
-    "folder",
-    default=".",
-    show_default=True,
-    type=common.FOLDER,
-    help="The folder that `dpgt pki init --out` made.",
-)
-_authority = click.option(
-    "--authority", type=common.FOLDER, help="Where the authority's key is kept.  [default: authority in --pki]"
-)
+pki.add_command(request)
+pki.add_command(sign)
 
 
 @pki.command()
@@ -73,12 +61,20 @@ _authority = click.option(
     metavar="NAME=ADDR[:PORT]",
     help=f"Where NAME (an agent, or {COORDINATOR}) is reached; ports default to {AGENT_PORT} and {COORDINATOR_PORT}.",
 )
-@_days
-def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> ExitCode:
+@click.option(
+    "--keys",
+    type=click.Choice(["all", "coordinator", "none"]),
+    default="all",
+    show_default=True,
+    help="Whose private keys are made here; the other hosts make their own (dpgt pki request).",
+)
+@days_option
+def init(run_file: Path, out: Path, hosts: tuple[str, ...], keys: str, days: float) -> ExitCode:
     """Make one start-up folder a host: certificate, key (0600), CA, NODE.toml, run.toml.
 
-    A fresh authority signs them all.  Its key is kept in OUT/authority, for issue, renew and revoke: whoever has it can
-    be anybody in this run, so move that folder off line.
+    A fresh authority signs them all.  Its key is kept in OUT/authority, for sign, issue, renew and revoke: whoever has
+    it can be anybody in this run, so move that folder off line.  For separate owners, take --keys coordinator: then
+    nobody here ever sees an agent's key.
     """
     from dpgt_node.config import format_address, load_run
     from dpgt_node.config.vocabulary import TOYS
@@ -97,12 +93,19 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
     with blamed(out):
         registry = Registry.create(out / AUTHORITY, days=max(3650, days + 1))
         for name, place in places.items():
-            signed(registry, identity_of(name), [place.address], out / name, days)
+            if keys == "all" or (keys == "coordinator" and name == COORDINATOR):
+                signed(registry, identity_of(name), [place.address], out / name, days)
+            else:
+                registry.invite(out / name)
             write_start_up(out / name, name, run, place, places[COORDINATOR])
     at = places[COORDINATOR]
     click.echo(
         f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:"
     )
+    if keys != "all":
+        whose = "AGENT" if keys == "coordinator" else "NAME"
+        click.echo(f"  dpgt pki request {whose}          (there, beside the folder; send {whose}/request.pem back)")
+        click.echo(f"  dpgt pki sign {whose} REQUEST --pki {out}   (here; send cert.pem back)")
     listen = format_address(at.address if at.is_ip else "0.0.0.0", at.port)
     click.echo(
         f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results"
@@ -112,7 +115,7 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
         click.echo("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
     click.echo(
         f"Move {out / AUTHORITY} off line now: whoever has its key can be anybody in this run.  "
-        "issue, renew and revoke take it back with --authority DIR."
+        "sign, issue, renew and revoke take it back with --authority DIR."
     )
     return ExitCode.DONE
 
@@ -126,10 +129,10 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], days: float) -> Exit
     metavar="ADDR[:PORT]",
     help="Host names and addresses it is reached by; the first one goes into NODE.toml.",
 )
-@_pki
-@_authority
+@pki_option
+@authority_option
 @click.option("--into", type=common.FOLDER, help="The new start-up folder.  [default: NAME in --pki]")
-@_days
+@days_option
 def issue(
     name: str, hosts: tuple[str, ...], folder: Path, authority: Path | None, into: Path | None, days: float
 ) -> ExitCode:
@@ -176,8 +179,8 @@ def issue(
 @pki.command()
 @click.argument("names", metavar="NAME...", nargs=-1)
 @click.option("--all", "everybody", is_flag=True, help="Every start-up folder in --pki.")
-@_pki
-@_authority
+@pki_option
+@authority_option
 @click.option("--into", type=common.FOLDER, help="Where NAME's files lie now.  [default: NAME in --pki]")
 @click.option("--days", type=click.FloatRange(0, 3650, min_open=True), help="Validity.  [default: as before]")
 def renew(
@@ -188,7 +191,10 @@ def renew(
     into: Path | None,
     days: float | None,
 ) -> ExitCode:
-    """A new key and certificate for the same identity and hosts; running processes take them up by themselves."""
+    """A new key and certificate for the same identity and hosts; running processes take them up by themselves.
+
+    Where a host made its own key it keeps that, and gets a new certificate.
+    """
     from dpgt_node.runtime.coordinator.outdir import blamed
     from dpgt_node.runtime.trust.pki import hosts_of, identity_of, name_of, read_certificate, start_up_folders
     from dpgt_node.runtime.trust.tls import CERT_FILE, valid_for
@@ -211,15 +217,23 @@ def renew(
         if not known:
             message = f"{name} has no certificate of this authority that is not revoked: dpgt pki issue {name}"
             raise ConfigError.one("command line", "NAME", message)
-        chosen.append((name, into or folder / name, known[-1]))
+        target = into or folder / name
+        there = [c for c in known if (target / CERT_FILE).exists() and c == read_certificate(target / CERT_FILE)]
+        chosen.append((name, target, (there or known)[-1]))
     for name, target, old in chosen:
         start, end = valid_for(0)
         life = old.not_valid_after_utc - old.not_valid_before_utc - (end - start)
         length = days if days is not None else max(life.total_seconds() / 86400.0, 1.0 / 1440)
+        asked = registry.request_of(old)
         with blamed(target):
-            new = signed(registry, identity_of(name), list(hosts_of(old)), target, length)
+            if asked is None:
+                new = signed(registry, identity_of(name), list(hosts_of(old)), target, length)
+            else:
+                new = registry.sign(asked, target, days=length)
         click.echo(f"{said(name, new)}; in {target}")
-        if still_valid(registry, old):
+        if asked is not None:
+            click.echo("  of the key that its host made: copy cert.pem alone")
+        elif still_valid(registry, old):
             click.echo(f"  the one before stays valid; if its key is known to others: {revoke_hint(name, [old])}")
     click.echo(f"Copy key.pem and cert.pem to hosts elsewhere; running processes notice within {NOTICED_S} s.")
     return ExitCode.DONE
@@ -228,8 +242,8 @@ def renew(
 @pki.command()
 @click.argument("name")
 @click.option("--serial", "serials", multiple=True, metavar="HEX", help="Only this certificate of NAME's.")
-@_pki
-@_authority
+@pki_option
+@authority_option
 def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | None) -> ExitCode:
     """Withdraw NAME's certificates (all, or by --serial): writes a revocation list, crl.pem (X.509).
 
@@ -270,12 +284,20 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
 @click.argument("path", type=click.Path(path_type=Path))
 @common.format_option
 def show(path: Path, format_: str) -> ExitCode:
-    """What a certificate says: PATH is a file, a start-up folder, or the folder of `dpgt pki init`.
+    """What a certificate or a request says: PATH is a file, a start-up folder, or the folder of `dpgt pki init`.
 
     Exits 1 when PATH is one certificate and that is not good.
     """
+    from dpgt_node.runtime.trust import requests
+    from dpgt_node.runtime.trust.pki import name_of_identity
     from dpgt_node.runtime.trust.pki import show as read
 
+    if requests.is_one(path):
+        asked = requests.read(path)
+        document = {"identity": asked.identity, "hosts": asked.hosts, "key_sha256": asked.fingerprint}
+        name = name_of_identity(asked.identity)
+        click.echo(json.dumps({"request": document}, indent=2) if format_ == "json" else shown(name, asked))
+        return ExitCode.DONE
     found = read(path)
     if format_ == "json":
         click.echo(json.dumps({"certificates": [_document(c) for c in found]}, indent=2, allow_nan=False))
@@ -284,26 +306,27 @@ def show(path: Path, format_: str) -> ExitCode:
     return ExitCode.CHECK_FAILED if len(found) == 1 and found[0].problems else ExitCode.DONE
 
 
-def _document(shown: Shown) -> dict[str, object]:
-    document = dataclasses.asdict(shown)
+def _document(one: Shown) -> dict[str, object]:
+    document = dataclasses.asdict(one)
     for key in ("not_before", "not_after"):
         document[key] = document[key].isoformat()
-    return {**document, "good": not shown.problems}
+    return {**document, "good": not one.problems}
 
 
-def _text(shown: Shown) -> str:
+def _text(one: Shown) -> str:
     from dpgt_node.runtime.trust.certificates import instant
 
-    listed = {True: "REVOKED", False: "not revoked", None: "no revocation list here"}[shown.revoked]
+    listed = {True: "REVOKED", False: "not revoked", None: "no revocation list here"}[one.revoked]
     lines = [
-        f"{shown.identity or 'no identity'}",
-        f"  file         {shown.source}",
-        f"  serial       {shown.serial}",
-        f"  sha256       {shown.fingerprint_sha256}",
-        f"  names        {', '.join((*shown.dns, *shown.ip))}",
-        f"  valid        {instant(shown.not_before)} to {instant(shown.not_after)}",
-        f"  issuer       {shown.issuer}",
+        f"{one.identity or 'no identity'}",
+        f"  file         {one.source}",
+        f"  serial       {one.serial}",
+        f"  sha256       {one.fingerprint_sha256}",
+        f"  key sha256   {one.key_sha256}",
+        f"  names        {', '.join((*one.dns, *one.ip))}",
+        f"  valid        {instant(one.not_before)} to {instant(one.not_after)}",
+        f"  issuer       {one.issuer}",
         f"  revocation   {listed}",
-        *(f"  NOT GOOD     {problem}" for problem in shown.problems),
+        *(f"  NOT GOOD     {problem}" for problem in one.problems),
     ]
     return "\n".join(lines)

@@ -37,6 +37,7 @@ from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identit
 from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
 from dpgt_node.runtime.trust.pki import read_certificate
 from dpgt_node.runtime.trust.probe import look
+from dpgt_node.runtime.trust.requests import REQUEST_FILE, key_fingerprint
 
 RENEW = "dpgt pki renew"
 
@@ -183,13 +184,17 @@ def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
     try:
         certificate = read_certificate(files.cert)
     except ConfigError as error:
-        return [*rows, _row("certificate", failed(str(error), "dpgt pki init or issue"))]
+        asked = files.cert.with_name(REQUEST_FILE)
+        if not files.cert.exists() and asked.exists():
+            todo = f"have the authority sign {asked} (dpgt pki sign), and put its cert.pem there"
+            return [*rows, _row("certificate", failed(f"{files.cert} is not there yet", todo))]
+        return [*rows, _row("certificate", failed(str(error), "dpgt pki init or issue; dpgt pki request and sign"))]
     names = names_of(certificate)
     now = datetime.datetime.now(datetime.UTC)
     try:
         material = load(files)
         listed = f"{len(material.revoked)} revoked" if files.crl.exists() else "no revocation list"
-        serial = f"serial {certificate.serial_number:x}"
+        serial = f"serial {certificate.serial_number:x}, key sha256 {key_fingerprint(certificate.public_key())}"
         rows.append(_row("certificate", passed(f"{serial}, issued by the CA here, fits its key; {listed}")))
     except ConfigError as error:
         rows.append(_row("certificate", failed("; ".join(str(error).splitlines()), f"{RENEW} or issue, and copy it")))

@@ -64,8 +64,10 @@ class Names:
     ip: tuple[str, ...] = ()
 
 
-def names_of(certificate: x509.Certificate) -> Names:
-    """The names that ``certificate`` carries; one of ``UNREADABLE`` when its extensions cannot be read."""
+def names_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> Names:
+    """The names that a certificate carries, or a request for one asks for; one of ``UNREADABLE`` when its extensions
+    cannot be read.
+    """
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -121,12 +121,17 @@ class Guard:
 
     def _check(self, call: _Call) -> None:
         if self._revoked(call):
+            # Others of this certificate may still be open: the list is news, and its owner's last word would end a run.
+            self._cut_revoked(besides=call)
             message = f"this certificate is revoked (serial {call.certificate.serial_number:x})"
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
 
     def recheck(self) -> None:
         """A new revocation list: end the open calls of whom it names."""
+        self._cut_revoked()
+
+    def _cut_revoked(self, besides: _Call | None = None) -> None:
         for call in tuple(self._open):
-            if not call.cut and self._revoked(call):
+            if call is not besides and not call.cut and self._revoked(call):
                 call.cut = True
                 call.task.cancel()

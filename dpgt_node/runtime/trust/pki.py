@@ -1,7 +1,8 @@
 """The authority's own folder: its key, what it issued, what it revoked; and what a certificate file says.
 
 DIR/authority/ (0700) holds ca.pem, key.pem (0600), crl.pem once something is revoked, and issued/SERIAL.pem: every
-certificate, no private key.  The start-up folders lie beside it, one a process.
+certificate, no private key.  issued/SERIAL.csr is the request for one whose key its host made.  The start-up folders
+lie beside it, one a process.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
+from dpgt_node.runtime.trust import requests
 from dpgt_node.runtime.trust.certificates import (
+    UNREADABLE,
     Revoked,
+    authority_problem,
     fingerprint,
     judge,
     key_of,
@@ -27,7 +32,8 @@ from dpgt_node.runtime.trust.certificates import (
     target_name_override,
 )
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
-from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, CertificateAuthority
+from dpgt_node.runtime.trust.requests import Request, key_fingerprint
+from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE, CertificateAuthority
 
 AUTHORITY = "authority"
 COORDINATOR, OPERATOR = "coordinator", "operator"
@@ -42,11 +48,16 @@ def identity_of(name: str) -> str:
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """The name whose identity ``certificate`` carries; the reverse of ``identity_of``.  ConfigError without one."""
+    """The name whose identity ``certificate`` carries; ConfigError without one."""
     identities = names_of(certificate).identities
     if len(identities) != 1:
         raise ConfigError.one(f"serial {certificate.serial_number:x}", "", "does not hold exactly one dpgt: identity")
-    return identities[0].rpartition(":")[2]
+    return name_of_identity(identities[0])
+
+
+def name_of_identity(identity: str) -> str:
+    """The reverse of ``identity_of``."""
+    return identity.rpartition(":")[2]
 
 
 def read_certificate(path: Path) -> x509.Certificate:
@@ -84,16 +95,50 @@ class Registry:
 
         ValueError as :meth:`CertificateAuthority.issue`.
         """
+        self._check_alive()
         pem, key = self.authority.issue(identity, hosts, days=days)
+        return self._hand_over(pem, key, into)
+
+    def _check_alive(self) -> None:
+        """ConfigError for an authority whose dates have passed: nobody would believe what it signs."""
+        problem = authority_problem(self.authority.certificate, datetime.datetime.now(datetime.UTC))
+        if problem is not None:
+            raise ConfigError.one(str(self.folder / CA_FILE), "", problem)
+
+    def invite(self, into: Path) -> None:
+        """Tell a host that will make its own key which authority to believe."""
+        self.authority.put(into, None, None)
+
+    def sign(self, asked: Request, into: Path, *, days: float) -> x509.Certificate:
+        """The certificate that a host asked for, of the host's own key: recorded, then written into ``into``.
+
+        ConfigError: ``into`` holds a key that is not the one of the request, or somebody else's certificate.
+        """
+        if (into / KEY_FILE).exists() and not _is_key(into / KEY_FILE, asked):
+            raise ConfigError.one(str(into / KEY_FILE), "", "is not the key that was asked for: choose a new folder")
+        if (into / CERT_FILE).exists() and not of_key(read_certificate(into / CERT_FILE), asked):
+            raise ConfigError.one(str(into / CERT_FILE), "", "is there already, for another key: choose a new folder")
+        self._check_alive()
+        pem = self.authority.certify(asked.key, asked.identity, asked.hosts, days=days)
+        return self._hand_over(pem, None, into, asked.pem)
+
+    def _hand_over(self, pem: bytes, key: bytes | None, into: Path, asked: bytes | None = None) -> x509.Certificate:
         certificate = x509.load_pem_x509_certificate(pem)
-        records = self.folder / _ISSUED
+        records, serial = self.folder / _ISSUED, f"{certificate.serial_number:x}"
         records.mkdir(mode=0o700, exist_ok=True)
+        if asked is not None:
+            write_whole(records / f"{serial}.csr", (asked,), "power")
         # The record first: a certificate that nobody remembers could not be revoked by name.
-        write_whole(records / f"{certificate.serial_number:x}.pem", (pem,), "power")
+        write_whole(records / f"{serial}.pem", (pem,), "power")
         self.authority.put(into, pem, key)
         if (self.folder / CRL_FILE).exists():
             self.copy_list(into)
         return certificate
+
+    def request_of(self, certificate: x509.Certificate) -> Request | None:
+        """What its host asked for, where the host made the key itself.  ConfigError: the record is damaged."""
+        path = self.folder / _ISSUED / f"{certificate.serial_number:x}.csr"
+        return requests.read(path) if path.exists() else None
 
     def issued(self, identity: str | None = None) -> list[x509.Certificate]:
         """Every recorded certificate (of ``identity``), oldest first."""
@@ -124,6 +169,18 @@ class Registry:
         write_whole(into / CRL_FILE, ((self.folder / CRL_FILE).read_bytes(),), "process")
 
 
+def of_key(certificate: x509.Certificate, asked: Request) -> bool:
+    """Whether the certificate is of the key that the request is of."""
+    return certificate.public_key() == asked.key
+
+
+def _is_key(path: Path, asked: Request) -> bool:
+    try:
+        return serialization.load_pem_private_key(path.read_bytes(), password=None).public_key() == asked.key
+    except UNREADABLE:
+        return False
+
+
 def start_up_folders(pki: Path) -> list[Path]:
     """The start-up folders in a folder of ``pki init``, by name."""
     return sorted(p.parent for p in pki.glob(f"*/{CERT_FILE}") if p.parent.name != AUTHORITY)
@@ -148,12 +205,16 @@ def who_needs_list(name: str, run: RunConfig | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a certificate says.  ``revoked``: None where there is no list to ask; Good: no ``problems``."""
+    """What a certificate says.  ``revoked``: None where there is no list to ask; Good: no ``problems``.
+
+    ``key_sha256``: of the public key, as in the request for it.
+    """
 
     source: str
     identity: str | None
     serial: str
     fingerprint_sha256: str
+    key_sha256: str
     dns: tuple[str, ...]
     ip: tuple[str, ...]
     not_before: datetime.datetime
@@ -176,6 +237,7 @@ def _show(
         names.identities[0] if len(names.identities) == 1 else None,
         f"{certificate.serial_number:x}",
         fingerprint(certificate),
+        key_fingerprint(certificate.public_key()),
         names.dns,
         names.ip,
         certificate.not_valid_before_utc,

@@ -27,8 +27,12 @@ Validity = tuple[datetime.datetime, datetime.datetime]
 """First and last instant, aware of their time zone."""
 
 
-def _names(identity: str, hosts: Iterable[str], serial: int) -> x509.SubjectAlternativeName:
-    dns = [target_name_override(identity), serial_name(serial), "localhost"]
+def alternative_names(own: Iterable[str], identity: str, hosts: Iterable[str]) -> x509.SubjectAlternativeName:
+    """``identity`` as URI, the DNS names ``own``, this machine's, and ``hosts``.
+
+    ValueError for a host that is no name or address, or one below .dpgt, which would be somebody's identity.
+    """
+    dns = [*own, "localhost"]
     addresses = ["127.0.0.1", "::1"]
     for host in hosts:
         try:
@@ -54,22 +58,23 @@ def valid_for(days: float) -> Validity:
 
 
 def _builder(
-    subject: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey, serial: int, valid: Validity
+    subject: str, issuer: x509.Name | None, key: ec.EllipticCurvePublicKey, serial: int, valid: Validity
 ) -> x509.CertificateBuilder:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name if issuer is None else issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(serial)
         .not_valid_before(valid[0])
         .not_valid_after(valid[1])
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS #8, PEM, not encrypted: for a file of mode 0600."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -86,7 +91,7 @@ class CertificateAuthority:
     def create(cls, *, days: float = 3650) -> CertificateAuthority:
         """A fresh CA (EC P-256), valid for ``days`` from now."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder("dpgt CA", None, key, x509.random_serial_number(), valid_for(days))
+        builder = _builder("dpgt CA", None, key.public_key(), x509.random_serial_number(), valid_for(days))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         return cls(key, builder.sign(key, hashes.SHA256()))
@@ -109,7 +114,7 @@ class CertificateAuthority:
     def save(self, folder: Path) -> None:
         """Write certificate and key; folder 0700 and key 0600 from the start.  May raise OSError."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, pem in ((KEY_FILE, _private_pem(self._key)), (CA_FILE, self.cert_pem)):
+        for name, pem in ((KEY_FILE, private_pem(self._key)), (CA_FILE, self.cert_pem)):
             write_whole(folder / name, (pem,), "power")
 
     @property
@@ -129,9 +134,21 @@ class CertificateAuthority:
         Both a server's and a client's certificate, valid for ``days`` from now (or exactly ``valid``), at most as long
         as the authority.  ValueError for something that is no identity or a host name that would be one.
         """
-        serial = x509.random_serial_number()
-        names = _names(identity, hosts, serial)
         key = ec.generate_private_key(ec.SECP256R1())
+        return self.certify(key.public_key(), identity, hosts, days=days, valid=valid), private_pem(key)
+
+    def certify(
+        self,
+        key: ec.EllipticCurvePublicKey,
+        identity: str,
+        hosts: Iterable[str] = (),
+        *,
+        days: float = 365,
+        valid: Validity | None = None,
+    ) -> bytes:
+        """The certificate, PEM, of somebody else's ``key``; the rest as in :meth:`issue`."""
+        serial = x509.random_serial_number()
+        names = alternative_names((target_name_override(identity), serial_name(serial)), identity, hosts)
         both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         start, end = valid_for(days) if valid is None else valid
@@ -145,7 +162,7 @@ class CertificateAuthority:
             .add_extension(authority, critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return certificate.public_bytes(serialization.Encoding.PEM), _private_pem(key)
+        return certificate.public_bytes(serialization.Encoding.PEM)
 
     def revocation_list(self, revoked: Mapping[int, datetime.datetime]) -> bytes:
         """An X.509 CRL, PEM: serial numbers and since when.  It does not expire before the authority."""
@@ -176,11 +193,13 @@ class CertificateAuthority:
         self.put(folder, certificate, key)
         return certificate
 
-    def put(self, folder: Path, certificate: bytes, key: bytes) -> None:
+    def put(self, folder: Path, certificate: bytes | None, key: bytes | None) -> None:
         """Write ca.pem, key.pem and cert.pem, mode 0600 from the start, each replaced at once.  May raise OSError.
 
-        The certificate last: a process that looks in between sees a pair that does not fit and keeps its own.
+        None leaves a file out: the host makes its own key.  The certificate last: a process that looks in between sees
+        a pair that does not fit and keeps its own.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, pem in ((CA_FILE, self.cert_pem), (KEY_FILE, key), (CERT_FILE, certificate)):
-            write_whole(folder / name, (pem,), "process")
+            if pem is not None:
+                write_whole(folder / name, (pem,), "process")

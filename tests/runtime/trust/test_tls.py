@@ -220,7 +220,9 @@ def damaged(kind: str, folder: Path, authority: tls.CertificateAuthority, monkey
             cert.write_bytes(pem)
             key.write_bytes(key_pem)
         case "no-identity":
-            monkeypatch.setattr(tls, "_names", lambda *_: x509.SubjectAlternativeName([x509.DNSName("localhost")]))
+            monkeypatch.setattr(
+                tls, "alternative_names", lambda *_: x509.SubjectAlternativeName([x509.DNSName("localhost")])
+            )
             pem, key_pem = authority.issue("dpgt:agent:agent-1")
             cert.write_bytes(pem)
             key.write_bytes(key_pem)

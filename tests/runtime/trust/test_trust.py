@@ -218,6 +218,24 @@ async def test_a_call_is_cut_when_its_certificate_is_revoked(tmp_path: Path) -> 
             assert await say(stays, 5) == 5
 
 
+async def test_a_call_that_is_refused_cuts_the_others_of_that_certificate(tmp_path: Path) -> None:
+    """No look at the files is due yet: what one call brought to light counts for all."""
+    made = trust.registry(tmp_path)
+    server, three = (enrol(made, tmp_path, name) for name in ("agent-2", "agent-3"))
+    async with (
+        serving(server.server_credentials(), server.guard) as (_, address),
+        three.opener(agent_identity("agent-2"))(address) as channel,
+    ):
+        before = services.exchange(channel, "-")
+        assert await say(before) == 2
+        made.revoke([serial(three)])
+        made.copy_list(tmp_path / "agent-2")
+        for call in (services.exchange(channel, "-"), before):
+            with pytest.raises(PeerError, match="this certificate is revoked"):
+                async with asyncio.timeout(LIMIT_S):
+                    await call.read()
+
+
 # --- revocation: clients ----------------------------------------------------------------------------------------------
 
 
