@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,19 @@ def resolved_test(run: RunConfig) -> Path | None:
         return None
     path = Path(str(run.data.params["test"])).expanduser()
     return path if run.base is None else (run.base / path).absolute()
+
+
+UNPUBLISHED = "not-published"
+"""Stands in a published run file where the path of somebody's data stood."""
+
+
+def without_paths(run: RunConfig) -> RunConfig:
+    """``run`` as it may be published: it does not say where anybody's data lie, nor what their files are called."""
+    prefix, colon, _ = run.data.dataset.partition(":")
+    if not colon or prefix not in DATASET_PREFIXES.built:
+        return run
+    params = {name: UNPUBLISHED if name == "test" else value for name, value in run.data.params.items()}
+    return replace(run, data=replace(run.data, dataset=f"{prefix}:{UNPUBLISHED}", params=params))
 
 
 CLASSES: Mapping[str, int] = {"digits": 10, "mnist": 10, "fashion-mnist": 10, "cifar10": 10}

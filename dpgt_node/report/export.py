@@ -25,6 +25,7 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.summary import PrivacySummary, to_json, versions
+from dpgt_node.report.all_runs import DataSet, all_runs, data_set, more_than_this_run
 from dpgt_node.types import F64
 
 Which = Literal["average", "last", "final"]
@@ -45,11 +46,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """One agent's own guarantee: what its transcript cost; ``data_id`` where its ledger is here."""
+    """One agent's own guarantee: what its transcript cost; ``data`` where its ledger is here."""
 
     name: str
     epsilon: Epsilon
-    data_id: str | None = None
+    data: DataSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,11 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
             "law": privacy.law,
             "delta": privacy.delta,
             "headline": _headline(source),
-            "agents": [{"name": p.name, "data_id": p.data_id, "epsilon": p.epsilon} for p in source.parties],
+            "agents": [
+                {"name": p.name, "data_id": None if p.data is None else p.data.id, "epsilon": p.epsilon}
+                for p in source.parties
+            ],
+            "data_sets": {p.name: None if p.data is None else data_set(p.data) for p in source.parties},
             "reasons": source.reasons,
             "model": {
                 "name": run.model.name,
@@ -218,12 +223,17 @@ def statement(data: Mapping[str, Any]) -> str:
         lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
     lines += [
         "",
+        *all_runs(data),
         f"lemma5 is {LEMMA5.label}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
         "pure; `-`: no value.",
         "",
     ]
     lines += [f"- {note}" for note in data["notes"]]
-    lines += ["", f"Run {run['run_id']}, run file SHA-256 {run['run_sha256']}."]
+    lines += [
+        "",
+        f"Run {run['run_id']}, run file SHA-256 {run['run_sha256']} as its agents knew it. The one here does not say "
+        "where data lie.",
+    ]
     lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
     return "\n".join(lines) + "\n"
 
@@ -302,7 +312,7 @@ def _claim(data: Mapping[str, Any]) -> str:
     # A declared C is whoever wrote the run file saying so: the claim must not be shorter than its condition.
     believed = not data["enforced"] and data["C"] is not None
     claim = (f"Only if no gradient exceeds the declared C = {data['C']:g}: d" if believed else "D") + claim
-    return f"**{claim} (accountant {headline}).**"
+    return f"**{claim} (accountant {headline}).**{more_than_this_run(data)}"
 
 
 def _enforcement(data: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -16,15 +17,24 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from dpgt_node import cli
-from dpgt_node.config import model, to_toml
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import load_run, model, run_sha256, to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.data.shards import run_dataset
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.published import judge
+from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
 from dpgt_node.report.export import verify
+from dpgt_node.runtime.agent.budget import spent_on, terms_of
+from dpgt_node.runtime.store.ledger import SYSTEM, TEST
+from dpgt_node.runtime.store.store import Store
 from tests.learning.cases import run
+from tests.oracles.composition import epsilon_of_mu, mu_of
+from tests.runtime.store.records import record
 
 KEY = "00112233445566778899"
 
@@ -280,10 +290,131 @@ def test_a_model_of_a_table_knows_its_label(tmp_path, capsys):
         np.savetxt(tmp_path / f"{name}.csv", rows[:kept], fmt="%.17g", delimiter=",", header="a,b,label", comments="")
     config = made(data=model.Data(f"csv:{tmp_path}/own.csv", params={"label": "label", "test_fraction": 0.2}))
     exported(simulated(tmp_path, config), tmp_path / "e")
-    for arguments, samples in (([], 12), (["--data", f"csv:{tmp_path}/other.csv"], 10)):
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "e")]) == 2
+    assert "--data: is needed: the model does not say where its run's data lie (csv:PATH)" in capsys.readouterr().err
+    other = tmp_path / "other.toml"
+    other.write_text((tmp_path / "run.toml").read_text().replace("iterations = 12", "iterations = 13"))
+    assert cli.run(["evaluate", str(tmp_path / "e"), "--run", str(other)]) == 2
+    assert "other.toml is another run than that of" in capsys.readouterr().err
+    assert cli.run(["evaluate", str(tmp_path / "e"), "--run", str(other), "--data", "digits"]) == 2
+    own = ["--run", str(tmp_path / "run.toml")]
+    for arguments, samples in ((own, 12), (["--data", f"csv:{tmp_path}/other.csv"], 10)):
         capsys.readouterr()
         assert cli.run(["evaluate", str(tmp_path / "e"), "--format", "json", *arguments]) == 0
         assert json.loads(capsys.readouterr().out)["samples"] == samples
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "folder"])
+def test_nothing_published_says_where_anybody_s_data_lie(tmp_path, kind):
+    secret = tmp_path / "ward-of-dr-jones"
+    secret.mkdir()
+    rng = np.random.default_rng(0)
+    x, y, params = rng.standard_normal((60, 4)), np.arange(60) % 2, {}
+    if kind == "csv":
+        rows = np.column_stack([x, y])
+        for name in ("hiv", "later"):
+            np.savetxt(secret / name, rows, fmt="%.17g", delimiter=",", header="a,b,c,d,label", comments="")
+        params = {"label": "label", "test": str(secret / "later"), "classes": 2}
+    elif kind == "npz":
+        np.savez(secret / "hiv", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+        (secret / "hiv.npz").rename(secret / "hiv")
+    else:
+        for part in ("train", "test"):
+            for label in ("0", "1"):
+                (secret / "hiv" / part / label).mkdir(parents=True)
+                for i in range(6):
+                    Image.new("L", (2, 2), 40 * i).save(secret / "hiv" / part / label / f"{i}.png")
+    config = made(data=model.Data(f"{kind}:{secret}/hiv", params=params))
+    config = replace(config, scheme=replace(config.scheme, samples=1))
+    out = simulated(tmp_path, config)
+    data = exported(out, tmp_path / "e")
+    for path in (tmp_path / "e").iterdir():
+        held = path.read_bytes()
+        assert not [word for word in ("ward-of-dr-jones", str(tmp_path), "hiv", "later") if word.encode() in held], path
+    assert data["run"]["run_sha256"] == run_sha256(load_run(out / "run.toml"))
+    published = load_run(tmp_path / "e/run.toml")
+    assert published.data.dataset == f"{kind}:not-published"
+    assert cli.run(["evaluate", str(tmp_path / "e"), "--run", str(tmp_path / "run.toml")]) == 0
+
+
+def test_a_mutant_that_publishes_the_run_file_as_it_is_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpgt_node.cli.results.export.without_paths", lambda config: config)
+    with pytest.raises(AssertionError, match="ward-of-dr-jones"):
+        test_nothing_published_says_where_anybody_s_data_lie(tmp_path, "npz")
+
+
+def test_a_mutant_that_forgets_the_other_runs_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "dpgt_node.runtime.agent.budget.spent_on", lambda data_id, charges: spent_on(data_id, charges)[-1:]
+    )
+    with pytest.raises(AssertionError):
+        test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path)
+
+
+def owner(folder: Path, runs: int, name: str = "agent-1", data_id: str = "ward 7", spoil: str = "") -> Path:
+    """The state directory of an owner after ``runs`` runs, the last of which is in ``folder``/run.toml."""
+    config = made(noise=run("digits", noise=40.0).noise, privacy=model.Privacy(clip_l2=1.0))
+    config = replace(config, noise=replace(config.noise, law="gaussian"))
+    state = folder / "state"
+    with contextlib.closing(Store(state, "process")) as store:
+        for number in range(runs):
+            last = replace(config, name=f"run {number}")
+            account = account_for(last, Topology.from_config(last.graph), Schedule.from_config(last), 0, 479, 650)
+            keystream = TEST if spoil == str(number) else SYSTEM
+            run_id = bytes([number + 1]) * 16
+            store.begin_run(run_id, run_sha256(last), name, terms_of(data_id, last, 479, keystream))
+            for k in range(last.K + 1):
+                made_up = record(k, 650)
+                cost, y = account.cost_after(k, "Y"), made_up.rows[1]
+                row = LedgerRow(k, "Y", "noise-once", "gaussian", 40.0, None, y.sha256, cost)
+                store.commit_round(run_id, replace(made_up, rows=(row,)))
+    (folder / "run.toml").write_text(to_toml(last))
+    return state
+
+
+def test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path):
+    """The run's own epsilon and the data set's, the other runs by their ids, and how it was added up."""
+    state = owner(tmp_path, 3)
+    data = exported(state, tmp_path / "e", "--run", str(tmp_path / "run.toml"), "--as", "last")
+    own = data["agents"][0]["epsilon"]["gdp"]
+    mu = mu_of(own, 1e-5)
+    total = epsilon_of_mu(mu * 3**0.5, 3e-5)
+    known = data["data_sets"]["agent-1"]
+    assert known["epsilon"] == pytest.approx(total, rel=1e-6) and known["delta"] == 3e-5
+    assert known["runs"] == [bytes([n]).hex() * 16 for n in (1, 2, 3)] and known["runs"][-1] == data["run"]["run_id"]
+    text = (tmp_path / "e/PRIVACY.md").read_text()
+    said = f"epsilon {known['epsilon']:.6g}, delta 3e-05 (gdp x3 composed: mu {3**0.5 * mu:.4g})"
+    claim = text.split("\n\n")[1]
+    assert f"epsilon {own:.6g}, delta 1e-05 (accountant gdp).**" in claim
+    assert f"**That is this run alone. All runs on the data: of agent-1 {said}.**" in claim
+    others = f"{'01' * 16}, {'02' * 16}"
+    assert f'- agent-1, data set "ward 7": this run and 2 other runs ({others}): {said}.' in text
+    verify(tmp_path / "e")
+    (tmp_path / "one").mkdir()
+    only, run_file = owner(tmp_path / "one", 1), str(tmp_path / "one/run.toml")
+    alone = exported(only, tmp_path / "f", "--run", run_file, "--as", "last")
+    text = (tmp_path / "f/PRIVACY.md").read_text()
+    assert "this run and no other in its ledger: epsilon" in text and "this run alone" not in text
+    assert alone["data_sets"]["agent-1"]["epsilon"] == own
+
+
+def test_a_run_without_an_epsilon_spoils_the_total_of_the_data(tmp_path):
+    state = owner(tmp_path, 2, spoil="0")
+    exported(state, tmp_path / "e", "--run", str(tmp_path / "run.toml"), "--as", "last")
+    claim = (tmp_path / "e/PRIVACY.md").read_text().split("\n\n")[1]
+    assert "Differential privacy for one replaced sample" in claim
+    assert f"All runs on the data: of agent-1 no finite epsilon, because run {'01' * 6} has none.**" in claim
+
+
+def test_where_no_ledger_is_at_hand_other_runs_are_not_denied(tmp_path):
+    """A folder of simulate, or of a coordinator, knows of no other run."""
+    data = exported(simulated(tmp_path, made()), tmp_path / "e")
+    assert data["data_sets"] == {"agent-1": None, "agent-2": None, "agent-3": None}
+    text = (tmp_path / "e/PRIVACY.md").read_text()
+    assert "That is this run alone: other runs on the same data may have cost more." in text.split("\n\n")[1]
+    assert "- agent-1, agent-2, agent-3: not known here, where no ledger of theirs is. There may be other runs" in text
+    assert "`dpgt ledger STATE_DIR`" in text
 
 
 def _flip(folder: Path) -> None:
@@ -365,7 +496,8 @@ def test_agents_and_their_own_states_export_alike(tmp_path, capsys):
     own = exported(state, tmp_path / "b", "--run", str(out / "run.toml"))
     assert whole["release"] == own["release"] and whole["release"]["rounds"] == [6, 12]
     assert [agent["data_id"] for agent in whole["agents"]] == ["default"] * 3
-    assert own["agents"] == whole["agents"][2:]
+    assert own["agents"] == whole["agents"][2:] and own["data_sets"]["agent-3"] == whole["data_sets"]["agent-3"]
+    assert all(len(known["runs"]) == 1 for known in whole["data_sets"].values())
     other = tmp_path / "other.toml"
     other.write_text((out / "run.toml").read_text().replace("iterations = 12", "iterations = 13"))
     capsys.readouterr()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.config.data import UNPUBLISHED, without_paths
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -27,19 +28,28 @@ TABLES = ("csv", "parquet")
     "of the run file]",
 )
 @click.option(
+    "--run",
+    "run_file",
+    metavar="RUN.toml",
+    type=click.Path(path_type=Path),
+    help="The run file itself, to judge the model on its data: the published one leaves out where they lie.",
+)
+@click.option(
     "--label",
     metavar="COLUMN",
     help="Of --data csv:PATH or parquet:PATH: the column with the labels.  [default: that of the run file's own table]",
 )
 @click.option("--part", type=click.Choice(["test", "train"]), default="test", show_default=True)
 @common.format_option
-def evaluate(folder: Path, data: str | None, label: str | None, part: str, format_: str) -> ExitCode:
+def evaluate(
+    folder: Path, data: str | None, run_file: Path | None, label: str | None, part: str, format_: str
+) -> ExitCode:
     """Accuracy and loss of the model that `dpgt export` wrote into FOLDER; exits 2 unless its files are as PRIVACY.md
     says.
 
     A figure of the test set is as public as the test set; one of --part train is about whoever's samples those are.
     """
-    from dpgt_node.config import load_run
+    from dpgt_node.config import canonical_json, load_run
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.published import MODEL_FILE, judge
     from dpgt_node.report.export import verify
@@ -48,6 +58,13 @@ def evaluate(folder: Path, data: str | None, label: str | None, part: str, forma
         raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")
     verify(folder)
     run = load_run(folder / "run.toml")
+    if run_file is not None:
+        if data is not None:
+            raise click.UsageError("--run and --data exclude each other")
+        own = load_run(run_file)
+        if canonical_json(without_paths(own)) != canonical_json(run):
+            raise ConfigError.one("command line", "--run", f"{run_file} is another run than that of {folder}")
+        run = own
     looked = _looked_at(run, data, label)
     found = judge(folder, run, run_dataset(looked, common.data_root(), to_learn=False), part)
     said = {
@@ -77,6 +94,13 @@ def _looked_at(run: RunConfig, data: str | None, label: str | None) -> RunConfig
     if label is not None and kind not in TABLES:
         raise ConfigError.one("command line", "--label", "names a column of --data csv:PATH or parquet:PATH")
     if data is None:
+        if run.data.dataset.endswith(f":{UNPUBLISHED}"):
+            message = (
+                f"is needed: the model does not say where its run's data lie ({run.data.dataset.partition(':')[0]}:"
+            )
+            raise ConfigError.one(
+                "command line", "--data", f"{message}PATH), or give the run file itself: --run RUN.toml"
+            )
         return run
     params = {
         name: value

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,13 @@ import numpy as np
 
 from dpgt_node.cli import common
 from dpgt_node.config import RunConfig, load_run, run_sha256, to_toml
+from dpgt_node.config.data import without_paths
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
+    from dpgt_node.report.all_runs import DataSet
     from dpgt_node.report.export import Source, Which
+    from dpgt_node.runtime.store.ledger import Charge
     from dpgt_node.types import F64
 
 
@@ -66,7 +70,7 @@ def export(
             "as": chosen.which,
         }
         names = write_model(part, run, frame, chosen.x, about)
-        write_text(part / exporting.RUN_FILE, to_toml(run))
+        write_text(part / exporting.RUN_FILE, to_toml(without_paths(run)))
         exporting.write_statement(part, run, chosen, found.source, [*names, exporting.RUN_FILE], notes(run, frame))
         part.chmod(0o755)
         for path in part.iterdir():
@@ -121,7 +125,7 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
         raise ConfigError.one("command line", "--run", message)
     if agent not in (None, kept.name):
         raise ConfigError.one("command line", "--agent", f"{folder} is {kept.name}'s, not {agent}'s")
-    party = Party(kept.name, Epsilon.of(kept.charge.cost), kept.charge.terms.data_id)
+    party = Party(kept.name, Epsilon.of(kept.charge.cost), _data_set(kept.charge.terms.data_id, kept.charges))
     keystream = TEST if kept.charge.terms.keystream == TEST else _keystream(run_file.parent)
     source = Source(kept.run_id.hex(), kept.last_k, keystream, (party,))
     mean = None if kept.mean is None else (kept.first, kept.last_k, kept.mean)
@@ -146,7 +150,8 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
         message = f"{name} is not in the run, whose agents are {', '.join(run.graph.agents[:10])}"
         raise ConfigError.one("command line", "--agent", message)
     state = folder / "agents" / name / "state"
-    last, mean, final, ids, through = None, None, None, {}, summary.rounds - 1
+    last, mean, final, through = None, None, None, summary.rounds - 1
+    data: dict[str, DataSet | None] = {}
     if _is_state(state):
         own = _of_state(state, run_file, name)
         last, mean, final = own.last, own.mean, own.final
@@ -158,10 +163,22 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
     for other in run.graph.agents:
         if _is_state(folder / "agents" / other / "state"):
             there = _of_state(folder / "agents" / other / "state", run_file, other)
-            ids[other], through = there.source.parties[0].data_id, max(through, there.source.released_through)
-    parties = tuple(Party(a.name, a.epsilon, ids.get(a.name)) for a in summary.agents)
+            data[other], through = there.source.parties[0].data, max(through, there.source.released_through)
+    parties = tuple(Party(a.name, a.epsilon, data.get(a.name)) for a in summary.agents)
     source = Source(summary.run_id, through, summary.keystream, parties, summary.reasons)
     return _Found(run, name, source, last, mean, final)
+
+
+def _data_set(data_id: str, charges: Sequence[Charge]) -> DataSet:
+    """What all runs on ``data_id`` have cost together."""
+    from dpgt_node.privacy.accountants.composition import tally
+    from dpgt_node.privacy.accountants.registry import SOUND
+    from dpgt_node.report.all_runs import DataSet
+    from dpgt_node.runtime.agent.budget import spent_on
+
+    spent = spent_on(data_id, charges)
+    runs = tuple(charge.run_id.hex() for charge in charges if charge.terms.data_id == data_id)
+    return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent))
 
 
 def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64] | None]:

@@ -25,7 +25,7 @@ class Kept:
 
     ``last``: x̆ of round ``last_k``.  ``mean``: of the x̆ of rounds ``first``..``last_k``; None before the window of the
     average.  ``final``: x_{i,K+1}, private unless the mechanism says otherwise; None before the end.  ``charge``: what
-    the run has cost so far.
+    the run has cost so far; ``charges``: what every run of the directory has.
     """
 
     run_id: bytes
@@ -37,6 +37,7 @@ class Kept:
     mean: F64 | None = field(repr=False)
     final: F64 | None = field(repr=False)
     charge: Charge
+    charges: tuple[Charge, ...]
 
 
 def read_released(state_dir: Path, last_round: int) -> Kept:
@@ -66,7 +67,7 @@ def read_released(state_dir: Path, last_round: int) -> Kept:
         final = None if final_sha256 is None else checked_final(state_dir / X_FINAL, final_sha256, run_id)
         charge = next(charge for charge in charges if charge.run_id == run_id)
         first, mean = (last_k, None) if total is None else (total.first, total.mean())
-        return Kept(run_id, sha256, name, last_k, last, first, mean, final, charge)
+        return Kept(run_id, sha256, name, last_k, last, first, mean, final, charge, charges)
 
     try:
         return look_on(state_dir, look)
