@@ -37,6 +37,17 @@ def centred(p):
     class Centred(nn.Module):
         def forward(self, x): return x - x.mean(dim=0)
     return Centred()
+def conditional(p):
+    class Conditional(nn.Module):
+        def forward(self, x): return x / x.max() if x.max() > 5 else x
+    return Conditional()
+def keeps(p):
+    class Keeps(nn.Module):
+        most = 1.0
+        def forward(self, x):
+            self.most = max(self.most, float(x.max()))
+            return x / self.most
+    return Keeps()
 """
 
 
@@ -69,10 +80,22 @@ def test_weights_are_part_of_what_agents_compare(plug):
     assert frozen.Frozen("my_torch_features:double", 7).identity != other.identity
 
 
-@pytest.mark.parametrize(("name", "message"), [("noisy", "at a second look"), ("centred", "see each other")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("noisy", "at a second look"), ("centred", "see each other"), ("keeps", "remembers the samples")],
+)
 def test_modules_that_cannot_be_used(plug, name, message):
     with pytest.raises(ConfigError, match=message):
         frozen.frozen(f"my_torch_features:{name}", 7)
+
+
+def test_a_module_that_would_mix_samples_gets_one_at_a_time(plug):
+    function = frozen.frozen("my_torch_features:conditional", 7)
+    rows = np.random.default_rng(1).random((20, 7))
+    loud = rows.copy()
+    loud[3] = 1e3
+    assert np.delete(function.of(rows, 1.0), 3, 0).tobytes() == np.delete(function.of(loud, 1.0), 3, 0).tobytes()
+    assert not np.allclose(function._features(rows)[:3], function._features(loud)[:3]), "it would"
 
 
 def test_the_example_runs(plug, monkeypatch):

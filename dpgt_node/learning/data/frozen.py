@@ -1,9 +1,12 @@
 """A frozen function of the operator's own as features: ``features = "module:function"``.
 
 The function is called with p, the numbers of a sample, and returns a ``torch.nn.Module`` or a function of arrays that
-maps (m, p) to (m, q).  It must look at one sample at a time, and give the same at every look: both are tried on random
-rows before anything else, because the privacy of a run rests on the first.  Whether it is independent of the agents'
-data is the operator's to know.
+maps (m, p) to (m, q).  The privacy of a run rests on this: a sample's features are its own.  So the function never gets
+more than one of an agent's samples at a time, m = 1, whatever it could do with more.  What it keeps in itself could
+still carry one sample to the next.  So each sample is looked at twice, in opposite orders, with every other one between
+the two looks, and bits that differ are refused; random and extreme rows, nobody's, are tried so before.  A function
+that hides from this on purpose can: it is the operator's own code.  Whether it is independent of the agents' data is
+the operator's to know, too.
 
 What it gives is computed once for the same code, weights and samples, and kept in a folder of this host, readable by
 its owner alone: the least recently used goes when there is more than ``CACHE_BYTES``.
@@ -33,7 +36,9 @@ from dpgt_node.types import F64
 log = logging.getLogger(__name__)
 CACHE_BYTES = 4 << 30
 _KEY = "data.features"
-_ROWS, _PROBE = 256, 8
+_PROBE = 8
+_EXTREMES = (0.0, 1.0, -1.0, 255.0, -1e3, 1e6, 1e-6)
+"""Rows of such numbers stand between the two looks at random ones."""
 _CLOSE = 1e-4
 """Of the largest feature: float32 sums in another order stay far below, another sample's influence seldom does."""
 
@@ -41,7 +46,8 @@ _CLOSE = 1e-4
 class Frozen:
     """``size``: q.  ``identity``: SHA-256 (hex) of its code and weights, the same on every host that has the same.
 
-    Call it with rows (m, p); float64 (m, q).  ConfigError: it fails, or gives no finite numbers.
+    Call it with rows (m, p); float64 (m, q), each row computed by itself.  ConfigError: it fails, or gives no finite
+    numbers.
     """
 
     def __init__(self, name: str, p: int) -> None:
@@ -57,21 +63,28 @@ class Frozen:
         self._apply: Callable[[F64], Any] = self._module(made, digest) if hasattr(made, "state_dict") else made
         self.identity = digest.hexdigest()
         probe = np.random.default_rng(0).random((_PROBE, p))
-        found = self(probe)
+        found = self._features(probe)
         self.size: int = found.shape[1]
-        self._check(probe, found)
-        digest.update(found.tobytes())  # what source and weights do not show: files it read, another processor
+        alone = self._check(probe, found)
+        digest.update(alone.tobytes())  # what source and weights do not show: files it read, another processor
         self._content = digest.digest()
 
     def __call__(self, rows: F64) -> F64:
-        parts = [self._one(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
-        return np.concatenate(parts) if parts else np.empty((0, self.size))
+        found = np.empty((len(rows), self.size))
+        for i, row in enumerate(rows):
+            found[i] = self._one(row, 1.0)
+        return found
 
     def of(self, stored: Reals, divisor: float) -> F64:
-        """Features of the samples ``stored / divisor``, a few at a time in float64."""
-        step = 16 * _ROWS
-        parts = [self(stored[at : at + step] / np.float64(divisor)) for at in range(0, len(stored), step)]
-        return np.concatenate(parts) if parts else np.empty((0, self.size))
+        """Features of the samples ``stored / divisor``, each looked at twice.
+
+        ConfigError: the second look, in the reverse order, gives other bits.  That and no more depends on the samples.
+        """
+        found = np.empty((len(stored), self.size))
+        for i, row in enumerate(stored):
+            found[i] = self._one(row, divisor)
+        self._look_again(stored, divisor, found)
+        return found
 
     def key(self, stored: Reals, divisor: float) -> str:
         """SHA-256 (hex) of what the features of ``stored / divisor`` are a function of."""
@@ -80,7 +93,19 @@ class Frozen:
         digest.update(data.data.cast("B") if data.size else b"")
         return digest.hexdigest()
 
-    def _one(self, rows: F64) -> F64:
+    def _one(self, row: Reals, divisor: float) -> F64:
+        """Of one sample, (q,)."""
+        found: F64 = self._features(row[None] / np.float64(divisor))[0]
+        if found.size != self.size:
+            raise self._bad(f"gave {found.size} numbers for a sample, and {self.size} before")
+        return found
+
+    def _look_again(self, stored: Reals, divisor: float, found: F64) -> None:
+        for i in reversed(range(len(stored))):
+            if self._one(stored[i], divisor).tobytes() != found[i].tobytes():
+                raise self._bad("remembers the samples that it saw: a sample's features must be its own")
+
+    def _features(self, rows: F64) -> F64:
         try:
             found = np.asarray(self._apply(rows))
         except Exception as error:
@@ -94,12 +119,20 @@ class Frozen:
             raise self._bad("gave numbers that are not finite")
         return found
 
-    def _check(self, probe: F64, found: F64) -> None:
-        if not np.array_equal(self(probe), found):
+    def _check(self, probe: F64, found: F64) -> F64:
+        """The features of the rows of ``probe``, one by one; ``found``: of all of them by one call."""
+        if not np.array_equal(self._features(probe), found):
             raise self._bad("gives other features at a second look: it must not be random, nor change with use")
-        alone = np.concatenate([self(row[None]) for row in probe])
+        alone = self(probe)
         if np.abs(alone - found).max() > _CLOSE * np.abs(found).max():
+            # It would be called with one sample at a time, but it was hardly meant so.
             raise self._bad("lets the samples of a batch see each other: a sample's features must be its own")
+        for number in _EXTREMES:
+            # What it makes of such a row is its own affair.
+            with contextlib.suppress(ConfigError), np.errstate(all="ignore"):
+                self._one(np.full(probe.shape[1], number), 1.0)
+        self._look_again(probe, 1.0, alone)
+        return alone
 
     def _module(self, module: Any, digest: Any) -> Callable[[F64], Any]:
         lib = torch()

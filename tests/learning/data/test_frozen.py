@@ -41,6 +41,28 @@ def random(p):
     rng = np.random.default_rng(0)
     return lambda rows: rows + rng.standard_normal(rows.shape)
 def mixed(p): return lambda rows: rows - rows.mean(axis=0)
+def conditional(p): return lambda rows: rows / rows.max() if rows.max() > 5 else rows
+def scaled(p): return lambda rows: rows[:, :3] / rows.max()
+class Running:
+    # Its largest number so far, from `awake` on.
+    def __init__(self, awake): self.awake, self.most = awake, 1.0
+    def __call__(self, rows):
+        if rows.max() > self.awake: self.most = max(self.most, rows.max())
+        return rows / self.most
+def running(p): return Running(0.0)
+def wakes(p): return Running(1e7)
+LAST = []
+def difference(p):
+    def apply(rows):
+        LAST.append(rows)
+        return rows - 1e-9 * LAST[-2] if len(LAST) > 1 else rows
+    return apply
+def grows(p):
+    seen = []
+    def apply(rows):
+        seen.append(rows)
+        return np.hstack([rows] * (1 if len(seen) < 40 else 2))
+    return apply
 """
 
 
@@ -94,7 +116,8 @@ def test_they_are_computed_once_and_kept_for_the_owner_alone(plug):
     again()
     my_features.CALLS.clear()
     second = build_oracle(made, 0, data_root=root)
-    assert set(my_features.CALLS) == {8, 1}, "only the trial rows"
+    trial = 8 + len(frozen._EXTREMES) + 8
+    assert [8, 8, *[1] * trial] == my_features.CALLS, "only the trial rows"
     np.testing.assert_array_equal(first._x, second._x)
     build_oracle(made, 1, data_root=root)
     assert len(list((root / "features").glob("*.npy"))) == 3
@@ -161,6 +184,8 @@ def test_a_folder_that_cannot_be_written_costs_time_only(plug, caplog):
         ("words", "gave <U"),
         ("random", "gives other features at a second look"),
         ("mixed", "lets the samples of a batch see each other"),
+        ("running", "remembers the samples that it saw"),
+        ("difference", "gives other features at a second look"),
         ("absent", "has no function absent"),
     ],
 )
@@ -168,6 +193,53 @@ def test_a_folder_that_cannot_be_written_costs_time_only(plug, caplog):
 def test_functions_that_cannot_be_used(plug, name, message):
     with pytest.raises(ConfigError, match=rf"run file: data.features: 'my_features:{name}'.*{message}"):
         build_oracle(config(plug, name), 0)
+
+
+# --- one sample's features are its own -------------------------------------------------------------------------------
+
+
+def by_whole_arrays(function: frozen.Frozen, stored: np.ndarray, divisor: float) -> np.ndarray:
+    """The mutant: how it was called before."""
+    return function._features(stored / divisor)
+
+
+def moved(name: str, p: int, rows: int = 40, loud: float = 1e5) -> float:
+    """How far the features of the others move when one sample of ``rows`` is replaced by a loud one."""
+    function = frozen.Frozen(f"my_features:{name}", p)
+    quiet = np.random.default_rng(1).random((rows, p))
+    other = quiet.copy()
+    other[rows // 2] = loud
+    others = np.arange(rows) != rows // 2
+    return float(np.abs(function.of(quiet, 1.0) - function.of(other, 1.0))[others].max())
+
+
+@pytest.mark.parametrize(("name", "p"), [("conditional", 64), ("scaled", 150_528)])
+def test_a_function_that_would_mix_rows_gets_one_at_a_time(plug, monkeypatch, name, p):
+    """Both pass the trial on random rows, which has nothing loud and many numbers."""
+    assert moved(name, p) == 0.0
+    monkeypatch.setattr(frozen.Frozen, "of", by_whole_arrays)
+    assert moved(name, p) > 0.1, "the mutant lets one sample move the others"
+
+
+def test_what_only_the_data_wake_is_found_at_the_second_look(plug, monkeypatch):
+    assert moved("wakes", 64) == 0.0
+    with pytest.raises(ConfigError, match="'my_features:wakes' remembers the samples that it saw"):
+        moved("wakes", 64, loud=1e8)
+    monkeypatch.setattr(frozen.Frozen, "_look_again", lambda *_: None)
+    assert moved("wakes", 64, loud=1e8) > 0.1, "the mutant looks once"
+
+
+def test_a_function_cannot_change_how_much_it_says(plug):
+    with pytest.raises(ConfigError, match="gave 8 numbers for a sample, and 4 before"):
+        moved("grows", 4)
+
+
+def test_the_order_of_the_samples_changes_no_bit(plug):
+    function = frozen.Frozen("my_features:square", 64)
+    rows = np.random.default_rng(2).random((30, 64))
+    order = np.random.default_rng(3).permutation(30)
+    assert function.of(rows, 3.0)[order].tobytes() == function.of(rows[order], 3.0).tobytes()
+    assert function.of(rows[:0], 1.0).shape == (0, 128)
 
 
 def test_the_verbs_take_it(plug, capsys, monkeypatch):
