@@ -5,8 +5,10 @@
 A history is a chain of starts of one agent through the product's own ``Opening`` and ``Store``: runs, resumes with the
 own or other data, other terms, a test keystream, restored and forked directories, a second daemon on one directory, a
 new version whose accountants are tighter.  The dumb ledger is a list of everything that left, each with what it was
-really drawn from.  The coordinator's part is the one thing it does for the ledger: it remembers each run's last head.
-A restored directory goes on with a new run only if ``dpgt ledger --head`` finds the head that its owner wrote down.
+really drawn from; what its runs cost together is found by trying every way to add them up, by the textbook
+(``tests.oracles.composition``).  The coordinator's part is the one thing it does for the ledger: it remembers each
+run's last head.  A restored directory goes on with a new run only if ``dpgt ledger --head`` finds the head that its
+owner wrote down.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from dpgt_node.agent import policy as policy_module
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, canonical_json, parse_run, run_sha256
 from dpgt_node.errors import RefusedError, StoreError
+from dpgt_node.privacy.accountants import composition
 from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.privacy.accountants.rounding import CAP_SLACK
 from dpgt_node.protocol.agent import session_types as s
@@ -41,8 +46,9 @@ from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.store import ledger as ledger_module
 from dpgt_node.runtime.store import store as store_module
 from dpgt_node.runtime.store import terms as terms_module
-from dpgt_node.runtime.store.ledger import SYSTEM, TEST, read_ledger
+from dpgt_node.runtime.store.ledger import SYSTEM, TEST, Charge, read_ledger
 from dpgt_node.runtime.store.store import Store
+from tests.oracles.composition import epsilon_of_mu, least
 from tests.runtime.store.records import record
 
 K = 7
@@ -156,6 +162,7 @@ class History:
                 Policy(),
                 Policy(epsilon_max=rng.uniform(0.02, 0.5)),
                 Policy(epsilon_max=rng.uniform(0.02, 0.5), delta_max=2e-5, allow_declared=rng.random() < 0.5),
+                Policy(epsilon_max=rng.uniform(0.1, 0.5), delta_max=rng.choice([1e-6, 1e-5])),
             ]
         )
         self.runs = [(hashlib.sha256(f"{seed} {i}".encode()).digest()[:16], make_run(i, rng)) for i in range(3)]
@@ -277,26 +284,54 @@ class History:
     def check(self, store: Store) -> None:
         """Undercharged, unless every run is charged at least what it cost and the policy was kept."""
         charged = {charge.run_id: charge for charge in store.charges()}
-        spent, unbounded = 0.0, False
+        unbounded, counted = False, []
         for run_id in {drawn.run_id for drawn in self.drawn}:
             true, its = self._cost(run_id), charged[run_id].cost
             for name, value in its.items():
                 if value is None:
                     continue
-                least, before = true[name], self.read.get(run_id, {}).get(name, 0.0)
+                needed, before = true[name], self.read.get(run_id, {}).get(name, 0.0)
                 slack = 0.9 if self.tighter else 1.0
-                if least is None or before is None or value < slack * least * (1 - 1e-9) or value < before:
-                    raise Undercharged(f"{name}: {value} is charged, {least} was spent, {before} was read before")
+                if needed is None or before is None or value < slack * needed * (1 - 1e-9) or value < before:
+                    raise Undercharged(f"{name}: {value} is charged, {needed} was spent, {before} was read before")
             self.read[run_id] = dict(its)
             sound = [v for n in SOUND if (v := its.get(n)) is not None and v < math.inf]
             declared = any(d.run.privacy.C is not None for d in self.drawn if d.run_id == run_id)
             unbounded |= not sound or any(d.keystream == TEST for d in self.drawn if d.run_id == run_id)
             unbounded |= declared and not self.policy.allow_declared
-            spent += min(sound, default=math.inf)
-        if self.policy.epsilon_max is None:
+            counted.append(({n: its[n] for n in SOUND if its.get(n) is not None}, charged[run_id].terms.delta))
+        self._check_total(list(charged.values()))
+        if self.policy.epsilon_max is None or not self.drawn:
             return
-        if unbounded or spent > self.policy.epsilon_max * (1 + 2 * CAP_SLACK):
+        delta_max = self.policy.delta_max
+        spent = math.inf if unbounded else least(counted, None if delta_max is None else Fraction(repr(delta_max)))
+        if spent > self.policy.epsilon_max * (1 + 2 * CAP_SLACK):
             raise Undercharged(f"{spent} of {self.policy.epsilon_max} were spent")
+
+    def _check_total(self, charges: list[Charge]) -> None:
+        """Undercharged, unless the ledger says of all runs together what they really cost, or more.
+
+        RuntimeError where it is more than the plain sum of their smallest values.
+        """
+        said = composition.tally(budget.spent_on("ward", charges), SOUND)
+        true = [(charge.run_id, self._cost(charge.run_id), charge.terms.delta) for charge in charges]
+        if said.epsilon == math.inf:
+            return
+        runs = [({n: cost[n] for n in SOUND if cost.get(n) is not None}, delta) for _, cost, delta in true]
+        if any(value == math.inf for epsilon, _ in runs for value in epsilon.values()):
+            raise Undercharged("a run without a finite epsilon counts")
+        if self.tighter:
+            runs = [({n: 0.9 * value for n, value in epsilon.items()}, delta) for epsilon, delta in runs]
+        if said.epsilon < (real := least(runs, said.delta)) * (1 - 1e-9):
+            raise Undercharged(f"{said} is said of all runs, which cost {real}")
+        newest = {run_id: max((d for d in self.drawn if d.run_id == run_id), key=lambda d: d.k) for run_id, *_ in true}
+        if all(drawn.run.noise.law == "gaussian" for drawn in newest.values()) and not self.tighter:
+            square = sum(account(d.run, d.samples).releases.shift_norms[2 * d.k + 1] ** 2 for d in newest.values())
+            if said.epsilon < epsilon_of_mu(math.sqrt(square), float(said.delta)) * (1 - 1e-9):
+                raise Undercharged(f"{said} is said of Gaussian runs, whose exact composition costs more")
+        plain = sum(min(v for n in SOUND if (v := charge.cost.get(n)) is not None) for charge in charges)
+        if said.epsilon > plain * (1 + 1e-12):
+            raise RuntimeError(f"{said} is more than the plain sum {plain}")
 
     def _cost(self, run_id: bytes) -> Mapping[str, float | None]:
         """What really left of the run: all its rounds at the dearest of the terms that any of them had."""
@@ -345,10 +380,54 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         budget, "judge", lambda policy, *a, **o: _judge(dataclasses.replace(policy, allow_declared=True), *a, **o)
     ),
     "other runs are forgotten": lambda: mock.patch.object(budget, "spent_on", lambda *_: []),
+    "only the largest run counts": lambda: _parts(_largest_alone),
+    "rho of composed runs is halved": lambda: _scaled("rho", 0.5),
+    "mu is got back a millionth too small": lambda: _scaled("mu", (1 - 1e-6) ** 2),
+    "a composed run's delta is counted once": lambda: _totals(_first_delta),
+    "every kind has the whole delta": lambda: _parts(
+        lambda parts: [dataclasses.replace(p, delta=len(parts) * p.delta) for p in parts]
+    ),
+    "runs are converted at ten times the delta": lambda: _totals(_ten_deltas),
     "the head is not compared": lambda: mock.patch.object(Store, "head_after", lambda self, run_id, k: _Any()),
     "the lock is not held": _no_lock,
 }
-_judge = budget.judge
+_judge, _total = budget.judge, composition.total
+
+
+def _totals(change: Callable[..., Any]) -> Any:
+    """Every total is made by ``change(parts, delta_max)``, in the ledger and in the policy."""
+    stack = contextlib.ExitStack()
+    for module in (composition, policy_module):
+        stack.enter_context(mock.patch.object(module, "total", change))
+    return stack
+
+
+def _parts(change: Callable[[list[composition.Part]], list[composition.Part]]) -> Any:
+    return _totals(lambda parts, delta_max=None: _total(change(list(parts)), delta_max))
+
+
+def _scaled(kind: str, factor: float) -> Any:
+    def change(parts: list[composition.Part]) -> list[composition.Part]:
+        return [dataclasses.replace(p, amount=factor * p.amount) if p.kind == kind else p for p in parts]
+
+    return _parts(change)
+
+
+def _largest_alone(parts: list[composition.Part]) -> list[composition.Part]:
+    kinds = dict.fromkeys(part.kind for part in parts)
+    return [max((p for p in parts if p.kind == kind), key=lambda p: p.amount) for kind in kinds]
+
+
+def _first_delta(parts: Any, delta_max: Any = None) -> Any:
+    made = _total(parts, delta_max)
+    return made and dataclasses.replace(made, delta=next((p.delta for p in parts if p.delta), made.delta))
+
+
+def _ten_deltas(parts: Any, delta_max: Any = None) -> Any:
+    made = _total(parts, delta_max)
+    ten = [dataclasses.replace(p, delta=10 * p.delta) for p in parts]
+    more = _total(ten, None if delta_max is None else 10 * delta_max)
+    return made and more and dataclasses.replace(made, epsilon=more.epsilon)
 
 
 class _Any(bytes):
