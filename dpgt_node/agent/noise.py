@@ -52,18 +52,25 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     if clip is None or not schedule.noisy:
         return
     sampler, C, a = sampler_for(run), 2.0 * clip, float(schedule.alpha * topology.r[agent])
-    largest = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
+    most = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
     problems = []
     # The other stream is drawn without noise, whatever its scale.
     for stream in MECHANISMS[run.algorithm.mechanism].charged:
-        scale = min(schedule.scales(stream, agent))
-        reach = sampler.range(scale) if scale > 0.0 else float("inf")
-        if reach < largest[stream]:
+        pairs = {(schedule.sigma(stream, agent, k), schedule.share(k)) for k in _telling(schedule)}
+        scale, share = min(pairs, key=lambda pair: pair[0] / pair[1])
+        reach, largest = sampler.range(scale) if scale > 0.0 else float("inf"), share * most[stream]
+        if reach < largest:
             key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
             message = (
-                f"scale {scale:g} reaches {reach:g}, but values of up to {largest[stream]:g} may have to be covered: "
+                f"scale {scale:g} reaches {reach:g}, but values of up to {largest:g} may have to be covered: "
                 "take a larger scale or a smaller clip"
             )
             problems.append(Problem("run file", key, message))
     if problems:
         raise ConfigError(problems)
+
+
+def _telling(schedule: Schedule) -> list[int]:
+    """Rounds among which the tightest release is: a scale is monotone where nothing is said by release."""
+    said = max(len(schedule.by_release), len(schedule.clips))
+    return [*schedule.releases[:said], schedule.releases[-1]]

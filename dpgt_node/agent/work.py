@@ -21,6 +21,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.selftest import self_test
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -98,6 +99,7 @@ class AgentWork:
         "_rule",
         "_sampler",
         "_schedule",
+        "_sources",
         "_tools",
         "account",
         "dimension",
@@ -119,6 +121,7 @@ class AgentWork:
         self._name = topology.names[index]
         self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
+        self._sources = Sources(oracle, schedule)
         self._schedule = schedule
         self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
@@ -197,7 +200,7 @@ class AgentWork:
         if self._schedule.release(state.k) is None:
             nothing = np.empty(0)
             return Private(x, nothing if y is None else y, nothing, NO_BATCH, nothing)
-        g = self._oracle.gradient(x, state.batch) if name is None else v[name]
+        g = self._sources.at(state.k).gradient(x, state.batch) if name is None else v[name]
         small = 8 * self._oracle.sample_size * len(state.batch) <= samples_bytes
         samples = self._oracle.inputs(state.batch) if small else np.empty(0)
         return Private(x, np.empty(0) if y is None else y, g, self._oracle.labels(state.batch), samples)
@@ -206,7 +209,7 @@ class AgentWork:
         self._checked(x, k, "x")
         if batch is None:
             batch = self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
-        return self._checked(self._oracle.gradient(x, batch), k, "the gradient"), batch
+        return self._checked(self._sources.at(k).gradient(x, batch), k, "the gradient"), batch
 
     def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
         self._checked(private, k, stream.lower())

@@ -26,7 +26,8 @@ class Schedule:
 
     ``m`` None is "full": every agent samples all of its own D.  ``releases``: the rounds that take a gradient,
     ascending from 0.  ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
-    release, the last one for all further releases.
+    release, the last one for all further releases; ``clips``: times the clip.  ``class_sums``: the first release is of
+    the features summed by class, times ``first_scale`` once they are noised.
     """
 
     kind: SchemeKind
@@ -41,6 +42,9 @@ class Schedule:
     releases: Sequence[int]
     settle: int = 0
     by_release: tuple[float, ...] = (1.0,)
+    clips: tuple[float, ...] = (1.0,)
+    class_sums: bool = False
+    first_scale: float = 1.0
 
     @classmethod
     def from_config(cls, run: model.RunConfig) -> Schedule:
@@ -72,6 +76,9 @@ class Schedule:
             else scheme.releases,
             settle=scheme.settle,
             by_release=run.noise.by_release or (1.0,),
+            clips=run.privacy.by_release or (1.0,),
+            class_sums=scheme.first == "class-sums",
+            first_scale=scheme.first_scale,
         )
 
     @property
@@ -98,7 +105,20 @@ class Schedule:
 
     def share(self, k: int) -> float:
         """How far one sample moves the gradient of round ``k``, as a part of C; 0.0 in a round that takes none."""
-        return 0.0 if self.release(k) is None else 1.0
+        release = self.release(k)
+        return 0.0 if release is None else self.clip_of(release)
+
+    def clip_of(self, release: int) -> float:
+        """The clip of that release, as a part of the run's."""
+        return self.clips[min(release, len(self.clips) - 1)]
+
+    def sums(self, k: int) -> bool:
+        """Whether round ``k`` releases class sums in place of a gradient."""
+        return self.class_sums and k == 0
+
+    def factor(self, k: int) -> float:
+        """Times what round ``k`` releases, once it is noised."""
+        return self.first_scale if self.sums(k) else 1.0
 
     def gamma_at(self, k: int) -> float:
         """gamma of round ``k``: 0 in the rounds that settle."""

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 
 from dpgt_node.config.declare.kinds import Integer, Number, Schema, quantity
 from dpgt_node.config.declare.reader import Section
-from dpgt_node.config.vocabulary import MAX_ITERATIONS, MAX_RELEASES
+from dpgt_node.config.vocabulary import MAX_ITERATIONS, MAX_RELEASES, TOYS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
-    from dpgt_node.config.model import Algorithm, Scheme
+    from dpgt_node.config.model import Algorithm, Data, Model, Privacy, Scheme
+
+_BOUNDED = ("hog", "hog-shapes", "edges")
+"""Features whose norm is a constant, whatever the sample."""
+_PIXELS = ("digits", "mnist", "fashion-mnist", "cifar10", "folder")
+"""Data sets of values between 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +101,45 @@ def check_releases(section: Section, scheme: Scheme, algorithm: Algorithm) -> No
         where = f"rounds {last + 1}..{K} settle" if k <= K else f"the last round is {K}"
         section.problem("releases", f"holds round {k}, but {where}")
         break
+
+
+def check_clips(section: Section, privacy: Privacy, algorithm: Algorithm) -> None:
+    """Report a clip by release where none is enforced, or where a gradient is part of several releases."""
+    if privacy.by_release is None:
+        return
+    if not MECHANISMS[algorithm.mechanism].accounted.once:
+        why = f'a release under mechanism "{algorithm.mechanism}" holds several gradients, so there is one clip'
+        section.problem("by_release", f"{why}; noise-once may have another for each release")
+    elif not privacy.enforced:
+        section.problem("by_release", "multiplies a clip: set clip_l1 or clip_l2")
+
+
+def check_first(
+    section: Section, scheme: Scheme, algorithm: Algorithm, data: Data, model: Model, privacy: Privacy
+) -> None:
+    """Report why class sums cannot be the first release, where the run file wants them to."""
+    if scheme.first != "class-sums":
+        return
+    why = None
+    if not MECHANISMS[algorithm.mechanism].accounted.once:
+        why = f'mechanism "{algorithm.mechanism}" has no release of its own for them; noise-once has'
+    elif data.dataset in TOYS:
+        why = f'"{data.dataset}" has no classes'
+    elif model.name != "softmax":
+        why = f'they are the gradient of a linear model, softmax; "{model.name}" has other parameters'
+    elif not privacy.enforced:
+        why = "need clip_l1 or clip_l2, which bounds each sample's features in them"
+    elif not _bounded(data):
+        why = (
+            f'features "{data.features}" of "{data.dataset}" are not bounded, so no clip fits them: set normalise, or '
+            "take features of a fixed norm"
+        )
+    if why is not None:
+        section.problem("first", f"class sums: {why}")
+
+
+def _bounded(data: Data) -> bool:
+    """Whether a sample's features have a norm that is known without looking at the data."""
+    if data.normalise != "none" or data.features in _BOUNDED:
+        return True
+    return data.features in ("raw", "pool14") and data.dataset.partition(":")[0] in _PIXELS

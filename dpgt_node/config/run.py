@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from dpgt_node.config.data import read_data
-from dpgt_node.config.declare.keys import UNSET, Declared, declared, read_fields, read_table
+from dpgt_node.config.declare.keys import UNSET, Declared, declared, foreign, read_fields, read_table
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
 from dpgt_node.config.matrices import MatrixForm
@@ -32,7 +32,7 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.own_kinds import PerAgent
-from dpgt_node.config.releases import check_releases
+from dpgt_node.config.releases import check_clips, check_first, check_releases
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -80,7 +80,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         graph=graph,
         data=data,
         model=_model(top.section("model"), data),
-        privacy=read_table(top.section("privacy"), Privacy),
+        privacy=read_table(privacy_section := top.section("privacy"), Privacy),
         evaluate=(evaluate := read_table(top.section("evaluate"), Evaluation)),
         runtime=read_table(top.section("runtime"), Runtime),
         adversary=_adversary(top.section("adversary"), graph.agents, evaluate),
@@ -94,6 +94,10 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
             check_releases(scheme_section, scheme, algorithm)
         if scheme_section.ok("kind"):
             _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
+    if privacy_section.ok("by_release"):
+        check_clips(privacy_section, run.privacy, algorithm)
+    if data_section.ok("dataset", "features", "normalise") and scheme_section.ok("first"):
+        check_first(scheme_section, scheme, algorithm, data, run.model, run.privacy)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:
@@ -162,9 +166,11 @@ def _scheme(section: Section) -> Scheme:
         shared = {e.field: e.read(section) for e in declared(SchemeS2) if e.default is not UNSET and not e.tag}
         return SchemeS2(1.0, 1.0, 1.0, 1.0, **shared)
     cls: type = SchemeS1 if kind == "S1" else SchemeS2
-    scheme: Scheme = cls(**read_fields(section, cls, {"kind": kind}))
+    values = read_fields(section, cls, {"kind": kind})
     name, other = ("S2", SchemeS2) if kind == "S1" else ("S1", SchemeS1)
-    section.done({entry.name: f"is a key of scheme {name}, not of {kind}" for entry in declared(other)})
+    others = {entry.name: f"is a key of scheme {name}, not of {kind}" for entry in declared(other)}
+    section.done(others | foreign(cls, values))
+    scheme: Scheme = cls(**values)
     return scheme
 
 

@@ -95,7 +95,7 @@ class Campaign:
         signs = np.empty(c.count)
 
         def script(r: int, x: F64, batch: I64) -> F64:
-            return c.gradient(r, c.drawn(batch, signs))
+            return c.gradient(r, c.drawn(batch, signs), facts.schedule.clip_of(r))
 
         oracle = ScriptedOracle(c.dimension, c.samples, script)
         agent = Alone(self.run, self.index, oracle, self.sampler(self.run))

@@ -23,10 +23,12 @@ from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Adversary, Data, Evaluation, Model, RunConfig, run_sha256
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.learning.releases import Sources
 from dpgt_node.runtime.coordinator import outdir
 from dpgt_node.runtime.launch import launcher
 from dpgt_node.types import F64
@@ -118,7 +120,8 @@ class Flips:
         """(x_0, gradients) where every label is the same; samples do not meet, so each is in its world of two."""
         oracle = build_oracle(self.written(self.folder / f"labels-{name}.npz", labels), self.index)
         everything = np.arange(self.count)
-        return oracle.initial(), lambda k, point: oracle.gradient(point, everything)
+        sources = Sources(oracle, Schedule.from_config(self.run))
+        return oracle.initial(), lambda k, point: sources.at(k).gradient(point, everything)
 
     def written(self, path: Path, labels: Mask) -> RunConfig:
         """The run on data with these labels, for every agent."""

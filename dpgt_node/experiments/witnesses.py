@@ -16,9 +16,11 @@ from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio, witness
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, load_node
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.accountants.corrected import CORRECTED
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -132,7 +134,7 @@ def _transcript(
     fixed = m < D if D is not None else run.data.dataset.startswith("pl-")  # stochastic toys: their batch is their xi
     batches = _batches(truth, name, fixed, D, run.K)
     account = account_for(run, facts.topology, facts.schedule, index, D, oracle.dimension)
-    here, there, pair = _worlds(oracle, account, batches, m, run, truth, name)
+    here, there, pair = _worlds(oracle, account, batches, m, run, facts.schedule, truth, name)
     replay = Replay(facts, index, oracle.initial(), observation.vectors, observation.dtype, skip=skip)
     try:
         ratio = log_ratio(replay, here, there)
@@ -205,15 +207,17 @@ def _worlds(
     batches: Callable[[int], I64],
     m: int,
     run: RunConfig,
+    schedule: Schedule,
     truth: Truth | None,
     name: str,
 ) -> tuple[World, World, str]:
     """(D, D', what D' is).  D' replaces one sample by a copy of another, or moves the gradient by C/m where D is
     unknown.
     """
+    sources = Sources(oracle, schedule)
 
     def here(k: int, point: F64) -> F64:
-        return oracle.gradient(point, batches(k))
+        return sources.at(k).gradient(point, batches(k))
 
     def checked(k: int, point: F64) -> F64:
         g = here(k, point)
@@ -234,7 +238,7 @@ def _worlds(
 
         def moved(k: int, point: F64) -> F64:
             g = here(k, point).copy()
-            g[k % len(g)] += C / m
+            g[k % len(g)] += schedule.share(k) * C / m
             return g
 
         return checked, moved, f"D' moves one coordinate of {name}'s mean gradient by C/m in every round."
@@ -244,7 +248,7 @@ def _worlds(
         batch, g = batches(k), here(k, point)
         if s not in batch:
             return g
-        one, other = (oracle.gradient(point, np.array([sample])) for sample in (s, t))
+        one, other = (sources.at(k).gradient(point, np.array([sample])) for sample in (s, t))
         return g + (other - one) / m
 
     return (

@@ -80,6 +80,10 @@ class Oracle(Protocol):
         """
         ...
 
+    def under(self, share: float) -> Oracle:
+        """The same with ``share`` times the clip."""
+        ...
+
     def gradient(self, x: F64, batch: I64) -> F64:
         """Mean over ``batch`` of the (clipped) per-sample gradients at ``x``: float64 (d,), divisor m.
 

@@ -7,6 +7,7 @@ reaches the next one.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -117,6 +118,12 @@ class TorchOracle:
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
         return uniform_subset(stream, len(self._y), m)
+
+    def under(self, share: float) -> TorchOracle:
+        """The same, its module included, with ``share`` times the clip."""
+        other = copy.copy(self)
+        other._clip = None if self._clip is None else self._clip.times(share)
+        return other
 
     def gradient(self, x: F64, batch: I64) -> F64:
         net = self._network

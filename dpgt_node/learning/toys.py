@@ -5,8 +5,10 @@ A stochastic toy's batch IS its m values of xi (float64 bits as int64): a replay
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
+from typing import Self
 
 import numpy as np
 
@@ -43,6 +45,12 @@ class _Toy:
     def initial(self) -> F64:
         """The same read-only array at every call."""
         return self._start
+
+    def under(self, share: float) -> Self:
+        """The same with ``share`` times the clip."""
+        other = copy.copy(self)
+        other._clip = None if self._clip is None else self._clip.times(share)
+        return other
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
         """Empty: deterministic objectives have nothing to sample."""

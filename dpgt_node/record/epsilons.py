@@ -121,7 +121,8 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     for methods that the paper does not speak of.
 
     Lemma 5 wants Laplace noise on both streams and C in L1: the scale of y stands in for an x that is sent without
-    noise, and 2 clip_l2 is taken for C as it is, which favours the paper (in L1 it may be sqrt(d) times that).
+    noise, and 2 clip_l2 is taken for C as it is, which favours the paper (in L1 it may be sqrt(d) times that).  It
+    releases in every round, all of them alike: it has no round without a draw.
     """
     mechanism, noise, privacy = MECHANISMS[run.algorithm.mechanism], run.noise, run.privacy
     if mechanism.printed or not method_of(run).theorems:
@@ -132,9 +133,9 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
     return replace(
         run,
         algorithm=replace(run.algorithm, mechanism=PAPER.name),
-        scheme=replace(run.scheme, release_every=None, releases=None, settle=0),  # it has no round without a draw
+        scheme=replace(run.scheme, release_every=None, releases=None, settle=0, first="gradient"),
         noise=Noise(zeta, noise.eta, law=LAPLACE.name, multiplier=noise.multiplier),
-        privacy=privacy,
+        privacy=replace(privacy, by_release=None),
     )
 
 

@@ -94,10 +94,14 @@ def adjacency(run: RunConfig) -> str:
     """The relation between two data sets that every epsilon of ``run`` is about, in words."""
     p = run.privacy
     if p.adjacency is not None:
-        return f"replace-one, per-sample gradients differ by at most C = {p.adjacency:g} in L1 (Definition 3)"
-    if p.clip_l2 is not None:
-        return f"replace-one, per-sample gradients differ by at most {2 * p.clip_l2:g} in L2"
-    return "replace-one; no bound C on per-sample gradients is known (Definition 3)"
+        bound = f"C = {p.adjacency:g} in L1 (Definition 3)"
+    elif p.clip_l2 is not None:
+        bound = f"{2 * p.clip_l2:g} in L2"
+    else:
+        return "replace-one; no bound C on per-sample gradients is known (Definition 3)"
+    times = "" if p.by_release is None else f", times {', '.join(f'{share:g}' for share in p.by_release)} by release"
+    sums = "; the first release is of features summed by class" if run.scheme.first == "class-sums" else ""
+    return f"replace-one, per-sample gradients differ by at most {bound}{times}{sums}"
 
 
 def versions() -> dict[str, str]:

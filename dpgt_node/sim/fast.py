@@ -32,8 +32,9 @@ from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.learning.nets.batched import batched
+from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Purpose, SoundSampler
 from dpgt_node.privacy.laws.sampler import CHUNK
@@ -67,7 +68,8 @@ class FastRun:
         for i in range(n):
             check_range(run, topology, self._schedule, i)
         self._names, self._K = topology.names, run.K
-        self._oracles, self._gradients = oracles, batched(oracles)
+        self._oracles, self._sources = oracles, [Sources(oracle, self._schedule) for oracle in oracles]
+        self._gradients: dict[tuple[bool, float], Gradients] = {}
         self._m = [self._schedule.m_for(oracle.samples) for oracle in oracles]
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
         # One stream serves all agents where nothing has to be repeatable: agents need independent bytes, not own keys.
@@ -125,7 +127,10 @@ class FastRun:
         self._checked(x, k, "x")
         draws = zip(self._oracles, self._m, self._streams(k, "batch"), strict=True)
         batches: list[I64] = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
-        return self._checked(self._gradients(x, batches), k, "the gradient")
+        key = self._sources[0].key(k)
+        if key not in self._gradients:
+            self._gradients[key] = batched([sources.at(k) for sources in self._sources])
+        return self._checked(self._gradients[key](x, batches), k, "the gradient")
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         scales = self._scale(stream, k)

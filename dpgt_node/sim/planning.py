@@ -118,10 +118,8 @@ class Planner:
         if not (method.theorems and method.noisy):
             message = f"a plan sets steps and noise of Algorithm 1 (dpgt), not of {method.name}"
             raise ConfigError.one("run file", "algorithm.method", message)
-        if run.scheme.apart or run.noise.by_release is not None:
-            message = (
-                "a plan is for runs that release in every round: leave release_every, releases, settle, by_release"
-            )
+        if run.scheme.apart or run.scheme.first != "gradient" or run.noise.by_release or run.privacy.by_release:
+            message = "a plan is for runs that release a gradient in every round, all of them alike"
             raise ConfigError.one("run file", "scheme", message)
         self._run, self._shape, self._public = run, shape, public
         self._progress, self._tune_clip = progress, tune_clip and run.privacy.enforced

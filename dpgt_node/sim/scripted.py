@@ -52,6 +52,14 @@ class ScriptedOracle:
         self.r += 1
         return self.script(self.r - 1, x, batch)
 
+    def class_sums(self, batch: I64) -> F64:
+        """The script says what the first release is of, too."""
+        return self.gradient(self.initial(), batch)
+
+    def under(self, share: float) -> ScriptedOracle:
+        """The script knows every release's clip."""
+        return self
+
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
         return Metrics()
 

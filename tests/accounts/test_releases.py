@@ -58,10 +58,12 @@ def enumerated(config: model.RunConfig, i: int, k: int) -> Fraction:
     schedule, scheme = Schedule.from_config(config), config.scheme
     assert scheme.releases is not None and config.noise.eta is not None and config.privacy.clip_l1 is not None
     factors, total = config.noise.by_release or (1.0,), Fraction(0)
+    clips = config.privacy.by_release or (1.0,)
     for r, at in enumerate(scheme.releases):
         if at <= k:
             scale = Fraction(config.noise.eta.values[i]) * Fraction(factors[min(r, len(factors) - 1)])
-            total += 2 * Fraction(config.privacy.clip_l1) / (schedule.m_for(D) * scale)
+            clip = Fraction(config.privacy.clip_l1) * Fraction(clips[min(r, len(clips) - 1)])
+            total += 2 * clip / (schedule.m_for(D) * scale)
     return total
 
 
@@ -83,8 +85,26 @@ def listed() -> model.RunConfig:
     return replace(config, noise=replace(config.noise, by_release=WITH_FACTORS))
 
 
+def clipped() -> model.RunConfig:
+    """The same with another clip for each of the first releases."""
+    return replace(listed(), privacy=model.Privacy(clip_l1=0.5, by_release=(15.5, 0.3, 1.0)))
+
+
 def test_tight_is_the_sum_over_releases() -> None:
     check_tight(listed())
+    check_tight(clipped())
+
+
+def test_a_clip_that_is_a_hundredth_of_another_costs_as_its_own_noise_says() -> None:
+    """Clip and scale by release cancel: every release costs the same, whatever the accountant."""
+    for law in ("laplace", "gaussian"):
+        plain = run(12, law, **LISTED)
+        factors = (10.0, 0.01, 3.0)
+        privacy = replace(plain.privacy, by_release=factors)
+        scaled = replace(plain, noise=replace(plain.noise, by_release=factors), privacy=privacy)
+        for name in ACCOUNTANTS:
+            if account(plain).why_not(name) is None:
+                assert account(scaled).total(name) == pytest.approx(account(plain).total(name), rel=1e-4), name
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
@@ -161,6 +181,15 @@ def test_a_charge_too_many_or_too_few_is_caught(
     monkeypatch.setattr(Schedule, "share", share)
     with pytest.raises(AssertionError):
         check_tight(listed())
+
+
+@pytest.mark.parametrize("clip", [lambda schedule, release: 1.0, lambda schedule, release: schedule.clips[0]])
+def test_a_clip_charged_for_another_release_is_caught(
+    clip: Callable[[Schedule, int], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "clip_of", clip)
+    with pytest.raises(AssertionError):
+        check_tight(clipped())
 
 
 def test_mechanisms_that_charge_every_round_do_so_still() -> None:

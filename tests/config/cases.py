@@ -146,12 +146,17 @@ def runs(draw: st.DrawFn) -> RunConfig:
     if multiplier == 0.0:
         stream = st.none() | stream
     factors = st.none() | st.lists(positive, min_size=1, max_size=3).map(tuple)
-    privacy = st.one_of(
-        st.builds(Privacy, delta=unit),
-        st.builds(Privacy, clip_l1=positive, delta=unit),
-        st.builds(Privacy, clip_l2=positive, delta=unit),
-        st.builds(Privacy, C=positive, delta=unit),
+    clips = factors if mechanism == "noise-once" else st.none()
+    privacy = draw(
+        st.one_of(
+            st.builds(Privacy, delta=unit),
+            st.builds(Privacy, clip_l1=positive, delta=unit, by_release=clips),
+            st.builds(Privacy, clip_l2=positive, delta=unit, by_release=clips),
+            st.builds(Privacy, C=positive, delta=unit),
+        )
     )
+    if apart and privacy.enforced and not toy and data.normalise != "none" and draw(st.booleans()):
+        scheme = replace(scheme, first="class-sums", first_scale=draw(positive))
     model = st.builds(
         Model,
         init_seed=st.none() | st.integers(0, 2**53),
@@ -177,7 +182,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
         graph=Graph(tuple(agents), draw(matrix), draw(matrix)),
         data=data,
         model=Model() if toy else draw(model),
-        privacy=draw(privacy),
+        privacy=privacy,
         evaluate=evaluate,
         runtime=draw(runtime),
         adversary=Adversary(

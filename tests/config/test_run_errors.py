@@ -15,6 +15,7 @@ INF, NAN = float("inf"), float("nan")
 TOY = {"dataset": "quadratic", "dimension": 2}
 TABLE = {"dataset": "csv:x", "label": "y"}
 ONCE = {"algorithm.mechanism": "noise-once"}
+SUMS = {**ONCE, "scheme.first": "class-sums", "privacy": {"clip_l1": 1}}
 LINEAR = {"dataset": "pl-linear"}
 
 BAD = [
@@ -87,10 +88,35 @@ BAD = [
     ({**ONCE, "scheme.releases": [0, -1]}, "scheme.releases[1]", "must be >= 0, not -1"),
     ({**ONCE, "scheme.releases": [0, 1.5]}, "scheme.releases[1]", "must be an integer, not 1.5"),
     ({**ONCE, "scheme.releases": [0], "scheme.release_every": 2}, "scheme.releases", "not both"),
+    ({"scheme.release_every": 1.5}, "scheme.release_every", "must be an integer, not 1.5"),
+    ({"scheme.release_every": True}, "scheme.release_every", "must be an integer, not true"),
+    ({"scheme.settle": "all"}, "scheme.settle", 'must be an integer, not "all"'),
+    ({"scheme.settle": 0.5}, "scheme.settle", "must be an integer, not 0.5"),
+    ({"scheme.releases": "all"}, "scheme.releases", "must be a list of 1 to 10^6 rounds"),
+    ({"scheme.releases": [0, "a"]}, "scheme.releases[1]", 'must be an integer, not "a"'),
+    ({"noise.by_release": [1, "a"]}, "noise.by_release[1]", "must be a number"),
+    ({"noise.by_release": "a"}, "noise.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"privacy.by_release": []}, "privacy.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"privacy.by_release": 3}, "privacy.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"privacy.by_release": "a"}, "privacy.by_release", "must be a list of 1 to 10^6 numbers"),
+    ({"scheme.first": 3}, "scheme.first", 'must be one of "gradient", "class-sums"'),
     ({"noise.by_release": []}, "noise.by_release", "must be a list of 1 to 10^6 numbers"),
     ({"noise.by_release": 2.0}, "noise.by_release", "must be a list of 1 to 10^6 numbers"),
     ({"noise.by_release": [1, 0]}, "noise.by_release[1]", "must be > 0"),
     ({**ONCE, "noise.by_release": [1, 1e300]}, "noise.scale_eta", "makes a noise scale leave 1e-290 .. 1e290"),
+    ({"privacy": {"clip_l1": 1, "by_release": [2]}}, "privacy.by_release", "holds several gradients"),
+    ({**ONCE, "privacy": {"by_release": [2]}}, "privacy.by_release", "multiplies a clip: set clip_l1 or clip_l2"),
+    ({**ONCE, "privacy": {"C": 1, "by_release": [2]}}, "privacy.by_release", "multiplies a clip"),
+    ({**SUMS, "algorithm.mechanism": "public-state"}, "scheme.first", "noise-once has"),
+    ({**SUMS, "privacy": {"C": 1}}, "scheme.first", "need clip_l1 or clip_l2"),
+    ({**SUMS, "data": TOY}, "scheme.first", '"quadratic" has no classes'),
+    ({**SUMS, "model.name": "mlp"}, "scheme.first", '"mlp" has other parameters'),
+    ({**SUMS, "data": {"dataset": "npz:x", "classes": 2}}, "scheme.first", "are not bounded, so no clip fits them"),
+    ({**SUMS, "data": TABLE}, "scheme.first", "set normalise, or take features of a fixed norm"),
+    ({**SUMS, "data.features": "net:frozen"}, "scheme.first", 'features "net:frozen" of "digits" are not bounded'),
+    ({"scheme.first": "class_sums"}, "scheme.first", 'did you mean "class-sums"?'),
+    ({**ONCE, "scheme.first_scale": 0.5}, "scheme.first_scale", 'is no parameter of "gradient"'),
+    ({**SUMS, "scheme.first_scale": 0}, "scheme.first_scale", "must be > 0"),
     # scheme
     ({"scheme.kind": DELETE}, "scheme.kind", "is missing"),
     ({"scheme.kind": "S3"}, "scheme.kind", 'must be one of "S1", "S2"'),

@@ -115,7 +115,9 @@ APART = Case(
     "digits d=650, releases apart",
     DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmechanism = "noise-once"\n')
     .replace("samples = 55\n", "samples = 55\nreleases = [0, 7, 8, 20, 33, 46]\nsettle = 8\n")
-    .replace("scale_eta = 0.05\n", "scale_eta = 0.05\nby_release = [2.0, 0.5, 1.0]\n"),
+    .replace("[noise]\n", 'first = "class-sums"\nfirst_scale = 0.3\n[noise]\n')
+    .replace("scale_eta = 0.05\n", "scale_eta = 0.05\nby_release = [2.0, 0.5, 1.0]\n")
+    .replace("clip_l1 = 40.0\n", "clip_l1 = 10.0\nby_release = [4.0, 1.0]\n"),
 )
 # Real noise: a round that was drawn twice shows only here.  K < 64: every payload is still there at the end.
 ENTROPY = Case(

@@ -74,10 +74,12 @@ class Canaries:
             raise ConfigError.one("command line", "--canaries", f"must be in 1..{most} here, got {count}")
         return cls(dimension, count or most, width, stacked and not once, 0.5 * C, m, samples)
 
-    def gradient(self, r: int, signs: F64) -> F64:
-        """The mean gradient of release ``r``, float64 (d,).  ``signs`` (count,): -1 as in D, +1 as in D'."""
+    def gradient(self, r: int, signs: F64, share: float = 1.0) -> F64:
+        """The mean gradient of release ``r``, float64 (d,).  ``signs`` (count,): -1 as in D, +1 as in D'.  ``share``:
+        of the clip, in this release.
+        """
         g = np.zeros(self.dimension)
-        size = self.half / self.m * (-1.0 if self.alternate and r % 2 else 1.0)
+        size = share * self.half / self.m * (-1.0 if self.alternate and r % 2 else 1.0)
         others = self.m - 1.0 if self.sampled else 0.0
         g[r % self.width : self.count * self.width : self.width] = size * (signs - others)
         return g
@@ -107,4 +109,4 @@ class Canaries:
         return T.reshape(self.count, self.width).sum(axis=1), foreign
 
     def _world(self, replay: Replay, signs: F64) -> World:
-        return lambda k, point: self.gradient(replay.release(k), signs)
+        return lambda k, point: self.gradient(replay.release(k), signs, replay.share(k))

@@ -76,6 +76,10 @@ class Replay:
             raise Broken("a round that releases nothing takes no gradient")
         return release
 
+    def share(self, k: int) -> float:
+        """The clip of round ``k``, as a part of the run's."""
+        return self._facts.schedule.share(k)
+
     def run(self, worlds: Sequence[World]) -> Iterator[Noised]:
         """Every noised vector of rounds 0..K, in order.  Raises Unseen."""
         facts, site = self._facts, _Worlds(self._facts, self._index, self._vectors, self._dtype, self._skip, worlds)

@@ -12,7 +12,6 @@ to 1.  x and v are functions of the perturbed gradients and of what came in, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,12 @@ class AtcDsgd(Rule):
     state = ("x",)
     pending = True
 
-    def __init__(self, gamma: float, release: Callable[[int], int | None]) -> None:
-        self.gamma, self._release = gamma, release
+    def __init__(self, schedule: Schedule) -> None:
+        self._release, self._factor, self.gamma = schedule.release, schedule.factor, schedule.gamma
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> AtcDsgd:
-        return cls(schedule.gamma, schedule.release)
+        return cls(schedule)
 
     @staticmethod
     def point(v: Vectors) -> F64:
@@ -55,10 +54,11 @@ class AtcDsgd(Rule):
         if self._release(k) is None:
             site.send("X", k, v["x"])
             return v
-        noisy = site.perturbed(k, v["g"], Seen("X", v["x"], -self.gamma))
+        step = -self.gamma * self._factor(k)
+        noisy = site.perturbed(k, v["g"], Seen("X", v["x"], step))
         sent = np.empty(noisy.shape)
         for at in blocks(sent, site.block):
-            part = np.multiply(noisy[..., at], -self.gamma, out=sent[..., at])
+            part = np.multiply(noisy[..., at], step, out=sent[..., at])
             part += v["x"][..., at]
         site.send("X", k, sent)
         return self.complete(site, k, v)

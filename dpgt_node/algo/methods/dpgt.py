@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
@@ -234,20 +233,21 @@ class NoiseOnce(Tracking):
     """y_0 = g~_0 and y gets g~_{k+1} - g~_k: everything sent is post-processing of the perturbed gradients.
 
     ``g`` holds g~_k.  Until the release of round k the raw g_k waits in ``p`` for its noise, and ``t`` lacks g~_k.
-    In a round that releases nothing g~_k = g~_{k-1}: no gradient is taken, nothing is drawn, and y is only mixed.
+    Class sums count as g~_0 times a public factor.  In a round that releases nothing g~_k = g~_{k-1}: no gradient is
+    taken, nothing is drawn, and y is only mixed.
     """
 
     raw_gradient: ClassVar[str | None] = None
     pending = True
     keeps_drawn = True
 
-    def __init__(self, steps: Steps[Any], release: Callable[[int], int | None]) -> None:
+    def __init__(self, steps: Steps[Any], schedule: Schedule) -> None:
         super().__init__(steps)
-        self._release = release
+        self._release, self._factor = schedule.release, schedule.factor
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> NoiseOnce:
-        return cls(Steps.of(topology, schedule, pick), schedule.release)
+        return cls(Steps.of(topology, schedule, pick), schedule)
 
     @staticmethod
     def point(v: Vectors) -> F64:
@@ -259,14 +259,14 @@ class NoiseOnce(Tracking):
 
     def release(self, site: Site, k: int, v: Vectors) -> Vectors:
         """g~_k = g_k + noise; x and y follow.  A round that releases nothing sends them all the same."""
-        draws = self._release(k) is not None
-        whole = self._with(v, site.perturbed(k, v["p"], Seen("Y", v["t"]))) if draws else v
+        draws, seen = self._release(k) is not None, Seen("Y", v["t"], self._factor(k))
+        whole = self._with(k, v, site.perturbed(k, v["p"], seen)) if draws else v
         site.send("X", k, whole["tx"])
         site.send("Y", k, whole["t"])
         return whole
 
     def complete(self, site: Site, k: int, v: Vectors) -> Vectors:
-        return v if self._release(k) is None else self._with(v, site.drawn(k))
+        return v if self._release(k) is None else self._with(k, v, site.drawn(k))
 
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(alg,1) and (alg,2) on public values, up to g~_{k+1}."""
@@ -280,8 +280,9 @@ class NoiseOnce(Tracking):
         """(alg,1); y is public here."""
         return self._public_x(site, k, v["tx"], v["t"])
 
-    @staticmethod
-    def _with(v: Vectors, noisy: F64) -> Vectors:
+    def _with(self, k: int, v: Vectors, noisy: F64) -> Vectors:
+        if (factor := self._factor(k)) != 1.0:
+            noisy = factor * noisy
         return {**v, "p": v["px"], "t": v["t"] + noisy, "g": noisy}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpgt_node.learning.nets import torch_stacked
 from dpgt_node.learning.nets.models import SoftmaxOracle, stacked_gradients
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.releases import Source
 from dpgt_node.learning.torch_oracle import TorchOracle
 from dpgt_node.learning.toys import PlLinear, PlSine, Quadratic, Zeros
 from dpgt_node.types import F64, I64
@@ -22,7 +22,7 @@ Gradients = Callable[[F64, Sequence[I64]], F64]
 """(x of shape (n, d), one batch an agent) -> (n, d): row i is agent i's mean gradient; may be read-only and shared."""
 
 
-def batched(oracles: Sequence[Oracle]) -> Gradients:
+def batched(oracles: Sequence[Source]) -> Gradients:
     """The gradients of ``oracles``, by one formula for all where their class has one, else one by one."""
     first = oracles[0]
     one_class = all(type(oracle) is type(first) for oracle in oracles)
@@ -37,7 +37,7 @@ def batched(oracles: Sequence[Oracle]) -> Gradients:
     return _one_by_one(oracles)
 
 
-def _one_by_one(oracles: Sequence[Oracle]) -> Gradients:
+def _one_by_one(oracles: Sequence[Source]) -> Gradients:
     def gradients(x: F64, batches: Sequence[I64]) -> F64:
         rows = zip(oracles, x, batches, strict=True)
         return np.stack([oracle.gradient(row, batch) for oracle, row, batch in rows])
@@ -58,7 +58,7 @@ def _toys(oracles: Sequence[Quadratic | Zeros | PlSine | PlLinear]) -> Gradients
     return lambda x, batches: rows(x, np.stack(batches).view(np.float64).mean(axis=1, keepdims=True))
 
 
-def _stacked(oracles: Sequence[Oracle], stacked: Callable[[F64, Sequence[I64]], F64 | None]) -> Gradients:
+def _stacked(oracles: Sequence[Source], stacked: Callable[[F64, Sequence[I64]], F64 | None]) -> Gradients:
     """``stacked``: all at once, or None where that does not pay."""
     alone = _one_by_one(oracles)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,10 @@ class Clip:
         if privacy.clip_l1 is not None:
             return cls(1, privacy.clip_l1)
         return None if privacy.clip_l2 is None else cls(2, privacy.clip_l2)
+
+    def times(self, factor: float) -> Clip:
+        """A clip of the same order with ``factor`` times the bound."""
+        return replace(self, bound=factor * self.bound)
 
     @property
     def threshold(self) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from dpgt_node.errors import invariant
 from dpgt_node.learning.common import Metrics, shape_hash, spaced
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.nets.clipping import Clip
@@ -105,6 +107,30 @@ class SoftmaxOracle:
             return self._mean_gradient(x, self._x, self._y, self._norms, self._clip)
         phi = self._x.take(batch, axis=0)
         return self._mean_gradient(x, phi, self._y.take(batch), self._norms.take(batch), self._clip)
+
+    def class_sums(self, batch: I64) -> F64:
+        """-(1/m) sum_j e_{y_j} times clip(phi_j), in the layout of x with nothing for b: the gradient of a linear loss.
+
+        Features are clipped to the run's clip and norm, so replacing a sample moves this by at most twice that over m.
+        """
+        phi, y, clip = self._x.take(batch, axis=0), self._y.take(batch), self._clip
+        invariant(clip is not None, "class sums are clipped")
+        weights = np.zeros((self._classes, len(y)))
+        weights[y, self._columns[: len(y)]] = -1.0
+        if clip is not None:
+            norms = clip.norms(phi, axis=1)
+            phi[~np.isfinite(norms)] = 0.0  # 0 times infinity is no number
+            clip.scale(weights, norms)
+        sums = np.zeros(self.dimension)
+        np.matmul(weights, phi, out=sums[: self._weights].reshape(self._classes, self._features))
+        sums /= len(y)
+        return sums
+
+    def under(self, share: float) -> SoftmaxOracle:
+        """The same with ``share`` times the clip."""
+        other = copy.copy(self)
+        other._clip = None if self._clip is None else self._clip.times(share)
+        return other
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
         xs, ys = _part(self._x, self._y, samples)

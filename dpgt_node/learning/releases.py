@@ -1,0 +1,60 @@
+"""What each release of a run is of: the agent's gradient under that release's clip, or class sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.errors import Broken
+from dpgt_node.learning.oracle import Oracle
+from dpgt_node.types import F64, I64
+
+
+class Source(Protocol):
+    """What a release is of."""
+
+    def gradient(self, x: F64, batch: I64) -> F64:
+        """Its value at ``x``, on ``batch``: float64 (d,)."""
+        ...
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """An oracle that can sum its features by class."""
+
+    def class_sums(self, batch: I64) -> F64:
+        """As :meth:`~dpgt_node.learning.nets.models.SoftmaxOracle.class_sums`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassSums:
+    oracle: Summing
+
+    def gradient(self, x: F64, batch: I64) -> F64:
+        """They are the same wherever x is."""
+        return self.oracle.class_sums(batch)
+
+
+class Sources:
+    """What the releases of one agent are of, by round; rounds alike share an oracle."""
+
+    def __init__(self, oracle: Oracle, schedule: Schedule) -> None:
+        self._oracle, self._schedule = oracle, schedule
+        self._made: dict[tuple[bool, float], Source] = {}
+
+    def key(self, k: int) -> tuple[bool, float]:
+        """Equal for rounds that release alike."""
+        return self._schedule.sums(k), self._schedule.share(k)
+
+    def at(self, k: int) -> Source:
+        """What round ``k``, which releases something, releases."""
+        key = self.key(k)
+        if key not in self._made:
+            sums, share = key
+            oracle = self._oracle if share == 1.0 else self._oracle.under(share)
+            if sums and not isinstance(oracle, Summing):
+                raise Broken("class sums are of a model that has them")
+            self._made[key] = _ClassSums(oracle) if isinstance(oracle, Summing) and sums else oracle
+        return self._made[key]
