@@ -63,10 +63,10 @@ def respond(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """What the account asks of the noise, to first order: the cost is (cost_x/scale_zeta)^power + (...eta)^power.
+    """What the account asks of the noise, to first order: cost^power is (cost_x/scale_zeta)^power + (...eta)^power.
 
-    ``cost_x``, ``cost_y`` (n,).  Pure accountants: power 1, scales that cost ``goal`` = epsilon.  Else power 2: the
-    squared L2 shift in scales may be ``goal``.
+    ``cost_x``, ``cost_y`` (n,).  Pure accountants: power 1, scales that cost ``goal`` = epsilon.  Else power 2: the L2
+    shift in scales may be ``goal``.
     """
 
     cost_x: F64
@@ -82,13 +82,13 @@ class Need:
         p = self.power
         ratio = 1.0
         if self.cost_x.any():
-            # Minimise Nx zeta^2 + Ny eta^2 subject to (cx/zeta)^p + (cy/eta)^p = goal.
+            # Minimise Nx zeta^2 + Ny eta^2 subject to (cx/zeta)^p + (cy/eta)^p = goal^p.
             costs = float(self.cost_x.mean() / self.cost_y.mean()) ** p
             ratio = (costs * float(noise_y.mean()) / max(float(noise_x.mean()), 1e-300)) ** (1.0 / (2 + p))
             # What noise on x̆ does to gradients taken there is not in the prediction: no extremes.
             ratio = min(max(ratio, 0.05), 20.0)
         total = (self.cost_x / ratio) ** p + self.cost_y**p
-        return (total / self.goal) ** (1.0 / p), ratio
+        return total ** (1.0 / p) / self.goal, ratio
 
 
 def need(

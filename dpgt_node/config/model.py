@@ -15,6 +15,7 @@ from dpgt_node.config.matrices import Matrix as Matrix
 from dpgt_node.config.matrices import MatrixForm
 from dpgt_node.config.methods import METHOD_KEYS
 from dpgt_node.config.own_kinds import (
+    NORM_BOUND,
     Agents,
     Dataset,
     Names,
@@ -200,11 +201,11 @@ class Privacy:
 
     clip_l1: Annotated[
         float | None,
-        Key("each sample's gradient is clipped to this L1 norm; C = 2 clip_l1", Number(above=0.0)),
+        Key("each sample's gradient is clipped to this L1 norm; C = 2 clip_l1", NORM_BOUND),
         AtMostOne(("clip_l1", "clip_l2", "C")),
     ] = None
-    clip_l2: Annotated[float | None, Key("each sample's gradient is clipped to this L2 norm", Number(above=0.0))] = None
-    C: Annotated[float | None, Key("the paper's constant, declared and not enforced", Number(above=0.0))] = None
+    clip_l2: Annotated[float | None, Key("each sample's gradient is clipped to this L2 norm", NORM_BOUND)] = None
+    C: Annotated[float | None, Key("the paper's constant, declared and not enforced", NORM_BOUND)] = None
     delta: Annotated[float, Key("of every (epsilon, delta)", Number(above=0.0, below=1.0))] = 1e-5
     by_release: Annotated[
         tuple[float, ...] | None,

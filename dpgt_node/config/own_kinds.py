@@ -14,6 +14,11 @@ from dpgt_node.config.vocabulary import DATASET_PREFIXES, DATASETS, MAX_AGENTS, 
 _CLASS_NAME = 255
 """Characters of the name of a class, which may be that of a folder."""
 
+NORM_BOUND = Number(
+    above=0.0, at_least=1e-100, because="norms are sums of squares, and squares of much smaller numbers are 0"
+)
+"""What a clip or C may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleCount:

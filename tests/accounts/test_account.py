@@ -348,7 +348,7 @@ def test_a_training_run_on_paper_pays_for_no_other_accountant(monkeypatch: pytes
     def refuse(*args: object) -> None:
         raise AssertionError("computed")
 
-    for module, name in ((pure, "tight"), (pure, "participation_weights"), (concentrated, "energy")):
+    for module, name in ((pure, "tight"), (pure, "participation_weights"), (concentrated, "shift")):
         monkeypatch.setattr(module, name, refuse)
     assert account(run(S2, privacy=L1)).epsilon_after(5)["lemma5"] > 0
     # One accountant asked for, one computed.
@@ -361,6 +361,38 @@ def test_extreme_scales_overflow_to_infinity_quietly() -> None:
     assert costs["tight"] > 1e190 and costs["zcdp"] == math.inf
     gaussian = replace(config, noise=replace(config.noise, law="gaussian"))
     assert account(gaussian).total("gdp") == math.inf
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("mechanism", ["paper", *MECHANISMS])
+def test_no_cost_is_0_by_underflow(mechanism: str, law: str) -> None:
+    config = under(run(S2, K=5, kind="constant", p_zeta=1e200, p_eta=1e200, privacy=L1), mechanism)
+    config = replace(config, noise=replace(config.noise, law=law))
+    costs = account(config).epsilon_after(5)
+    assert any(value is not None for value in costs.values()) or (mechanism, law) == ("paper", "gaussian")
+    for name, value in costs.items():
+        # gdp is 0 where delta alone pays: about 2.5e5 times as much as these releases cost.
+        assert value is None or value == 0.0 if name == "gdp" else value is None or 0.0 < value < 1e-190
+
+
+def test_costs_shrink_with_the_noise_down_to_the_smallest_numbers() -> None:
+    config = under(run(S2, K=5, kind="constant", p_zeta=1.0, p_eta=1.0, privacy=L1), "published-point")
+    one = account(config).total("zcdp")
+    assert one is not None
+    for scale in (1e50, 1e100, 1e150, 1e200, 1e280):
+        far = account(replace(config, noise=replace(config.noise, multiplier=scale))).total("zcdp")
+        # rho is negligible: what is left grows as 1/scale.
+        size = account(replace(config, noise=replace(config.noise, multiplier=1e20))).total("zcdp")
+        assert far == pytest.approx(size * (1e20 / scale), rel=1e-9)
+    tiny = replace(config, privacy=model.Privacy(clip_l1=1e-100))
+    assert 0.0 < account(tiny).total("zcdp") == pytest.approx(size * 1e20 * 1e-100 / L1.clip_l1, rel=1e-9)
+
+
+def test_a_round_with_far_more_noise_than_the_others_still_costs() -> None:
+    config = under(run(PAPER_S1, K=60, kind="exponent", p_zeta=-100.0, p_eta=-100.0, privacy=L1), "public-state")
+    for law in ("laplace", "gaussian"):
+        of = account(replace(config, noise=replace(config.noise, law=law)))
+        assert all(value is None or value > 0.0 for name, value in of.epsilon_after(0).items() if name != "gdp")
 
 
 def test_reasons_and_totals_are_tables_of_agents() -> None:

@@ -69,7 +69,7 @@ def test_two_scales_meet_the_goal_with_the_least_noise() -> None:
         eta, ratio = asked.scales(noise_x, noise_y)
 
         def variance(r: float, p: int = asked.power, asked=asked, nx=0.7, ny=2.0) -> float:  # type: ignore[no-untyped-def]
-            scale = ((asked.cost_x[0] / r) ** p + asked.cost_y[0] ** p) / asked.goal
+            scale = ((asked.cost_x[0] / r) ** p + asked.cost_y[0] ** p) / asked.goal**p
             return float(scale ** (2.0 / p) * (ny + r * r * nx))
 
         assert variance(ratio) == pytest.approx(eta[0] ** 2 * (2.0 + ratio**2 * 0.7), rel=1e-12)

@@ -212,4 +212,8 @@ def test_the_search_asks_for_few_accounts() -> None:
         epsilon = float(10.0 ** rng.uniform(-3, 3))
         calibrate(route(run(), Target(epsilon)).apply(run()), "gdp", epsilon, counted)
     assert asked / 20 < 30
+    for epsilon in (1e-300, 1e-30, 1e300):
+        asked = 0
+        planned = calibrate(route(run(), Target(epsilon)).apply(run()), "gdp", epsilon, counted)
+        assert asked <= planner._EVALUATIONS and max(totals(planned, "gdp", of)) <= epsilon
     assert planner.TOLERANCE <= 1e-6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, getcontext, localcontext
+from functools import cache
 
 import numpy as np
 
@@ -76,29 +78,42 @@ def zcdp(M, unit, delta):
     return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
-def gdp_delta(mu, epsilon, digits=95):
-    """delta(epsilon) of the Gaussian mechanism in decimal arithmetic: Phi by its Taylor series."""
-    from decimal import Decimal, getcontext
+def gdp_delta(mu, epsilon):
+    """delta(epsilon) of the Gaussian mechanism in decimal arithmetic, to 40 digits at least: Phi by its Taylor series.
 
-    getcontext().prec = digits
-
-    def erf(x):
-        x = Decimal(x)
-        term, total, n = x, x, 0
-        while abs(term) > Decimal(10) ** (-digits + 5) * max(abs(total), Decimal(10) ** -30):
-            n += 1
-            term = -term * x * x / n
-            total += term / (2 * n + 1)
-        return 2 * total / Decimal(_PI).sqrt()
-
-    def phi(z):
-        return (1 + erf(z / Decimal(2).sqrt())) / 2
-
-    mu, epsilon = Decimal(mu), Decimal(epsilon)
-    return phi(mu / 2 - epsilon / mu) - epsilon.exp() * phi(-mu / 2 - epsilon / mu)
+    mu and epsilon are taken as the exact numbers that they are.
+    """
+    with localcontext() as context:
+        reach = epsilon / mu + mu / 2.0
+        context.prec = 60 + int(0.5 * reach * reach) + max(0, int(-3.0 * math.log10(mu)))
+        mu, epsilon = Decimal(mu), Decimal(epsilon)
+        return _phi(mu / 2 - epsilon / mu) - epsilon.exp() * _phi(-mu / 2 - epsilon / mu)
 
 
-_PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
+def _phi(z):
+    square, total, term, n = z * z, z, z, 0
+    tiny = Decimal(10) ** -getcontext().prec
+    while abs(term) > tiny * abs(total):  # e^{-z^2/2} (z + z^3/3 + z^5/(3 5) + ...): no sign changes
+        n += 1
+        term = term * square / (2 * n + 1)
+        total += term
+    return Decimal(1) / 2 + (-square / 2).exp() * total / (2 * _pi(getcontext().prec)).sqrt()
+
+
+@cache
+def _pi(digits):
+    """Machin: 16 arctan(1/5) - 4 arctan(1/239)."""
+    with localcontext() as context:
+        context.prec = digits + 10
+
+        def arctan_of_inverse(n):
+            power, total, k = Decimal(1) / n, Decimal(0), 0
+            while abs(power) > Decimal(10) ** -(digits + 8):
+                total += power / (2 * k + 1) * (-1) ** k
+                power, k = power / (n * n), k + 1
+            return total
+
+        return 16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239)
 
 
 def corrected_shifts(a, b, gamma, m, C, K, Lam=None):

@@ -60,7 +60,7 @@ def test_where_epsilon_is_0_it_is_the_largest_mu_that_costs_nothing(delta: float
     assert gaussian.gdp_delta(back, 0.0) > delta > oracle.delta_of_mu(back * (1 - 1e-13 / delta - 1e-6), 0.0)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(math.inf, DELTA), (0.0, 1.0), (3.0, 1.0), (1e300, DELTA)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(math.inf, DELTA), (0.0, 1.0), (3.0, 1.0)])
 def test_where_nothing_is_excluded_mu_is_infinite(epsilon: float, delta: float) -> None:
     assert gaussian.gdp_mu_above(epsilon, delta) == math.inf
 

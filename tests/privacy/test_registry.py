@@ -96,7 +96,7 @@ def test_the_goal_of_a_forecast_costs_what_was_asked_for(name: str) -> None:
     one = ACCOUNTANTS[name]
     for epsilon in (0.3, 2.0):
         goal = one.goal(epsilon, 1e-5)
-        measured = {"epsilon": goal, "rho": goal / 2.0, "mu": goal**0.5}[one.guarantee]
+        measured = {"epsilon": goal, "rho": goal**2 / 2.0, "mu": goal}[one.guarantee]
         assert one.epsilon_of(measured, 1e-5) == pytest.approx(epsilon, rel=1e-6)
 
 

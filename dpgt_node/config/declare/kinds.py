@@ -54,12 +54,16 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number in the range; an integer is taken as a float."""
+    """A finite number in the range; an integer is taken as a float.
+
+    ``above`` and ``at_least``: the right sign, and ``because`` of what a number of that sign may be too small.
+    """
 
     above: float | None = None
     at_least: float | None = None
     below: float | None = None
     at_most: float | None = None
+    because: str = ""
 
     @property
     def placeholder(self) -> float:
@@ -67,7 +71,9 @@ class Number:
 
     def why(self, value: object) -> str | None:
         """Why ``value`` is no such number, or None."""
-        return bad_number(value, above=self.above, at_least=self.at_least, below=self.below, at_most=self.at_most)
+        why = bad_number(value, above=self.above, at_least=self.at_least, below=self.below, at_most=self.at_most)
+        small = why is not None and why.startswith("must be >=")
+        return f"{why}: {self.because}" if small and self.because else why
 
     def read(self, section: Section, key: str, value: object) -> float:
         why = self.why(value)
@@ -78,19 +84,19 @@ class Number:
 
     def schema(self) -> Schema:
         schema: Schema = {"type": "number"}
-        if (low := self.at_least if self.above is None else self.above) is not None:
-            schema |= {"minimum": low} | ({"exclusiveMinimum": True} if self.above is not None else {})
+        if (low := self.above if self.at_least is None else self.at_least) is not None:
+            schema |= {"minimum": low} | ({"exclusiveMinimum": True} if self.at_least is None else {})
         if (high := self.at_most if self.below is None else self.below) is not None:
             schema |= {"maximum": high} | ({"exclusiveMaximum": True} if self.below is not None else {})
         return schema
 
     def words(self) -> str:
-        low = self.at_least if self.above is None else self.above
+        low = self.above if self.at_least is None else self.at_least
         high = self.at_most if self.below is None else self.below
         if low is not None and high is not None:
-            return f"{'(' if self.above is not None else '['}{low:g}, {quantity(high)}{')' if self.below else ']'}"
+            return f"{'(' if self.at_least is None else '['}{low:g}, {quantity(high)}{')' if self.below else ']'}"
         if low is not None:
-            return f"{'>' if self.above is not None else '>='} {low:g}"
+            return f"{'>' if self.at_least is None else '>='} {low:g}"
         return "any number"
 
 

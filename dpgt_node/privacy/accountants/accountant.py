@@ -10,6 +10,7 @@ import numpy as np
 
 from dpgt_node.privacy.accountants.pure import Sensitivity, tight_shifts
 from dpgt_node.privacy.accountants.releases import Releases
+from dpgt_node.privacy.accountants.rounding import never_zero
 from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
@@ -28,8 +29,9 @@ class Accountant:
     ``guarantee``: what the noise law must give; all but "epsilon" need a delta.
     ``covers``: mechanisms it speaks of; ``not_covered``: what is said of another one, ``{mechanism}`` in it.
     ``curve``: cumulative cost after every row of the ledger, float64 (2(K+1),), x̆_k before y̆_k, nondecreasing, an upper
-    bound; called with noise on only.  ``goal(epsilon, delta)``: how much shift in scales may add up, L1 for a pure one,
-    squared L2 for the others; ``shifts``: what moves, to first order, for a forecast.  ``epsilon_of(measured, delta)``:
+    bound; called with noise on only.
+    ``goal(epsilon, delta)``: how much shift in scales may add up, in L1 for a pure one, else in L2;
+    ``shifts``: what moves, to first order, for a forecast.  ``epsilon_of(measured, delta)``:
     epsilon of a measured epsilon, rho or mu, by its guarantee.
     ``amounts(epsilon, delta)``: what a run of this cost has used up at most, by guarantee: epsilon, rho or mu^2, which
     add over runs, its own guarantee among them.  ``measured(amount)``: the epsilon, rho or mu of such a sum.
@@ -87,7 +89,9 @@ class Accountant:
         if self.why_not(r) is not None:
             return None
         if r.noisy:
-            return self.curve(r)
+            curve = self.curve(r)
+            # With a delta it may be 0; what it comes from is kept above 0 where it is computed.
+            return never_zero(curve, after=1) if self.pure else curve
         endless = np.full(2 * (r.K + 1), math.inf)
         endless[0] = 0.0  # x̆_0 depends on no data
         return endless

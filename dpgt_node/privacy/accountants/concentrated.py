@@ -13,8 +13,9 @@ The shifts of a round may depend on the transcript; their squares add up to at m
 what adaptive composition asks for (Feldman and Zrnic 2021).
 
 The prefix up to round k: its own Gram matrix is at most M restricted to l <= k (later rows only add), and each of the
-three diagonal matrices is at least M.  So sum_{l<=k} of any of them bounds it, without computing a matrix a round:
-``energy[k]``, nondecreasing, and exactly the bound above at k = K.
+three diagonal matrices is at least M.  So sum_{l<=k} of any of them bounds it, without computing a matrix a round: the
+square of ``shift[k]``, nondecreasing, and exactly the bound above at k = K.  No absolute size is squared, so that no
+scale or clip that a run file may have makes a cost 0 by underflow.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import later_sums
-from dpgt_node.privacy.accountants.rounding import gamma, up
+from dpgt_node.privacy.accountants.rounding import gamma, never_zero, up
 from dpgt_node.types import F64
 
 _SHIFT = 2.0**-44
@@ -35,19 +36,21 @@ _BISECTIONS = 40
 _TINY = 1e-200
 """Of the largest 1/scale^2: below it products would lose digits to underflow, and the certificate its proof."""
 _LEAST_RHO = 2.0**-1000
+_LEAST_RATIO = 1e-150
+"""Ratios are squared; one that is smaller counts as this."""
 
 
-def energy(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
-    """Upper bounds of the sum of ||shift_k||^2/scale_k^2 per unit of (C2/m)^2, after each round, float64 (K+1,)."""
+def shift(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
+    """Upper bounds of sqrt(sum of ||shift_k||^2/scale_k^2) per unit of C2/m, after each round, float64 (K+1,)."""
     K = kernel.K
     if not (sigma_y > 0.0).all() or (kernel.x.any() and not (sigma_x[1:] > 0.0).all()):
         return np.full(K + 1, math.inf)
     noised = np.concatenate((sigma_y, sigma_x[1:])) if kernel.x.any() else sigma_y
-    least = float(noised.min())  # scales are squared relative to it, so that tiny ones do not overflow
-    inverse_y = (sigma_y / least) ** -2.0
+    least = float(noised.min())
+    inverse_y = np.square(np.maximum(least / sigma_y, _LEAST_RATIO))
     inverse_x = np.zeros(K + 1)
     if kernel.x.any():
-        inverse_x[1:] = (sigma_x[1:] / least) ** -2.0  # x̆_0 holds no gradient
+        inverse_x[1:] = np.square(np.maximum(least / sigma_x[1:], _LEAST_RATIO))  # x̆_0 holds no gradient
     rows, diagonal = gram_rows(kernel, inverse_x, inverse_y)
     total = np.cumsum(rows)
     bounds = (np.ones(K + 1), diagonal) if kernel.x.any() or kernel.y.any() else (np.ones(K + 1),)
@@ -61,7 +64,7 @@ def energy(kernel: Kernel, sigma_x: F64, sigma_y: F64) -> F64:
             largest = largest_eigenvalue(kernel, inverse_x, inverse_y, weights, low, high)
             total = np.minimum(total, largest * trace)
     with np.errstate(over="ignore"):
-        return up(total / least / least, K + 16)
+        return up(np.sqrt(total) / least, K + 16)
 
 
 def gram_rows(kernel: Kernel, inverse_x: F64, inverse_y: F64) -> tuple[F64, F64]:
@@ -117,7 +120,7 @@ def largest_eigenvalue(kernel: Kernel, inverse_x: F64, inverse_y: F64, weights: 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """epsilon of (epsilon, delta)-DP from rho-zCDP: rho + 2 sqrt(rho ln(1/delta)), rounded up; 0 < delta < 1."""
-    return up(rho + 2.0 * math.sqrt(rho * -math.log(delta)), 16)
+    return up(rho + 2.0 * math.sqrt(rho) * math.sqrt(-math.log(delta)), 16)
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -132,24 +135,26 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     return max(up(part * part, 32), _LEAST_RHO)
 
 
-def shift_norm(energy_curve: F64, unit: float, leftover: F64) -> F64:
+def shift_norm(curve: F64, unit: float, leftover: F64) -> F64:
     """sqrt of the sum of ||shift||^2/scale^2 after every row, (2(K+1),): Minkowski over the shifts and what is left.
 
-    ``energy_curve`` (K+1,) from :func:`energy`; ``unit`` = C2/m; ``leftover`` (2(K+1),): norm of the additional shift
-    of every row, in scales.  Row 2k (x̆_k) holds the batches before k only.
+    ``curve`` (K+1,) from :func:`shift`; ``unit`` = C2/m; ``leftover`` (2(K+1),): norm of the additional shift of every
+    row, in scales.  Row 2k (x̆_k) holds the batches before k only.
     """
-    per_row = np.repeat(energy_curve, 2)
-    per_row[2::2] = energy_curve[:-1]
+    per_row = np.repeat(curve, 2)
+    per_row[2::2] = curve[:-1]
     per_row[0] = 0.0
+    largest = float(leftover.max()) or 1.0
+    part = np.where(leftover > 0.0, np.maximum(leftover / largest, _LEAST_RATIO), 0.0)
     with np.errstate(over="ignore"):
-        return up(unit * np.sqrt(per_row) + np.sqrt(np.cumsum(leftover**2)), len(leftover) + 16)
+        total = up(unit * per_row + largest * np.sqrt(np.cumsum(np.square(part))), len(leftover) + 16)
+    return never_zero(total, after=1)
 
 
 def zcdp(norms: F64, delta: float) -> F64:
-    """Cumulative (epsilon, delta)-DP epsilon after every row, from :func:`shift_norm`."""
+    """Cumulative (epsilon, delta)-DP epsilon after every row, from :func:`shift_norm`: with rho = norm^2/2."""
     with np.errstate(over="ignore"):
-        rho = 0.5 * norms**2
-        return up(rho + 2.0 * np.sqrt(rho * -math.log(delta)), 16)
+        return up(norms * (0.5 * norms + math.sqrt(-2.0 * math.log(delta))), 16)
 
 
 def _add_products(rows: F64, weights: F64, size: F64) -> None:

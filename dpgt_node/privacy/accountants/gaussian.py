@@ -2,16 +2,24 @@
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 
-With t = epsilon/mu - mu/2 this is [erfc(t/sqrt2) - e^{-t^2/2} erfcx((t + mu)/sqrt2)]/2, where nothing overflows.  It
-holds for a whole transcript whose shifts are chosen adaptively and whose squares add up to at most mu^2 on every path:
-pad with a dummy release up to exactly mu^2, then the log-likelihood ratio is N(+-mu^2/2, mu^2) (Smith and Thakurta
-2022; Koskela et al. 2022); batches mix by convexity of delta.
+It holds for a whole transcript whose shifts are chosen adaptively and whose squares add up to at most mu^2 on every
+path: pad with a dummy release up to exactly mu^2, then the log-likelihood ratio is N(+-mu^2/2, mu^2) (Smith and
+Thakurta 2022; Koskela et al. 2022); batches mix by convexity of delta.
+
+Everything is computed in u = epsilon/mu.  With t = u - mu/2, s = u + mu/2, phi the normal density, Q(t) = Phi(-t) and
+R = Q/phi (Mills' ratio),
+
+    delta = Q(t) - phi(t) R(s) = phi(t) (R(t) - R(s)),      d ln delta / du = -mu phi(t) R(s) / delta
+
+Neither t nor s cancels, whatever mu is: u and mu/2 are the numbers given.  What is held is the logarithm of delta, as
+a part of the delta that is allowed, so that nothing underflows, and beside it a bound of its error.  Where mu is small,
+R(t) - R(s) is a series about u without cancellation.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,62 +27,101 @@ from dpgt_node.privacy.accountants.rounding import U
 from dpgt_node.types import F64
 
 _SQRT2: Final = math.sqrt(2.0)
-_SQRT_PI: Final = math.sqrt(math.pi)
+_LOG_SQRT_2PI: Final = 0.5 * math.log(2.0 * math.pi)
+_SQRT_HALF_PI: Final = math.sqrt(0.5 * math.pi)
 _FRACTION_FROM: Final = 6.0
-_TINY_T: Final = 37.0  # erfc(t/sqrt2) < 1e-298 from here on
-_TINY: Final = 1e-290
+_LEVELS: Final = 60
+_SERIES_BELOW: Final = 0.0625
+_SERIES_LAST: Final = 7
+_SERIES_REST: Final = 2.0**-49  # what follows it, of the first term: (mu/2)^8 I_9/(9! I_1) <= 2^-40/945, and less
 _MARGIN: Final = 2.0**-42
-_LARGEST_MU: Final = 2.0**24  # further up rounding hides delta
+_NEWTON_STEPS: Final = 100
+_LEAST: Final = math.ulp(0.0)
+_ENDLESS: Final = 1e155  # epsilon, about mu^2/2, is beyond all numbers
+
+
+class _Point(NamedTuple):
+    """ln(delta/allowed) at one point, a bound of its error, and its derivative by u."""
+
+    log: float
+    error: float
+    slope: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether delta is within what is allowed."""
+        return self.log + self.error <= 0.0
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of mu-GDP, an upper bound (relative error about 1e-14/mu); mu >= 0, epsilon >= 0."""
+    """delta(epsilon) of mu-GDP, an upper bound (relative error about 1e-12 at most); mu >= 0, epsilon >= 0."""
     if mu == 0.0:
         return 0.0
-    if math.isinf(mu):
+    if mu > _ENDLESS:
         return 1.0
-    first, second, error = _halves(mu, epsilon)
-    return min(1.0, max(first - second, 0.0) + error)
+    point = _excess(mu, epsilon / mu * (1.0 - 4.0 * U), 1.0)
+    return min(1.0, max(math.exp(min(point.log + point.error, 0.0)) * (1.0 + 8.0 * U), _LEAST))
 
 
 def gdp_epsilon(mu: float, delta: float, start: float | None = None) -> float:
-    """An epsilon >= 0 with ``gdp_delta(mu, epsilon) <= delta``, above the least one by about 1e-12; 0 < delta < 1.
+    """An epsilon >= 0 with delta(epsilon) <= ``delta``, above the least one by about 1e-12 of it; 0 < delta < 1.
 
-    ``start``: a guess (scaled from a slightly smaller mu).  Newton on ln delta, which is concave: every step after
-    the first comes from the safe side.
+    0 where ``delta`` alone pays for mu.  ``start``: a guess (scaled from a slightly smaller mu).  Newton's steps on ln
+    delta, which is concave, between two bounds that close in: at most 100 steps, and the upper bound is proven always.
     """
-    if gdp_delta(mu, 0.0) <= delta:
+    if mu == 0.0:
         return 0.0
-    if math.isinf(mu):
+    if mu > _ENDLESS:
         return math.inf
-    goal = math.log(delta)
-    epsilon = start if start else mu * mu / 2.0 + mu * math.sqrt(-2.0 * goal)
-    for _ in range(60):
-        first, second, _ = _halves(mu, epsilon)
-        gap = first - second
-        if gap <= _TINY:
-            epsilon *= 0.9
-            continue
-        step = (math.log(gap) - goal) * gap / second if second > 0.0 else 0.0
-        epsilon = max(epsilon + step, 0.0)
-        if abs(step) <= _MARGIN * epsilon:
+    if _excess(mu, 0.0, delta).proven:
+        return 0.0
+    low, high = 0.0, 0.5 * mu + _beyond(delta)
+    high *= 1.0 + 2.0 * U
+    point = start / mu if start else high
+    for _ in range(_NEWTON_STEPS):
+        if not low < point < high:
+            point = 0.5 * (low + high)
+        if not low < point < high:
             break
+        here = _excess(mu, point, delta)
+        if here.proven:
+            high = point
+        else:
+            low = point
+        step = -here.log / here.slope if here.slope < 0.0 and math.isfinite(here.log) else -point
+        if abs(step) <= _MARGIN * point:
+            break
+        point += step
+    # The last step is within rounding of the root, on either side of it: up to where it is proven.
     margin = _MARGIN
-    while gdp_delta(mu, epsilon * (1.0 + margin)) > delta:
+    while (above := point * (1.0 + margin)) < high:
+        if _excess(mu, above, delta).proven:
+            high = above
+            break
         margin *= 2.0
-    return epsilon * (1.0 + margin)
+    return mu * high * (1.0 + 2.0 * U)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Largest mu found with ``gdp_delta(mu, epsilon) <= delta``, rounded down; epsilon >= 0, 0 < delta < 1."""
-    low, high = 0.0, 1.0
-    while gdp_delta(high, epsilon) <= delta:
+    """Largest mu found with delta(epsilon) <= ``delta``, rounded down; epsilon >= 0, 0 < delta < 1."""
+    beyond = _beyond(delta)
+
+    def fits(mu: float) -> bool:
+        return mu <= _ENDLESS and _excess(mu, epsilon / mu * (1.0 - 4.0 * U), delta).proven
+
+    # delta(0) < mu/sqrt(2 pi); and where t >= beyond, delta(epsilon) <= Q(t) <= delta/2.
+    least = 2.0 * epsilon / (beyond + math.sqrt(beyond * beyond + 2.0 * epsilon))
+    low = max(2.5 * delta, least)
+    while low > 0.0 and not fits(low):
+        low *= 0.5
+    high = 2.0 * max(low, _LEAST)
+    while fits(high):
         low, high = high, 2.0 * high
     while high - low > 2.0 * U * high:
-        middle = 0.5 * (low + high)
+        middle = low + 0.5 * (high - low)
         if middle in (low, high):
             break
-        if gdp_delta(middle, epsilon) <= delta:
+        if fits(middle):
             low = middle
         else:
             high = middle
@@ -82,29 +129,32 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def gdp_mu_above(epsilon: float, delta: float) -> float:
-    """A mu that no run has whose epsilon at ``delta`` is at most ``epsilon``; above the largest of them by a
-    part of it that is about 1e-14/delta.
+    """A mu that no run has whose epsilon at ``delta`` is at most ``epsilon``; above the largest of them by about 1e-12.
 
     Where ``epsilon`` is 0 that is the largest mu that costs nothing at ``delta``.  Infinite where no mu is excluded.
     """
-    low, high = 0.0, 1.0
-    while not _exceeds(high, epsilon, delta):
+    if math.isinf(epsilon) or delta >= 1.0:
+        return math.inf
+
+    def exceeds(mu: float) -> bool:
+        point = _excess(mu, epsilon / mu * (1.0 + 4.0 * U), delta)
+        return point.log - point.error > 0.0
+
+    low = gdp_mu(epsilon, delta)
+    high = 2.0 * max(low, _LEAST)
+    while not exceeds(high):
         low, high = high, 2.0 * high
-        if high > _LARGEST_MU:
+        if high > _ENDLESS:
             return math.inf
     while high - low > 4.0 * U * high:
-        middle = 0.5 * (low + high)
-        if _exceeds(middle, epsilon, delta):
+        middle = low + 0.5 * (high - low)
+        if middle in (low, high):
+            break
+        if exceeds(middle):
             high = middle
         else:
             low = middle
     return high
-
-
-def _exceeds(mu: float, epsilon: float, delta: float) -> bool:
-    """Whether delta(epsilon) of mu-GDP is proven to be above ``delta``."""
-    first, second, error = _halves(mu, epsilon)
-    return first - second - error > delta
 
 
 def gdp(norms: F64, delta: float) -> F64:
@@ -113,32 +163,104 @@ def gdp(norms: F64, delta: float) -> F64:
     seen = epsilon = 0.0
     for row, mu in enumerate(norms.tolist()):
         if mu > seen:
-            # From far below, Newton's first step would lead nowhere: one release may cost more than all before it.
-            guess = epsilon * mu / seen if seen and mu < 2.0 * seen else None
+            guess = epsilon / seen * mu if seen and math.isfinite(epsilon) else None
             seen, epsilon = mu, max(epsilon, gdp_epsilon(mu, delta, guess))
         out[row] = epsilon
     return out
 
 
-def _halves(mu: float, epsilon: float) -> tuple[float, float, float]:
-    """The two terms of delta and a bound of the error of their difference."""
-    ratio = epsilon / mu
-    t = ratio - 0.5 * mu
-    if t > _TINY_T:
-        return 0.0, 0.0, _TINY
-    first = 0.5 * math.erfc(t / _SQRT2)
-    second = 0.5 * math.exp(-0.5 * t * t) * _erfcx((t + mu) / _SQRT2)
-    # t is off by 2u(ratio + mu/2), which moves either term by that times (|t| + 1) of itself; exp and erfc of
-    # arguments up to 37 and 6 add some u t^2 and 80 u.
-    relative = U * (100.0 + 4.0 * t * t + 8.0 * (abs(t) + 1.0) * (ratio + mu))
-    return first, second, relative * (first + second)
+def _beyond(delta: float) -> float:
+    """A t with Q(t) <= ``delta``/2, by Q(t) <= e^{-t^2/2}/2."""
+    return math.sqrt(-2.0 * math.log(delta)) * (1.0 + 8.0 * U)
 
 
-def _erfcx(x: float) -> float:
-    """e^{x^2} erfc(x), x >= 0."""
+def _excess(mu: float, u: float, allowed: float) -> _Point:
+    """ln(delta/``allowed``) of mu-GDP at epsilon = ``mu`` ``u``; 0 < mu <= 1e155, u >= 0, 0 < allowed <= 1.
+
+    t and s are off by U of themselves, which moves ln phi(t) by U t^2 and a Mills ratio by less than U of itself.
+    """
+    t, s = u - 0.5 * mu, u + 0.5 * mu
+    log_phi = -0.5 * t * t - _LOG_SQRT_2PI
+    if log_phi == -math.inf and t > 0.0:
+        return _Point(-math.inf, 0.0, -math.inf)
+    far, far_error = _mills(s)
+    parts: tuple[float, ...]
+    if u == 0.0 and mu < 1e-9:  # delta = erf(mu/sqrt 8) <= mu/sqrt(2 pi), and less by mu^2/24 of it
+        parts, error = (_log_ratio(mu, allowed), -_LOG_SQRT_2PI), 0.0
+    elif u == 0.0:
+        parts, error = (_log_ratio(math.erf(mu / (2.0 * _SQRT2)), allowed),), 8.0 * U
+    elif mu < _SERIES_BELOW:
+        size, error = _series(u, mu)
+        parts, error = (_log_ratio(mu, allowed), math.log(size), log_phi), error / size + 2.0 * U * t * t
+    elif t < 0.0:
+        first, second = 0.5 * math.erfc(t / _SQRT2), math.exp(log_phi) * far
+        size = first - second
+        error = 24.0 * U * first + (far_error / far + (16.0 + 2.0 * min(t * t, 1400.0)) * U) * second
+        parts, error = (_log_ratio(size, allowed),), error / size
+    else:
+        near, near_error = _mills(t)
+        size, error = near - far, near_error + far_error + 4.0 * U * near
+        if size <= error:  # far out: only a bound from above is left
+            size, error = near, near_error
+        parts, error = (-math.log(allowed), math.log(size), log_phi), error / size + 2.0 * U * t * t
+    log = sum(parts)
+    error += 4.0 * U * (sum(map(abs, parts)) + 2.0)
+    slope = log_phi + math.log(far) - math.log(allowed) - log
+    return _Point(log, error, -mu * math.exp(min(slope, 700.0)))
+
+
+def _log_ratio(part: float, whole: float) -> float:
+    """ln(part/whole), which is most accurate where both are about the same."""
+    ratio = part / whole
+    return math.log(ratio) if math.isfinite(ratio) else math.log(part) - math.log(whole)
+
+
+def _mills(x: float) -> tuple[float, float]:
+    """R(x) = Q(x)/phi(x) and a bound of its error, x >= 0.
+
+    x < 6: e^{x^2/2} erfc(x/sqrt 2); the exponent is off by U x^2/2, the argument of erfc by 2U of itself, which moves
+    it by 2 (x^2 + 1) 2U.  Else R = 1/(x + 1/(x + 2/(x + ...))), each level of which halves the error
+    that it inherits.
+    """
     if x < _FRACTION_FROM:
-        return math.exp(x * x) * math.erfc(x)
-    tail = x
-    for n in range(40, 0, -1):
-        tail = x + 0.5 * n / tail
-    return 1.0 / (_SQRT_PI * tail)
+        value = _SQRT_HALF_PI * math.exp(0.5 * x * x) * math.erfc(x / _SQRT2)
+        return value, (32.0 + 5.0 * x * x) * U * value
+    value = 1.0 / (x + _ratios(x, 1)[0])
+    return value, 32.0 * U * value
+
+
+def _ratios(x: float, count: int) -> list[float]:
+    """r_1, r_2, ..., r_count with r_n = I_n/I_{n-1} = n/(x + r_{n+1}), see :func:`_series`; x >= 6."""
+    ratio, found = 0.0, []
+    for n in range(_LEVELS, 0, -1):
+        ratio = n / (x + ratio)
+        if n <= count:
+            found.append(ratio)
+    return found[::-1]
+
+
+def _series(u: float, mu: float) -> tuple[float, float]:
+    """(R(u - mu/2) - R(u + mu/2))/mu and a bound of its error, u >= 0, 0 < mu <= 1/16.
+
+    With I_n = integral over v >= 0 of v^n e^{-u v - v^2/2}: I_0 = R(u), I_{n+1} = n I_{n-1} - u I_n, and this is
+    I_1 + h^2 I_3/3! + h^4 I_5/5! + h^6 I_7/7! + ..., h = mu/2.  I_n/I_1 is largest at u = 0.
+    """
+    first, first_error = _mills(u)
+    values, errors = [first], [first_error]
+    if u < _FRACTION_FROM:
+        values.append(1.0 - u * first)
+        errors.append(u * first_error + 2.0 * U * (1.0 + u * first))
+        for n in range(1, _SERIES_LAST):
+            values.append(n * values[n - 1] - u * values[n])
+            errors.append(n * errors[n - 1] + u * errors[n] + 4.0 * U * (n * values[n - 1] + u * abs(values[n])))
+    else:
+        for n, ratio in enumerate(_ratios(u, _SERIES_LAST), start=1):
+            values.append(values[-1] * ratio)
+            errors.append(values[-1] * (32.0 + 8.0 * n) * U)
+    size = error = 0.0
+    weight, square = 1.0, 0.25 * mu * mu
+    for n in range(1, _SERIES_LAST + 1, 2):
+        size += weight * values[n]
+        error += weight * errors[n]
+        weight *= square / ((n + 1) * (n + 2))
+    return size, error + (16.0 * U + _SERIES_REST) * size

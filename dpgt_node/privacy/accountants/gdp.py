@@ -19,7 +19,7 @@ def _curve(r: Releases) -> F64:
 
 
 def _goal(epsilon: float, delta: float) -> float:
-    return gaussian.gdp_mu(epsilon, delta) ** 2
+    return gaussian.gdp_mu(epsilon, delta)
 
 
 def _amounts(epsilon: float, delta: float) -> Mapping[Guarantee, float]:

@@ -122,8 +122,8 @@ class Releases:
         left = np.empty(2 * (self.K + 1))
         left[0::2], left[1::2] = (self.left(stream, spread) for stream in STREAMS)
         scales = (self.sigma_x.tobytes(), self.sigma_y.tobytes())
-        energy = _energy(self.mechanism.accounted, self.a, self.b, self.gamma, *scales)
-        return concentrated.shift_norm(energy, inflated(self.C2, self.batch) / self.batch, left)
+        shift = _shift(self.mechanism.accounted, self.a, self.b, self.gamma, *scales)
+        return concentrated.shift_norm(shift, inflated(self.C2, self.batch) / self.batch, left)
 
     @cached_property
     def _private_state(self) -> PrivateState | None:
@@ -149,7 +149,7 @@ class Releases:
 
 
 @lru_cache(maxsize=32)
-def _energy(accounted: Accounted, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
+def _shift(accounted: Accounted, a: float, b: float, gamma: float, sigma_x: bytes, sigma_y: bytes) -> F64:
     """The one costly curve, O(K^2); agents with equal weights and scales share it."""
     x, y = np.frombuffer(sigma_x), np.frombuffer(sigma_y)
-    return concentrated.energy(accounted.kernel(a, b, gamma, len(x) - 1), x, y)
+    return concentrated.shift(accounted.kernel(a, b, gamma, len(x) - 1), x, y)

@@ -30,6 +30,8 @@ Value = TypeVar("Value", float, F64)
 U: Final = 2.0**-53
 ALLOWANCE: Final = 2.0**-20
 """Least inflation of C in every rigorous account."""
+LEAST_COST: Final = 1e-290
+"""No release of private data costs less, see ``never_zero``."""
 CAP_SLACK: Final = 2.0**-19
 """What ``within`` forgives, as a part of the cap: the inflation above, squared (rho grows as C^2), and rounding up."""
 
@@ -45,6 +47,15 @@ def gamma(roundings: int) -> float:
 def up(value: Value, roundings: int) -> Value:
     """An upper bound of the exact value (>= 0) that ``roundings`` roundings of nonnegative terms gave as ``value``."""
     return value * (1.0 + (gamma(roundings) * 1.5 + 4.0 * U))
+
+
+def never_zero(curve: F64, *, after: int) -> F64:
+    """``curve`` with at least 1e-290 from row ``after`` on, where every exact value is above 0.
+
+    A quotient below 1e-308 has lost digits or is 0; 10^17 of them add up to less than 1e-290.
+    """
+    curve[after:] = np.maximum(curve[after:], LEAST_COST)
+    return curve
 
 
 def within(cost: float | None, cap: float) -> bool:

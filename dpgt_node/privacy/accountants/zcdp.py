@@ -19,7 +19,7 @@ def _curve(r: Releases) -> F64:
 
 def _goal(epsilon: float, delta: float) -> float:
     log = -math.log(delta)
-    return 2.0 * (epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))) ** 2
+    return math.sqrt(2.0) * epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))
 
 
 def _amounts(epsilon: float, delta: float) -> Mapping[Guarantee, float]:
