@@ -172,6 +172,9 @@ def test_rows_of_a_version_that_recorded_no_delta_are_added_as_before() -> None:
     old = [Spent("old", {"zcdp": 0.5, "gdp": 0.4}, 1.0), gdp(0.1)]
     found = tally(old, SOUND)
     assert found.recipe == "sum of gdp x2" and found.delta == Fraction("1.00001")
+    rho = 0.5 + oracle.rho_of(old[1].epsilon["zcdp"], DELTA)  # whatever the delta was, rho is at most epsilon
+    owner = tally(old, SOUND, delta_max=Fraction("1e-5"))
+    assert owner.delta == Fraction("1e-5") and owner.epsilon == pytest.approx(oracle.epsilon_of_rho(rho, 1e-5))
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------
