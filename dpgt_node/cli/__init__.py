@@ -21,6 +21,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click  # noqa: E402  # after the environment is set
 
 from dpgt_node import __version__  # noqa: E402
+from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy  # noqa: E402
 from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
@@ -47,6 +48,8 @@ VERBS = {
     "doctor": "dpgt_node.cli.doctor:doctor",
     "bench": "dpgt_node.cli.bench:bench",
 }
+ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "data", "ledger", "doctor", "bench"})
+"""Verbs that do nothing but print: without standard output they have failed."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -107,10 +110,6 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         print(f"{prefix}: interrupted", file=sys.stderr)
         return int(ExitCode.STOPPED)
-    except BrokenPipeError:
-        # The reader of a pipe left (`dpgt check ... | head`): not an error, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.DONE)
     except DpgtError as error:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         for line in str(error).splitlines() or [type(error).__name__]:
@@ -129,4 +128,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    """The process ``dpgt``: a run keeps its exit code without its display; an answer that nobody got is no success."""
+    display = Display()
+    display.install()
+    arguments = sys.argv[1:]
+    code = run(arguments)
+    lost = display.lost()
+    if lost is not None:
+        verb = next((a for a in arguments if a in VERBS), "")
+        print(f"dpgt {verb}".strip() + f": standard output: {lost}; what was printed there is lost", file=sys.stderr)
+        code = code or int(ExitCode.CONFIG if verb in ANSWERS else ExitCode.DONE)
+    sys.exit(code)

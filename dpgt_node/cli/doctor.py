@@ -41,7 +41,7 @@ def doctor(file: Path, listen: str | None, tls_folder: Path | None, out: Path | 
         checks = [
             {"check": r.check, "status": r.status, "passed": r.passed, "found": r.found, "todo": r.todo} for r in rows
         ]
-        click.echo(json.dumps({"passed": bad == 0, "checks": checks}, indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(json.dumps({"passed": bad == 0, "checks": checks}, indent=2, allow_nan=False))
     else:
         width = max(len(row.check) for row in rows)
         for row in rows:

@@ -102,7 +102,7 @@ def ledger(
         click.echo(f"verified: {len(found.entries)} rows, head {found.head.hex()} ({words})")
     elif format_ == "json":
         document = statement.document(found) | {"verified_by": shown_by}
-        click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
     elif format_ == "csv":
         statement.write_csv(found, sys.stdout)
     else:
