@@ -38,6 +38,12 @@ out_option = click.option(
 test_keystream_option = click.option(
     "--test-keystream", metavar="HEX", help="Derive all noise from HEX: no privacy at all, for tests; study runs only."
 )
+alone_option = click.option(
+    "--alone",
+    is_flag=True,
+    help="Also train every agent alone, without exchange and noise, and print what that reaches beside the run; study "
+    "runs only.",
+)
 die_with_parent_option = click.option("--die-with-parent", type=int, hidden=True)
 format_option = click.option(
     "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True

@@ -6,8 +6,11 @@ every process on one machine (one BLAS thread).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.data import resolved_dataset
@@ -37,7 +40,16 @@ if TYPE_CHECKING:
     from dpgt_node.learning.data.arrays import Dataset
     from dpgt_node.learning.torch_oracle import TorchOracle
 
-__all__ = ["Metrics", "Oracle", "build_oracle", "constants", "data_is_here", "oracle_and_digest", "sample_counts"]
+__all__ = [
+    "Metrics",
+    "Oracle",
+    "build_oracle",
+    "constants",
+    "data_is_here",
+    "oracle_and_digest",
+    "own_dataset",
+    "sample_counts",
+]
 
 
 class Oracle(Protocol):
@@ -163,6 +175,22 @@ def _built(
     return oracle, data, divided
 
 
+def own_dataset(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Dataset:
+    """The samples of 0-based agent ``shard`` and the test set as its model takes them.  Raises ConfigError."""
+    data, divided = (
+        (run_dataset(run, data_root), division(run)) if data_path is None else (own_file(run, data_path), None)
+    )
+    if run.model.name == "softmax" or _transformed(run):
+        return _own(run, shard, data, divided, data_root)
+    rows = slice(None) if divided is None else blocks(data, divided)[shard]
+    return replace(data, x_train=np.asarray(data.x_train[rows]), y_train=data.y_train[rows])
+
+
+def _transformed(run: RunConfig) -> bool:
+    """Whether the model takes something else than the samples as they are stored."""
+    return run.data.features != "raw" or run.data.normalise != "none"
+
+
 def _own(run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None) -> Dataset:
     """The agent's samples and the test set as features."""
     cache = None if data_root is None else data_root / "features"
@@ -196,7 +224,7 @@ def _torch(
     from dpgt_node.learning.torch_oracle import TorchOracle
 
     clip = Clip.from_config(run.privacy)
-    if run.data.features == "raw" and run.data.normalise == "none":
+    if not _transformed(run):
         own = None if divided is None else blocks(data, divided)[shard]
         tests: object = data.x_test
         if isinstance(tests, Pictures):

@@ -15,6 +15,7 @@ from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record import epsilons
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
+from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
 from dpgt_node.report import adversary_html, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
@@ -30,8 +31,8 @@ def build_report(out_dir: Path) -> Path:
     """Write ``OUT/report.html`` from what ``OUT`` holds and return its path.
 
     Needs run.toml; metrics.csv may be missing or short, summary.json may be missing (an unfinished run).  What attacks
-    found is shown where adversary/ has it.  Equal inputs give equal bytes.  Raises
-    :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
+    found is shown where adversary/ has it, what agents reach alone where rivals.json does.  Equal inputs give equal
+    bytes.  Raises :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
     """
     run_file = out_dir / "run.toml"
     run = load_run(run_file)
@@ -39,7 +40,7 @@ def build_report(out_dir: Path) -> Path:
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE
     found = adversary_html.load(out_dir)
-    write_text(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found))
+    write_text(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found, load_rivals(out_dir)))
     return path
 
 
@@ -137,8 +138,12 @@ def render(
     rows: Sequence[MetricsRow],
     summary: Summary,
     attacks: adversary_html.Found | None = None,
+    rivals: Rivals | None = None,
 ) -> str:
-    """The whole page; everything that comes from files or names is escaped.  ``attacks``: what they found, if any."""
+    """The whole page; everything that comes from files or names is escaped.
+
+    ``attacks``: what they found, if any.  ``rivals``: what stands beside the run's accuracies, if anything.
+    """
     worst = text.worst_agent(summary.agents)
     highlighted = worst.name if worst is not None else None
     run_file = [_line(line) for line in run_text.strip().splitlines()]
@@ -149,12 +154,13 @@ def render(
             "lead": _lead(run, summary),
             "warnings": text.warnings_for(run, summary.keystream),
             "tiles": _tiles(run, summary, worst),
+            "alone": text.alone_line(summary.agents, rivals),
             "legend": _legend(run, highlighted),
             "figures": _figures(run, rows, summary, highlighted),
             "graphs": _graphs(run),
             "privacy": privacy_html.section(run, summary),
             "attacks": None if attacks is None else adversary_html.section(attacks),
-            "agents": _agents(summary, worst),
+            "agents": _agents(summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,
         },
@@ -271,9 +277,9 @@ def _some(topology: Topology, agents: Sequence[int]) -> str:
     return shown + (f" and {len(agents) - LISTED_MAX} more" if len(agents) > LISTED_MAX else "")
 
 
-def _agents(summary: Summary, worst: AgentSummary | None) -> AgentTable:
+def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None) -> AgentTable:
     accountants = text.accountants_with_values(summary)
-    heads = ["agent", "test accuracy", "training loss"]
+    heads = ["agent", "test accuracy", *([] if rivals is None else ["alone"]), "training loss"]
     heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
     heads += ["releases", "sent"]
     many = len(summary.agents) > svg.SERIES_MAX
@@ -281,7 +287,9 @@ def _agents(summary: Summary, worst: AgentSummary | None) -> AgentTable:
     for i, agent in enumerate(text.worst_first(summary.agents) if many else summary.agents, start=1):
         last = agent is worst and len(summary.agents) > 1
         colour = Mark("thick", "--worst") if last else Mark("", f"--s{i}")
-        cells = [text.percent(agent.accuracy_test), text.number(agent.loss_train, 4)]
+        cells = [text.percent(agent.accuracy_test)]
+        cells += [] if rivals is None else [text.percent(rivals.alone.get(agent.name))]
+        cells += [text.number(agent.loss_train, 4)]
         cells += [text.epsilon(agent.epsilon[name]) for name in accountants]
         cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))

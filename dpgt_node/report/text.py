@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record import epsilons
+from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 
 WHY_CONDITIONAL = (
@@ -21,6 +22,7 @@ STUDY = (
     "Study metrics: accuracy, loss and consensus error are computed from private states and are outside the guarantee."
 )
 NOISE_OFF = "The noise is off: every epsilon is infinite and nothing is hidden."
+STAY_ALONE = "Staying alone is better here: it costs no privacy."
 TEST_KEYSTREAM = "Test keystream: the noise can be recomputed by anybody who knows the key; nothing is hidden."
 # Where e^epsilon is beyond 20,000: an observer who sees the transcript may be as good as certain.
 LARGE_EPSILON = 10.0
@@ -79,6 +81,20 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     if summary.keystream is not None:
         found.append(TEST_KEYSTREAM)
     return tuple(found)
+
+
+def alone_line(agents: Sequence[AgentSummary], rivals: Rivals | None) -> str:
+    """What agents reach alone beside what the run gave them, the worst one of each; empty without a rival."""
+    worst = worst_agent(agents)
+    if rivals is None or worst is None or worst.accuracy_test is None:
+        return ""
+    gain = worst.accuracy_test - rivals.worst
+    better = "the exchange gained" if gain > 0 else "the exchange lost"
+    said = (
+        f"Alone, without exchange and noise, at epsilon 0: worst agent {percent(rivals.worst)}, median "
+        f"{percent(middle(rivals.alone.values()))}; {better} the worst agent {100 * abs(gain):.1f} points."
+    )
+    return said if gain > 0 else f"{said} {STAY_ALONE}"
 
 
 def worst_first(agents: Iterable[AgentSummary]) -> list[AgentSummary]:

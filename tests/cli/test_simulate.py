@@ -15,6 +15,7 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.config import model, to_toml
 from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.record.rivals import load_rivals
 from dpgt_node.wire.transcript import Transcript
 from tests.learning.cases import run
 
@@ -66,6 +67,29 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast,
     assert seen == [] or (seen[0] == seen[1] and len(seen[0]) == 4 * 401)
     again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
     assert again.returncode == 2 and "holds this run, finished" in again.stderr
+
+
+def test_alone_stands_beside_the_run(tmp_path, capsys):
+    made = replace(run("digits", K=3), evaluate=model.Evaluation(10, "study"))
+    command = ["simulate", str(run_file(tmp_path, made)), "--out", str(tmp_path / "o")]
+    assert cli.run([*command, "--alone"]) == 0
+    rivals = load_rivals(tmp_path / "o")
+    assert rivals is not None and set(rivals.alone) == set(made.graph.agents) and rivals.worst > 0.9
+    said = capsys.readouterr().out
+    assert "Alone, without exchange and noise, at epsilon 0: worst agent" in said
+    assert "Staying alone is better here" in said, "noise of scale 0.1 for four rounds"
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert "<th>alone</th>" in page and "Alone, without exchange" in page
+    assert cli.run([*command[:-1], str(tmp_path / "without")]) == 0
+    assert "lone" not in capsys.readouterr().out and not (tmp_path / "without" / "rivals.json").exists()
+
+
+@pytest.mark.parametrize("verb", ["simulate", "launch"])
+def test_nobody_is_told_what_agents_reach_alone_but_in_a_study(tmp_path, capsys, verb):
+    path, out = run_file(tmp_path, run("digits", K=3)), tmp_path / "o"
+    assert cli.run([verb, str(path), "--out", str(out), "--alone"]) == 2
+    assert 'command line: --alone: is refused unless evaluate.metrics = "study"' in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_what_agents_began_no_simulation_goes_on_with(tmp_path, capsys):

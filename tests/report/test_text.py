@@ -10,6 +10,7 @@ import pytest
 from dpgt_node.config.model import NoiseStream, Privacy
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary
 from dpgt_node.report import text
 from tests.report.synthetic import digits_run, summary_of
@@ -75,3 +76,13 @@ def test_noise_off_is_said_instead_of_the_condition() -> None:
     run = digits_run(multiplier=0.0)
     statement = text.privacy_statement(run, summary_of(run, (), lemma5=math.inf))
     assert text.NOISE_OFF in statement and text.WHY_CONDITIONAL not in statement
+
+
+def test_alone_beside_the_run() -> None:
+    agents = [AgentSummary(name, accuracy, None, Epsilon(), None, None) for name, accuracy in (("a", 0.9), ("b", 0.8))]
+    said = text.alone_line(agents, Rivals({"a": 0.3, "b": 0.5}))
+    assert "worst agent 30.0\u00a0%, median 40.0\u00a0%; the exchange gained the worst agent 50.0 points." in said
+    assert text.STAY_ALONE not in said
+    for alone in (0.8, 0.85):  # equal is no gain either
+        assert text.STAY_ALONE in text.alone_line(agents, Rivals({"a": 0.99, "b": alone}))
+    assert text.alone_line(agents, None) == "" == text.alone_line([AgentSummary("a", None, 1.0, Epsilon(), 1, 1)], None)

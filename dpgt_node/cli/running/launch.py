@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="What a release survives before it is sent: the end of its process, or of the machine's power.",
 )
+@common.alone_option
 @common.test_keystream_option
 @click.option(
     "--tap",
@@ -50,6 +51,7 @@ def launch(
     insecure: bool,
     no_restart: bool,
     durability: Literal["process", "power"],
+    alone: bool,
     test_keystream: str | None,
     tap: Path | None,
     tap_links: str | None,
@@ -83,6 +85,7 @@ def launch(
         durability,
         test_keystream,
         restart=not no_restart,
+        alone=alone,
         places=places,
         go_on="" if tap is None else f", and --tap with another file name than {tap}",
     )
@@ -97,23 +100,30 @@ def launch_run(
     test_keystream: str | None = None,
     *,
     restart: bool = True,
+    alone: bool = False,
     places: AbstractAsyncContextManager[Places | None] | None = None,
     go_on: str = "",
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary.
 
+    ``alone``: what agents reach without exchange is computed here at the end, and printed beside the rest.
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
     from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
+    from dpgt_node.report.html import build_report
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.launch import launcher, supervisor
     from dpgt_node.runtime.store.disk import require_room
+    from dpgt_node.sim.rivals import check_rivals, rivals
 
     console = Console()
+    if alone:
+        check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
     if not out.exists() or not any(out.iterdir()):  # what goes on is checked by each node
@@ -150,6 +160,9 @@ def launch_run(
         raise error
     summary = load_summary(out)
     assert summary is not None
+    if alone:
+        write_rivals(out, rivals(run, common.data_root()))
+        build_report(out)
     print_summary(run, summary, out, console)
     return ExitCode.DONE
 

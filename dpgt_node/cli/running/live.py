@@ -19,6 +19,7 @@ from rich.text import Text
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record import epsilons
+from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 from dpgt_node.report import text
 
@@ -202,12 +203,15 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     if summary.consensus_error is not None:
         head.append(f"consensus error {text.number(summary.consensus_error)}")
     console.print(Text("  ".join(head), style="bold"), soft_wrap=True)
-    console.print(_summary_table(summary))
+    rivals = load_rivals(out_dir)
+    console.print(_summary_table(summary, rivals))
     worst = text.worst_agent(summary.agents)
     if worst is not None and worst.accuracy_test is not None:
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
     elif worst is not None:
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
+    if said := text.alone_line(summary.agents, rivals):
+        console.print(Text(said), soft_wrap=True)
     _print_epsilons(summary, console)
     console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
     if text.largest_epsilon(summary, LEMMA5.name) is not None:
@@ -254,10 +258,12 @@ class _View:
         return live_table(self._status)
 
 
-def _summary_table(summary: Summary) -> Table:
+def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
     table = Table()
     table.add_column("agent")
     table.add_column("test accuracy", justify="right")
+    if rivals is not None:
+        table.add_column("alone", justify="right")
     table.add_column("training loss", justify="right")
     accountant = epsilons.shown(summary)
     if accountant is not None:
@@ -273,6 +279,7 @@ def _summary_table(summary: Summary) -> Table:
         table.add_row(
             Text(agent.name),
             text.accuracy(agent.accuracy_test),
+            *([] if rivals is None else [text.accuracy(rivals.alone.get(agent.name))]),
             text.number(agent.loss_train, 4),
             *([] if accountant is None else [_epsilon(agent.epsilon[accountant])]),
             "–" if agent.releases is None else str(agent.releases),

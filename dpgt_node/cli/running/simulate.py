@@ -33,19 +33,22 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where torch models compute; cuda means --fast.",
 )
+@common.alone_option
 @common.test_keystream_option
 def simulate(
-    run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], test_keystream: str | None
+    run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], alone: bool, test_keystream: str | None
 ) -> ExitCode:
     """Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."""
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, print_summary
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
+    from dpgt_node.record.rivals import write_rivals
     from dpgt_node.report.html import build_report
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.process import tune_malloc
     from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast
+    from dpgt_node.sim.rivals import check_rivals, rivals
     from dpgt_node.sim.simulate import simulate as simulate_all
 
     run, fast = common.load_local_run(run_file), fast or device == "cuda"
@@ -53,6 +56,8 @@ def simulate(
         raise ConfigError.one(
             "command line", "--fast", f"{run_file} has [adversary], and --fast records nothing: simulate it without"
         )
+    if alone:
+        check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), sample_counts(run, common.data_root()))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
@@ -102,6 +107,8 @@ def simulate(
                 for number, handler in previous.items():
                     signal.signal(number, handler)
         with outdir.blamed(out):
+            if alone and conclude.exit_code is ExitCode.DONE:
+                write_rivals(out, rivals(run, common.data_root()))
             build_report(out)
     if conclude.exit_code is not ExitCode.DONE:
         error = DpgtError(f"{conclude.reason}\ngo on with the same command and --out {out}")

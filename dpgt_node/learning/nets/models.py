@@ -133,7 +133,27 @@ class SoftmaxOracle:
         return other
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
-        xs, ys = _part(self._x, self._y, samples)
+        loss, hits, gradient, total = self._judged(x, *_part(self._x, self._y, samples))
+        return Metrics(
+            loss_train=loss / total,
+            accuracy_train=hits / total,
+            accuracy_test=self._accuracy(x, *_part(self._x_test, self._y_test, samples)),
+            grad_norm=float(np.linalg.norm(gradient)) / total,
+        )
+
+    def loss_and_gradient(self, x: F64) -> tuple[float, F64]:
+        """Mean cross-entropy over the agent's samples, and its gradient (d,), unclipped whatever the run's clip."""
+        loss, _, gradient, total = self._judged(x, self._x, self._y)
+        gradient /= total
+        return loss / total, gradient
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of ||(phi, s)||_2^2 over the agent's samples."""
+        return float(np.square(self._x).sum(axis=1).mean()) + self._bias**2
+
+    def _judged(self, x: F64, xs: F64, ys: I64) -> tuple[float, int, F64, int]:
+        """Summed cross-entropy, hits, summed gradient, number of these samples."""
         total = len(ys)
         loss, hits, gradient = 0.0, 0, np.zeros(self.dimension)
         for start in range(0, total, _EVALUATION_ROWS):
@@ -143,12 +163,7 @@ class SoftmaxOracle:
             hits += int(np.count_nonzero(logits.argmax(axis=0) == y))
             loss += self._loss_then_errors(logits, y)
             gradient += self._outer(logits, phi)
-        return Metrics(
-            loss_train=loss / total,
-            accuracy_train=hits / total,
-            accuracy_test=self._accuracy(x, *_part(self._x_test, self._y_test, samples)),
-            grad_norm=float(np.linalg.norm(gradient)) / total,
-        )
+        return loss, hits, gradient, total
 
     def _mean_gradient(self, x: F64, phi: F64, y: I64, norms: F64, clip: Clip | None) -> F64:
         # (classes x samples): reductions run over rows that lie next to each other in memory.

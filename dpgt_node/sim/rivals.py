@@ -1,0 +1,96 @@
+"""The trivial rivals of a run, one implementation for all that print an accuracy: alone, and central at its epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpgt_node.accounts.account import AgentAccount, totals
+from dpgt_node.accounts.forecast import respond
+from dpgt_node.accounts.planner import calibrate
+from dpgt_node.agent.noise import account_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.model import Graph, NoiseStream, RunConfig, SchemeS2
+from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.alone import alone
+from dpgt_node.learning.oracle import build_oracle, sample_counts
+from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.record import epsilons
+from dpgt_node.record.rivals import Rivals
+from dpgt_node.sim.fast import FastRun
+
+
+def check_rivals(run: RunConfig, source: str) -> None:
+    """ConfigError where there is no rival to train, or where nobody may see its accuracy."""
+    if run.data.dataset in TOYS:
+        raise ConfigError.one(source, "--alone", f"'{run.data.dataset}' has no samples to train on alone")
+    if run.evaluate.metrics != "study":
+        message = 'is refused unless evaluate.metrics = "study" in the run file: it is a metric of private data'
+        raise ConfigError.one(source, "--alone", message)
+
+
+def rivals(run: RunConfig, data_root: Path | None) -> Rivals:
+    """Every agent trained alone on this machine's copy of its samples.  Raises ConfigError."""
+    found = {name: alone(run, i, data_root=data_root).accuracy_test for i, name in enumerate(run.graph.agents)}
+    return Rivals({name: value for name, value in found.items() if value is not None})
+
+
+def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunConfig:
+    """``run`` by one trusted holder of all ``samples``: the same model, clip, releases and path, at the same epsilon.
+
+    gamma: such that a constant mean gradient moves x as far in a round as it moves the agents' mean.  The noise is the
+    least at which the headline accountant reads the largest epsilon of the agents.  ``dimension``: d.  ConfigError:
+    the run is not of scheme S2, or no sound accountant covers every agent.
+    """
+    if not isinstance(run.scheme, SchemeS2):
+        raise ConfigError.one("run file", "scheme.kind", 'a central rival needs "S2"')
+    found = totals(_accounts(run, samples, dimension))
+    accountant = epsilons.tightest(found)
+    if accountant is None:
+        raise ConfigError.one("run file", "", "no sound accountant covers every agent: there is no epsilon to compare")
+    scheme, accounted = run.scheme, MECHANISMS[run.algorithm.mechanism].accounted
+    weights, K = np.ones(run.n), min(run.K, 500)
+    time = respond(Topology.from_config(run.graph), scheme.alpha, scheme.beta, accounted, K, weights, weights).time
+    speed = float((time[-1] - time[-2]).mean()) if K > 0 else float(time[0].mean())
+    one = NoiseStream("constant", (1.0,))
+    single = replace(
+        run,
+        graph=Graph(("central",), ((0.0,),), ((0.0,),)),
+        scheme=replace(scheme, gamma=scheme.gamma * speed),
+        noise=replace(run.noise, eta=one, zeta=None if accounted.x_public else one, multiplier=1.0),
+        data=replace(run.data, partition="iid", params=_without_partition(run)),
+    )
+    largest = max(value for value in found[accountant] if value is not None)
+    ratio = None if accounted.x_public else 1.0
+    return calibrate(single, accountant, largest, lambda one: _accounts(one, (sum(samples),), dimension), ratio=ratio)
+
+
+def central(run: RunConfig, data_root: Path | None) -> float | None:
+    """Test accuracy of :func:`central_run` at its end, one draw of the noise; None without a test set."""
+    counts = [D for D in sample_counts(run, data_root) if D is not None]
+    single = central_run(run, counts, build_oracle(run, 0, data_root=data_root).dimension)
+    oracle = build_oracle(single, 0, data_root=data_root)
+    state = FastRun(single, [oracle], None)
+    while state.k <= single.K:
+        state.step()
+    return oracle.evaluate(state.x[0], run.evaluate.samples).accuracy_test
+
+
+def _accounts(run: RunConfig, samples: Sequence[int], dimension: int) -> list[AgentAccount]:
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    return [account_for(run, topology, schedule, i, D, dimension) for i, D in enumerate(samples)]
+
+
+def _without_partition(run: RunConfig) -> dict[str, object]:
+    """The data set's own parameters: those of the partition go."""
+    from dpgt_node.config.declare.keys import declared
+    from dpgt_node.config.parameters import PARTITION_KEYS
+
+    own = PARTITION_KEYS.of(run.data.partition)
+    names = set() if own is None else {entry.name for entry in declared(own)}
+    return {key: value for key, value in run.data.params.items() if key not in names}
