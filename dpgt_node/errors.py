@@ -101,6 +101,19 @@ class RefusedError(PeerError):
     told = "the policy of the data's owner forbids this run"
 
 
+class NoAgreement(PeerError):
+    """Two agents that were to share noise could not agree on a key, so the run must not start.
+
+    ``peer``: whose offer or proof it was, which everybody may hear.
+    """
+
+    told = "cannot agree on a key with another agent"
+
+    def __init__(self, peer: str, message: str) -> None:
+        self.peer = peer
+        super().__init__(message)
+
+
 class PeerLost(PeerError):
     """A peer was lost in mid-run."""
 

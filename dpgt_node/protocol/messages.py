@@ -136,7 +136,40 @@ class Heartbeat:
     """A sign of life, either way."""
 
 
-AgentMessage = Register | Ready | Done | MetricsReport | FinishedReport | Refusal | Failed | Heartbeat | EdgeReport
+@dataclass(frozen=True, slots=True)
+class KeyOffer:
+    """Where noise cancels: the X25519 ``key`` (32 bytes) of agent ``name`` for this run.
+
+    ``signature``: ECDSA with SHA-256 by the key of ``certificate`` (X.509, DER), over what ``runtime.trust.agreement``
+    says.
+    """
+
+    name: str
+    key: bytes
+    certificate: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProofs:
+    """That this agent has agreed on a key with each of its partners: a proof (32 bytes) for each, by name."""
+
+    proofs: Mapping[str, bytes] = field(repr=False)
+
+
+AgentMessage = (
+    Register
+    | Ready
+    | Done
+    | MetricsReport
+    | FinishedReport
+    | Refusal
+    | Failed
+    | Heartbeat
+    | EdgeReport
+    | KeyOffer
+    | KeyProofs
+)
 
 # --- coordinator to agent -----------------------------------------------------------------------------------------
 
@@ -202,7 +235,24 @@ class Goodbye:
     """Everything was received: the agent may exit."""
 
 
-CoordinatorMessage = Welcome | Refused | Start | GoMessage | AllDurableMessage | StopMessage | Goodbye | Heartbeat
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Every agent's offer, as it came, in row order."""
+
+    offers: tuple[KeyOffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProof:
+    """What agent ``sender`` proves to the one who reads this."""
+
+    sender: str
+    proof: bytes = field(repr=False)
+
+
+CoordinatorMessage = (
+    Welcome | Refused | Start | GoMessage | AllDurableMessage | StopMessage | Goodbye | Heartbeat | KeyRing | KeyProof
+)
 
 # --- operators ----------------------------------------------------------------------------------------------------
 

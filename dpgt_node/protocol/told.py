@@ -8,10 +8,10 @@ peer itself sent.
 
 from __future__ import annotations
 
-from dpgt_node.errors import DpgtError, PeerError, PeerLost, RefusedError, Untrusted
+from dpgt_node.errors import DpgtError, NoAgreement, PeerError, PeerLost, RefusedError, Untrusted
 
 A_BUG = "ends with a bug"
-_ALONE: tuple[type[PeerError], ...] = (PeerLost, RefusedError, Untrusted)
+_ALONE: tuple[type[PeerError], ...] = (NoAgreement, PeerLost, RefusedError, Untrusted)
 _CALLS = {
     "UNAVAILABLE": "the other end cannot be reached",
     "DEADLINE_EXCEEDED": "the other end does not answer in time",

@@ -14,7 +14,7 @@ from typing import Any
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import EdgeReport
-from dpgt_node.wire import edges, metrics
+from dpgt_node.wire import edges, keys, metrics
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,
@@ -91,6 +91,10 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
             message = pb.AgentMessage(refusal=pb.Refusal(kind=_enum_name(v.kind), reason=cut(v.reason)))
         case m.Failed():
             message = pb.AgentMessage(failed=pb.Failed(exit_code=v.exit_code, message=cut(v.message)))
+        case m.KeyOffer():
+            message = pb.AgentMessage(key_offer=keys.offer_to_protobuf(v))
+        case m.KeyProofs():
+            message = pb.AgentMessage(key_proofs=keys.proofs_to_protobuf(v))
     return message.SerializeToString(deterministic=True)  # costs are a map
 
 
@@ -152,6 +156,8 @@ _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "finished": _finished,
     "refusal": lambda p: m.Refusal(_kind(p.kind), text_field(p.reason, "reason", 1)),
     "failed": _failed,
+    "key_offer": keys.offer_from_protobuf,
+    "key_proofs": keys.proofs_from_protobuf,
 }
 
 
@@ -197,6 +203,10 @@ def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
             message = pb.CoordinatorMessage(stop=pb.Stop(reason=cut(v.reason), exit_code=v.exit_code))
         case m.Goodbye():
             message = pb.CoordinatorMessage(goodbye=pb.Goodbye())
+        case m.KeyRing():
+            message = pb.CoordinatorMessage(key_ring=keys.ring_to_protobuf(v))
+        case m.KeyProof():
+            message = pb.CoordinatorMessage(key_proof=keys.proof_to_protobuf(v))
     return message.SerializeToString()
 
 
@@ -235,6 +245,8 @@ _COORDINATOR: dict[str, Callable[[Any], m.CoordinatorMessage]] = {
     "start": _start,
     "stop": _stop,
     "goodbye": lambda _: m.Goodbye(),
+    "key_ring": keys.ring_from_protobuf,
+    "key_proof": keys.proof_from_protobuf,
 }
 
 

@@ -179,6 +179,10 @@ def _metrics(rng: Random) -> m.MetricsReport:
     return m.MetricsReport(rng.randrange(9), rng.choice((None, 0.3)), None, 0.5, 0.1, _epsilon(rng))
 
 
+def _offer(rng: Random) -> m.KeyOffer:
+    return m.KeyOffer(f"agent-{rng.randint(1, 3)}", rng.randbytes(32), rng.randbytes(700), rng.randbytes(71))
+
+
 _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
     (
         lambda r: m.Done(r.randrange(9), r.randrange(-1, 9), r.randrange(10**9)),
@@ -193,6 +197,8 @@ _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
         lambda r: m.Refusal("policy", "no"),
         lambda r: m.Failed(70, "a bug"),
         lambda r: EdgeReport(3, 9, (Lack("agent-1", r.choice((None, 5))),), (Down("agent-2", 7, "no route"),)),
+        lambda r: _offer(r),
+        lambda r: m.KeyProofs({f"agent-{i}": r.randbytes(32) for i in (2, 3)}),
     ),
     (
         lambda r: m.GoMessage(r.randrange(99)),
@@ -203,6 +209,8 @@ _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
         lambda r: m.Start({"agent-1": "127.0.0.1:7", "agent-2": "[::1]:8"}, -1),
         lambda r: m.StopMessage("enough", 5),
         lambda r: m.Goodbye(),
+        lambda r: m.KeyRing(tuple(_offer(r) for _ in range(3))),
+        lambda r: m.KeyProof("agent-2", r.randbytes(32)),
     ),
     (lambda r: m.Received(r.randrange(99)), lambda r: m.Resume("agent-2", RUN_ID, 3, 4)),
     (lambda r: m.UploadReply(r.randrange(99)),),

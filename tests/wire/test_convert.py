@@ -60,6 +60,8 @@ AGENT: list[m.AgentMessage] = [
     *(m.Refusal(kind, "because") for kind in ("policy", "run-hash", "identity", "version", "data", "other")),
     m.Failed(70, "a bug"),
     m.Heartbeat(),
+    m.KeyOffer("agent-1", b"k" * 32, b"c" * 8192, b"s" * 256),
+    m.KeyProofs({"agent-2": b"p" * 32, "agent-3": b"q" * 32}),
     EdgeReport(0, 0),
     EdgeReport(17, 12, (Lack("agent-1", None), Lack("agent-2", 2**63 - 1)), (Down("agent-3", 0, "no route"),)),
 ]
@@ -75,6 +77,8 @@ COORDINATOR: list[m.CoordinatorMessage] = [
     m.AllDurableMessage(5),
     m.StopMessage("asked to", 5),
     m.Goodbye(),
+    m.KeyRing((m.KeyOffer("agent-1", b"k" * 32, b"c", b"s"), m.KeyOffer("agent-2", b"l" * 32, b"d", b"t"))),
+    m.KeyProof("agent-2", b"p" * 32),
     m.Heartbeat(),
 ]
 STATUS = m.StatusReply(
@@ -221,6 +225,7 @@ def _change(inner: Message, fields: dict[str, Any]) -> None:
             setattr(target, last, value)
 
 
+OFFER, PROOFS = m.KeyOffer("agent-1", b"k" * 32, b"c", b"s"), m.KeyProofs({"agent-2": b"p" * 32})
 DONE, FAILED, FINISHED = m.Done(1, 0, 0), m.Failed(1, "x"), m.FinishedReport("finished", 2, 0, NONE, METRICS)
 BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (REGISTER, {"name": "../agent"}, "name '../agent' is not an agent name"),
@@ -276,6 +281,15 @@ BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (FAILED, {"exit_code": 0}, "exit code 0 is out of range"),
     (FAILED, {"exit_code": 256}, "exit code 256 is out of range"),
     (FAILED, {"message": ""}, "message of 0 characters"),
+    (OFFER, {"name": "a b"}, "name 'a b' is not an agent name"),
+    (OFFER, {"key": b"k" * 31}, "key of 31 bytes; expected 32"),
+    (OFFER, {"certificate": b""}, "certificate of 0 bytes; allowed are 1 to 8192"),
+    (OFFER, {"certificate": b"c" * 8193}, "certificate of 8193 bytes"),
+    (OFFER, {"signature": b""}, "signature of 0 bytes; allowed are 1 to 256"),
+    (OFFER, {"signature": b"s" * 257}, "signature of 257 bytes"),
+    (PROOFS, {"proofs": {"agent-3": b""}}, "proof of 0 bytes; expected 32"),
+    (PROOFS, {"proofs": {"../x": b"p" * 32}}, "peer '../x' is not an agent name"),
+    (m.KeyProofs({}), {}, "KeyProofs without a proof"),
 ]
 BAD_COORDINATOR: list[tuple[m.CoordinatorMessage, dict[str, Any], str]] = [
     (WELCOME, {"run_id": b""}, "run_id of 0 bytes; expected 16"),
@@ -293,6 +307,10 @@ BAD_COORDINATOR: list[tuple[m.CoordinatorMessage, dict[str, Any], str]] = [
     (m.AllDurableMessage(0), {"through": -2}, "through -2 is out of range"),
     (m.StopMessage("x", 0), {"exit_code": 256}, "exit code 256 is out of range"),
     (m.StopMessage("x", 0), {"reason": ""}, "reason of 0 characters"),
+    (m.KeyRing(()), {}, "KeyRing without an offer"),
+    (m.KeyRing((m.KeyOffer("agent-1", b"k", b"c", b"s"),)), {}, "key of 1 bytes; expected 32"),
+    (m.KeyProof("agent-1", b"p" * 32), {"sender": ""}, "sender '' is not an agent name"),
+    (m.KeyProof("agent-1", b"p" * 32), {"proof": b"p"}, "proof of 1 bytes; expected 32"),
 ]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dpgt_node.errors import ConfigError, ExitCode, RefusedError, StaleState
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, NoAgreement, RefusedError, StaleState
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session_types import Held, Terms
+from dpgt_node.protocol.told import told
 
 
 def register(
@@ -57,6 +58,13 @@ def refused(name: str, answer: m.Refused) -> RefusedError:
     error = RefusedError(f"the coordinator refused {name}: {answer.reason}")
     error.exit_code = ExitCode.CONFIG if answer.kind == "run-hash" else ExitCode.REFUSED
     return error
+
+
+def refusal(error: DpgtError) -> m.Refusal:
+    """What the coordinator hears of it: a kind.  With whom no key could be agreed on is no secret: both are named."""
+    if isinstance(error, NoAgreement):
+        return m.Refusal("identity", f"{told(error)}: {error.peer}")
+    return m.Refusal("policy" if isinstance(error, RefusedError) else "data", told(error))
 
 
 def code_of(stop: int, *, saved: bool) -> ExitCode:

@@ -66,6 +66,30 @@ class Participant:
         )
         self._reports = Reports(last_round, self._bytes_sent)
 
+    @classmethod
+    def of(
+        cls,
+        terms: s.Terms,
+        peers: s.Peers,
+        run_id: bytes,
+        agent: AgentMachine,
+        receivers: Mapping[str, Receiver],
+        *,
+        recorded: bool,
+    ) -> Participant:
+        """As the session's ``terms`` and ``peers`` have it."""
+        return cls(
+            agent,
+            peers.names,
+            receivers,
+            run_id,
+            terms.last_round,
+            recorded=recorded,
+            heartbeat_ns=terms.heartbeat_ns,
+            patience_ns=terms.patience_ns,
+            distrust_ns=terms.distrust_ns,
+        )
+
     @property
     def reported(self) -> bool:
         """Whether the last report was said."""

@@ -14,7 +14,10 @@ Theory of operation:
     READING    RunRead, and the ledger is the one   BeginRun: BEGINNING; if not, a last word: LEAVING
                that the coordinator remembers
     BEGINNING  RunBegun                             Ready; in-neighbours are let in: INSIDE
+               RunBegun, where noise cancels        a key offer: AGREEING (``agreeing``)
                RunRefused                           a last word: LEAVING
+    AGREEING   every partner's proof of a common    Ready; in-neighbours are let in: INSIDE
+               key; if one is wrong or never comes  a last word: LEAVING
     INSIDE     Start, Go, AllDurable, vectors, ...  the agent's machine goes its way, and its effects are passed on
                Welcome, of the same run             Ready: the coordinator came back
                Stop, Goodbye, a budget's end,       a last word where others wait in vain: LEAVING; else FAREWELL
@@ -35,11 +38,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, PeerError, RefusedError
+from dpgt_node.errors import BudgetReached, DpgtError, ExitCode, NoAgreement, PeerError, RefusedError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import joining
 from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.agreeing import Agreeing
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.participant import Participant, earliest
 from dpgt_node.protocol.agent.session_types import SessionPhase
@@ -68,6 +72,8 @@ class Session:
         self._advertise = ""
         self._welcomed: m.Welcome
         self._read: s.RunRead
+        self._begun: s.RunBegun
+        self._agreeing: Agreeing | None = None
         self._inside: Participant | None = None
         self._uplink: Uplink
         self._shortfall = ""
@@ -115,7 +121,8 @@ class Session:
             case SessionPhase.LEAVING:
                 return earliest(self._until_ns, self._uplink.next_deadline_ns())
         inside = None if self._inside is None else self._inside.next_deadline_ns()
-        return earliest(inside, self._uplink.next_deadline_ns())
+        agreed = None if self._agreeing is None else self._agreeing.next_deadline_ns()
+        return earliest(earliest(inside, agreed), self._uplink.next_deadline_ns())
 
     # --- the step -----------------------------------------------------------------------------------------------
 
@@ -126,8 +133,9 @@ class Session:
             return ()
         try:
             self._take(event, out, now_ns)
-        except DpgtError as error:
-            # What was refused by, or cannot be believed of, the coordinator: it has had its say.
+        except NoAgreement as error:
+            self._refuse(error, out, now_ns)
+        except DpgtError as error:  # what was refused by, or cannot be believed of, the coordinator: it had its say
             self._leave(error, (), out, now_ns)
         return tuple(out)
 
@@ -146,6 +154,8 @@ class Session:
                 self._run_read(event, out, now_ns)
             case s.RunBegun():
                 self._run_begun(event, out, now_ns)
+            case s.RingChecked() | s.KeysKept():
+                self._agree(event, out, now_ns)
             case s.RunRefused(error):
                 self._refuse(error, out, now_ns)
             case s.Broke(error):
@@ -208,6 +218,7 @@ class Session:
                 self._end(out)
             return
         self._emit(self._uplink.step(tick, now_ns), out, now_ns)
+        self._agree(tick, out, now_ns)
         if self._phase is SessionPhase.INSIDE:
             self._step_inside(tick, out, now_ns)
         elif self._phase is SessionPhase.LEAVING and now_ns >= self._until_ns:
@@ -226,17 +237,8 @@ class Session:
     # --- the coordinator's messages -----------------------------------------------------------------------------
 
     def _begin(self, advertise: str, now_ns: int) -> None:
-        terms = self._terms
         self._phase, self._advertise = SessionPhase.OUTSIDE, advertise
-        self._uplink = Uplink(
-            terms.coordinator,
-            self._register,
-            # With its result saved it comes back only in case somebody still needs it.
-            first_patience_ns=terms.patience_ns if self.saved else terms.first_patience_ns,
-            patience_ns=terms.patience_ns,
-            heartbeat_ns=terms.heartbeat_ns,
-            now_ns=now_ns,
-        )
+        self._uplink = Uplink.of(self._terms, self._register, saved=self.saved, now_ns=now_ns)
 
     def _register(self) -> m.Register:
         return joining.register(self._terms, self._peers.name, self._held, self.agent, self._run_id, self._advertise)
@@ -267,6 +269,8 @@ class Session:
                 self._step_inside(t.StopRequested(reason), out, now_ns)
             case m.Goodbye():
                 self._goodbye(out, now_ns)
+            case m.KeyRing() | m.KeyProof() if self._agreeing is not None:
+                self._agree(message, out, now_ns)
             case _:
                 raise PeerError("the coordinator sent an unexpected message")
 
@@ -279,9 +283,8 @@ class Session:
             return
         if welcome.run_id != self._run_id:
             raise PeerError("the coordinator came back with another run")
-        if self._inside is not None:
-            self._back_again = True
-            self._emit((s.Say(m.Ready(), first=True),), out, now_ns)
+        self._back_again = self._inside is not None
+        self._answer(out, now_ns)
 
     def _run_read(self, read: s.RunRead, out: list[Any], now_ns: int) -> None:
         if self._phase is not SessionPhase.READING:
@@ -300,26 +303,40 @@ class Session:
     def _run_begun(self, begun: s.RunBegun, out: list[Any], now_ns: int) -> None:
         if self._phase is not SessionPhase.BEGINNING:
             return
-        read = self._read
-        if read.recovered is not None:
-            going_on = f"going on from round {read.recovered.checkpoint.k} of run {self._run_id.hex()}"
-            out.append(Note("info", going_on))
-        terms, agent = self._terms, self._make_agent(read, begun)
-        self._shortfall = begun.shortfall
-        self._inside = Participant(
-            agent,
-            self._peers.names,
-            self.receivers,
-            self._run_id,
-            terms.last_round,
-            recorded=begun.recorded,
-            heartbeat_ns=terms.heartbeat_ns,
-            patience_ns=terms.patience_ns,
-            distrust_ns=terms.distrust_ns,
-        )
+        self._phase, self._begun = SessionPhase.AGREEING, begun
+        if (recovered := self._read.recovered) is not None:
+            out.append(Note("info", f"going on from round {recovered.checkpoint.k} of run {self._run_id.hex()}"))
+        if begun.agreement is not None:
+            self._agreeing = Agreeing(self._peers.partners, begun.agreement, self._terms.first_patience_ns)
+        if self._agreeing is None or self._agreeing.agreed:
+            self._open()
+        self._answer(out, now_ns)
+        self._admit(out, now_ns)
+
+    def _answer(self, out: list[Any], now_ns: int) -> None:
+        """To Welcome, once the run was begun here."""
+        words = (*([] if self._agreeing is None else self._agreeing.words()), *([m.Ready()] if self._inside else []))
+        if self._phase in (SessionPhase.AGREEING, SessionPhase.INSIDE):
+            self._emit((s.Say(word, first=word is words[0]) for word in words), out, now_ns)
+
+    def _agree(self, event: Any, out: list[Any], now_ns: int) -> None:
+        if self._agreeing is None or self._phase not in (SessionPhase.AGREEING, SessionPhase.INSIDE):
+            return
+        self._emit(self._agreeing.step(event, now_ns), out, now_ns)
+        if self._phase is SessionPhase.AGREEING and self._agreeing.agreed:
+            self._open()
+            self._emit((s.Say(m.Ready()),), out, now_ns)
+            self._admit(out, now_ns)
+
+    def _open(self) -> None:
+        agent = self._make_agent(self._read, self._begun)
+        self._shortfall, recorded = self._begun.shortfall, self._begun.recorded
+        self._inside = Participant.of(self._terms, self._peers, self._run_id, agent, self.receivers, recorded=recorded)
         self._phase = SessionPhase.INSIDE
-        self._emit((s.Say(m.Ready(), first=True),), out, now_ns)
-        self._step_inside(s.Admit(self._run_id, agent), out, now_ns)
+
+    def _admit(self, out: list[Any], now_ns: int) -> None:
+        if (agent := self.agent) is not None:
+            self._step_inside(s.Admit(self._run_id, agent), out, now_ns)
 
     def _goodbye(self, out: list[Any], now_ns: int) -> None:
         if not self.saved:
@@ -343,8 +360,8 @@ class Session:
             self._leave(error, (), out, now_ns)
 
     def _refuse(self, error: DpgtError, out: list[Any], now_ns: int) -> None:
-        kind: m.RefusalKind = "policy" if isinstance(error, RefusedError) else "data"
-        self._leave(error, (s.Say(m.Refusal(kind, told(error)), first=True),), out, now_ns)
+        first = self._agreeing is None  # else an offer was the answer to Welcome
+        self._leave(error, (s.Say(joining.refusal(error), first=first),), out, now_ns)
 
     def _fail(self, error: DpgtError, out: list[Any], now_ns: int) -> None:
         """The others must know why they wait in vain."""

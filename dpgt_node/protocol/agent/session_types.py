@@ -7,6 +7,8 @@
     ReadRound   the stored bytes of a round                        RoundRead
     Upload      give x_{i,k} of a study run to the coordinator     UploadsTaken, when nothing waits any more
     MakeReport  sum the run up                                     ReportMade
+    CheckRing   do the key offers hold? what follows from them?    RingChecked or RunRefused
+    KeepKeys    every partner has proved the same key: keep it     KeysKept or RunRefused
     Exit        the process ends                                   none
 
 What is between the session and its parts comes after that.
@@ -21,7 +23,7 @@ from typing import Protocol
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerLost
 from dpgt_node.protocol.calls import Call
-from dpgt_node.protocol.messages import AgentMessage, CoordinatorMessage, FinishedReport, MetricsReport
+from dpgt_node.protocol.messages import AgentMessage, CoordinatorMessage, FinishedReport, KeyOffer, MetricsReport
 from dpgt_node.protocol.types import Payload, Recovered
 from dpgt_node.types import F64, Stream
 
@@ -111,16 +113,58 @@ class RunBegun:
     """``budget_through``: the last round that the owner's budget covers, None without a cap.
 
     ``shortfall``: what it lacks beyond.  ``recorded``: somebody keeps a transcript and wants ``Witness``.
+    ``agreement``: where this agent stands with those it shares noise with; None where it shares none.
     """
 
     budget_through: int | None
     shortfall: str = ""
     recorded: bool = False
+    agreement: Agreement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the state directory holds of an agreement on keys that others may see.
+
+    ``offer``: the own one, the same for ever.  ``proofs``: the own ones, by partner; empty before there was a ring.
+    ``agreed``: every partner has proved that it has the same key, and the keys are durable.
+    """
+
+    offer: KeyOffer
+    proofs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    agreed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRing:
+    """Check everybody's key offers, pin them, and derive what this agent proves and what it must be proved."""
+
+    offers: tuple[KeyOffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RingChecked:
+    """The offers hold, and are pinned.  ``ours``: proofs to send, ``theirs``: proofs to expect; by partner."""
+
+    ours: Mapping[str, bytes] = field(repr=False)
+    theirs: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepKeys:
+    """Make the agreed keys durable, and erase the key that they were made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeysKept:
+    """The agreed keys are durable, and nothing is left that they could be computed from."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRefused:
-    """The owner's policy forbids the run (RefusedError), or the state directory is of no use (StoreError)."""
+    """The owner's policy forbids the run (RefusedError), the state directory is of no use (StoreError), or key offers
+    do not hold (NoAgreement).
+    """
 
     error: DpgtError
 
@@ -289,11 +333,14 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """An agent's place in the two graphs: names of all agents, its own index, streams of its in-neighbours by name."""
+    """An agent's place in the graphs: names of all agents, its own index, streams of its in-neighbours by name, and
+    whom it shares noise with.
+    """
 
     names: tuple[str, ...]
     index: int
     streams_in: Mapping[str, frozenset[Stream]]
+    partners: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -307,6 +354,7 @@ class SessionPhase(Enum):
     OUTSIDE = auto()
     READING = auto()
     BEGINNING = auto()
+    AGREEING = auto()
     INSIDE = auto()
     LEAVING = auto()
     FAREWELL = auto()

@@ -30,7 +30,7 @@ from typing import Any
 
 from dpgt_node.errors import PeerError, PeerLost
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Told
+from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Terms, Told
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Awake, Backoff
 from dpgt_node.protocol.types import Tick
@@ -81,6 +81,19 @@ class Uplink:
         self._awake = Awake(2 * heartbeat_ns, now_ns)
         self._heard_ns = self._opened_ns = now_ns
         self._deadline_ns: int | None = now_ns
+
+    @classmethod
+    def of(cls, terms: Terms, register: Callable[[], m.Register], *, saved: bool, now_ns: int) -> Uplink:
+        """As the session's ``terms`` have it.  ``saved``: the result is, and nothing is left to ask for."""
+        return cls(
+            terms.coordinator,
+            register,
+            # With its result saved it comes back only in case somebody still needs it.
+            first_patience_ns=terms.patience_ns if saved else terms.first_patience_ns,
+            patience_ns=terms.patience_ns,
+            heartbeat_ns=terms.heartbeat_ns,
+            now_ns=now_ns,
+        )
 
     @property
     def phase(self) -> UplinkPhase:

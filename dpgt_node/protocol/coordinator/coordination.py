@@ -49,6 +49,7 @@ from dpgt_node.protocol.coordinator.coordination_types import (
     ResultRejected,
 )
 from dpgt_node.protocol.coordinator.membership import Membership, Out, Seat
+from dpgt_node.protocol.coordinator.relay import KeyRelay
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
@@ -76,7 +77,8 @@ class Coordination:
     ``heads``: an agent's last reported round and its ledger's head after it, as an earlier life of the process noted.
     ``samples``: every agent's D, if it saw the run begin.
     ``paused``: the run was paused then.  ``announce``: after how many durable rounds AllDurable is worth a message, by
-    the model's dimension.  ``barrier``: the machine inside.
+    the model's dimension.  ``shares_noise``: agents agree on keys before they are ready.  ``barrier``: the machine
+    inside.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Coordination:
         paused: bool,
         announce: Callable[[int], int],
         now_ns: int,
+        shares_noise: bool = False,
         barrier: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine,
         membership: Callable[..., Membership] = Membership,
     ) -> None:
@@ -113,6 +116,7 @@ class Coordination:
         )
         known = self._heads, self._samples
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
+        self._relay = KeyRelay(run.graph.agents) if shares_noise else None
         self._stage = Stage.OPEN
         self._conclusion: co.Conclude | None = None
         self._begun = self._dismissed = False
@@ -277,6 +281,9 @@ class Coordination:
                 self._move(co.AgentFailed(name, reason, code), out, now_ns)
             case m.Refusal(_, reason):
                 self._move(co.AgentRefused(name, reason), out, now_ns)
+            case m.KeyOffer() | m.KeyProofs() if self._relay is not None:
+                if not self._relay.take(name, message, lambda to, word: self._members.say(to, word, out)):
+                    self._nonsense(seat, "says of keys what is not its own to say", out, now_ns)
             case _:
                 self._nonsense(seat, "sent an unexpected message", out, now_ns)
 

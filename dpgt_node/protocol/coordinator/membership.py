@@ -160,6 +160,11 @@ class Membership:
         for seat in self._seats.values():
             self._say(seat, message, out)
 
+    def say(self, name: str, message: m.CoordinatorMessage, out: Out) -> None:
+        """To one agent, if it has a seat."""
+        if name in self._seats:
+            self._say(self._seats[name], message, out)
+
     def beat(self, out: Out) -> None:
         """A sign of life to everybody who has nothing else to read."""
         for seat in self._seats.values():

@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,8 @@ class AgentMessage(_message.Message):
     FAILED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     EDGES_FIELD_NUMBER: _ClassVar[int]
+    KEY_OFFER_FIELD_NUMBER: _ClassVar[int]
+    KEY_PROOFS_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -56,7 +58,9 @@ class AgentMessage(_message.Message):
     failed: Failed
     heartbeat: Heartbeat
     edges: Edges
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ...) -> None: ...
+    key_offer: KeyOffer
+    key_proofs: KeyProofs
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -201,8 +205,33 @@ class Down(_message.Message):
     cause: str
     def __init__(self, receiver: _Optional[str] = ..., for_ns: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
 
+class KeyOffer(_message.Message):
+    __slots__ = ("name", "key", "certificate", "signature")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: bytes
+    certificate: bytes
+    signature: bytes
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class KeyProofs(_message.Message):
+    __slots__ = ("proofs",)
+    class ProofsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    PROOFS_FIELD_NUMBER: _ClassVar[int]
+    proofs: _containers.ScalarMap[str, bytes]
+    def __init__(self, proofs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat")
+    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat", "key_ring", "key_proof")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +240,8 @@ class CoordinatorMessage(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    KEY_RING_FIELD_NUMBER: _ClassVar[int]
+    KEY_PROOF_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refused: Refused
     start: Start
@@ -219,7 +250,9 @@ class CoordinatorMessage(_message.Message):
     stop: Stop
     goodbye: Goodbye
     heartbeat: Heartbeat
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    key_ring: KeyRing
+    key_proof: KeyProof
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., key_ring: _Optional[_Union[KeyRing, _Mapping]] = ..., key_proof: _Optional[_Union[KeyProof, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("run_id", "run_sha256", "run_json", "protocol_version", "package_version", "go_through", "ledger_round", "ledger_head")
@@ -287,6 +320,20 @@ class Stop(_message.Message):
 class Goodbye(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class KeyRing(_message.Message):
+    __slots__ = ("offers",)
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
+    offers: _containers.RepeatedCompositeFieldContainer[KeyOffer]
+    def __init__(self, offers: _Optional[_Iterable[_Union[KeyOffer, _Mapping]]] = ...) -> None: ...
+
+class KeyProof(_message.Message):
+    __slots__ = ("sender", "proof")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    proof: bytes
+    def __init__(self, sender: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class UploadReply(_message.Message):
     __slots__ = ("vectors",)
