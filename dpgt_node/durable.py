@@ -21,6 +21,9 @@ Promise = Durability | Literal["whole"]
 """``whole`` lies between: after a power cut the file is the old one or the new one, never a torn one."""
 
 
+_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini", ".directory", ".localized"})
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` survive a power cut.  Raises OSError."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -33,6 +36,13 @@ def make_folder(folder: Path, durability: Durability) -> None:
     if durability == "power":
         for path in (folder, *(path.parent for path in missing)):
             sync_folder(path)
+
+
+def contents(folder: Path) -> list[str]:
+    """Sorted names in ``folder``, which need not exist, but for those that desktops leave behind.  Raises OSError."""
+    if not folder.exists():
+        return []
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("._") and path.name not in _LITTER)
 
 
 @contextlib.contextmanager

@@ -31,17 +31,20 @@ def check(run_file: Path, format_: str) -> ExitCode:
 
     Exits 1 when a condition fails without which a run is refused; all others are warnings.
     """
+    from dpgt_node.learning.oracle import odd_about_data
+
     run = load_run(run_file)
     report, unknown = examine(run), None
     try:
         needs = disk_needs(run)
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
+    odd = odd_about_data(run, data_root())
     if format_ == "json":
-        document = {**report.to_json(), "looked_at": looked_at(report), "disk": disk_json(needs)}
+        document = {**report.to_json(), "looked_at": looked_at(report), "data": list(odd), "disk": disk_json(needs)}
         click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
-        click.echo(render(report, disk_lines(needs, unknown)))
+        click.echo(render(report, disk_lines(needs, unknown), odd))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
 
 
@@ -126,7 +129,7 @@ def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:
     return {"agents": agents, "coordinator": {"bytes": needs[-1].total}}
 
 
-def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
+def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = ()) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
     from dpgt_node.algo.conditions import OTHER_MECHANISM
     from dpgt_node.algo.methods import method_of
@@ -171,6 +174,8 @@ def render(report: CheckReport, disk: Sequence[str] = ()) -> str:
         *([f"  {s.apart}"] if f.run.scheme.apart else []),
         "",
         *([f"Looked at: {looked}.", ""] if (looked := looked_at(report)) is not None else []),
+        *(f"Data: {line}." for line in odd),
+        *([""] if odd else []),
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
         *_privacy(report),
         "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),

@@ -123,5 +123,13 @@ def check_startable(
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
 
 
+def warn_of_data(run: RunConfig, source: str) -> None:
+    """Log what looks odd about the data on this machine.  Raises ConfigError."""
+    from dpgt_node.learning.oracle import odd_about_data
+
+    for line in odd_about_data(run, data_root()):
+        logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
+
+
 def run_async(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(main)

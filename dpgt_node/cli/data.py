@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,13 @@ def fetch(name: str, root: Path | None) -> ExitCode:
 def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
     """Training samples per agent and class, as this machine's copy of the data and the run's partition give them."""
     from dpgt_node.learning.data.census import census
+    from dpgt_node.learning.oracle import odd_about_data
 
     run = load_run(run_file)
     if run.data.dataset in TOYS:
         raise ConfigError.one(str(run_file), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
-    counted = census(run, common.data_root())
-    click.echo(_json(run, counted) if format_ == "json" else _text(run, counted), nl=format_ == "json")
+    counted, odd = census(run, common.data_root()), odd_about_data(run, common.data_root())
+    click.echo(_json(run, counted, odd) if format_ == "json" else _text(run, counted, odd), nl=format_ == "json")
     if plot is not None:
         from dpgt_node.report.census import draw_census
 
@@ -61,7 +63,7 @@ def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
     return ExitCode.DONE
 
 
-def _json(run: RunConfig, counted: Census) -> str:
+def _json(run: RunConfig, counted: Census, odd: Sequence[str]) -> str:
     agents = [
         {"name": name, "samples": sum(row), "classes": list(row)}
         for name, row in zip(counted.names, counted.counts, strict=True)
@@ -75,12 +77,13 @@ def _json(run: RunConfig, counted: Census) -> str:
             "agents": agents,
             "unused": counted.unused,
             "test": counted.test,
+            "remarks": list(odd),
         },
         indent=2,
     )
 
 
-def _text(run: RunConfig, counted: Census) -> str:
+def _text(run: RunConfig, counted: Census, odd: Sequence[str]) -> str:
     classes = len(counted.counts[0])
     shown = min(classes, _SHOWN_CLASSES)
     head = ["agent", "samples", *map(str, range(shown))]
@@ -100,4 +103,5 @@ def _text(run: RunConfig, counted: Census) -> str:
         f"{run.data.dataset}, {run.data.partition}, seed {run.data.seed}: {counted.features} numbers a sample{image}"
     )
     lines.append(f"{counted.test} test samples{unused}")
+    lines += [f"Data: {line}." for line in odd]
     return "\n".join(lines) + "\n"

@@ -26,6 +26,7 @@ from dpgt_node.learning.data.shards import (
     blocks,
     division,
     largest_square_norm,
+    oddities,
     own_file,
     run_dataset,
     shards,
@@ -46,6 +47,7 @@ __all__ = [
     "build_oracle",
     "constants",
     "data_is_here",
+    "odd_about_data",
     "oracle_and_digest",
     "own_dataset",
     "sample_counts",
@@ -248,6 +250,16 @@ def sample_counts(run: RunConfig, data_root: Path | None = None) -> tuple[int | 
     if run.data.dataset in TOYS:
         return (None,) * run.n
     return tuple(len(own) for own in blocks(run_dataset(run, data_root), division(run)))
+
+
+def odd_about_data(run: RunConfig, data_root: Path | None = None, data_path: Path | None = None) -> tuple[str, ...]:
+    """What looks odd about the data set, or an agent's own, one line each; () for toys and for data that are elsewhere.
+
+    PRIVATE.  Raises ConfigError.
+    """
+    if run.data.dataset in TOYS or (data_path is None and not data_is_here(run, data_root)):
+        return ()
+    return oddities(run, data_root, data_path)
 
 
 def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, float | None] | None:

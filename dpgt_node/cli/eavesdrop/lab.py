@@ -78,11 +78,11 @@ def lab(
     from dpgt_node.adversary.taps.switch import Impairment
     from dpgt_node.cli.eavesdrop.tapped_launch import parse_links
     from dpgt_node.config import to_toml, with_overrides
-    from dpgt_node.durable import write_text
+    from dpgt_node.durable import contents, write_text
 
     run = with_overrides(common.load_local_run(run_file), channel="mtls" if channel == "tls" else "plain")
     chosen = parse_links(links, run, "--links")
-    if out.exists() and any(out.iterdir()):
+    if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty")
     impairment = Impairment(delay_ms, loss, reorder, rate_mbit, tap_loss, seed)
     with _network(run, mtu) as hosts:

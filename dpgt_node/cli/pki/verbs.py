@@ -78,6 +78,7 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], keys: str, days: flo
     """
     from dpgt_node.config import format_address, load_run
     from dpgt_node.config.vocabulary import TOYS
+    from dpgt_node.durable import contents
     from dpgt_node.runtime.coordinator.outdir import blamed
     from dpgt_node.runtime.trust.pki import AUTHORITY, OPERATOR, Registry, identity_of
 
@@ -88,7 +89,7 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], keys: str, days: flo
     if reserved:
         message = f"{', '.join(sorted(reserved))}: no agent can have this name here, a folder of another kind has it"
         raise ConfigError.one(str(run_file), "graph.agents", message)
-    if out.exists() and any(out.iterdir()):
+    if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty; choose a new folder")
     with blamed(out):
         registry = Registry.create(out / AUTHORITY, days=max(3650, days + 1))

@@ -50,14 +50,14 @@ def export(
 
     The model is a function of what was released already, so it costs nothing more; PRIVACY.md says what that cost.
     """
-    from dpgt_node.durable import write_text
+    from dpgt_node.durable import contents, write_text
     from dpgt_node.learning.published import frame_of, notes, write_model
     from dpgt_node.report import export as exporting
 
     found = _of_state(folder, run_file, agent) if _is_state(folder) else _of_run(folder, agent)
     run = found.run
     chosen = exporting.choose(run, found.agent, which, last=found.last, mean=found.mean, final=found.final)
-    if out.exists() and any(out.iterdir()):
+    if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty; choose another folder")
     frame = frame_of(run, common.data_root(), data_path)
     out.parent.mkdir(parents=True, exist_ok=True)

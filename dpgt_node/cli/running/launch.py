@@ -112,6 +112,7 @@ def launch_run(
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
+    from dpgt_node.durable import contents
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
@@ -126,7 +127,8 @@ def launch_run(
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
-    if not out.exists() or not any(out.iterdir()):  # what goes on is checked by each node
+    common.warn_of_data(run, source)
+    if not contents(out):  # what goes on is checked by each node
         needed = sum(need.total for need in disk_needs(run))
         require_room(out, needed, source="command line", key="--out", hint="free some, or choose another folder")
     with outdir.claim(out):

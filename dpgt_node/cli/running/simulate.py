@@ -60,6 +60,7 @@ def simulate(
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), sample_counts(run, common.data_root()))
+    common.warn_of_data(run, str(run_file))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console()
     interrupted = False

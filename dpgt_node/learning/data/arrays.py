@@ -26,6 +26,7 @@ class Dataset:
     Features keep the type of their file, and pictures their place in it: an agent makes float64 of its own share only,
     by :meth:`real_train`.  ``divisor``: what a stored number is divided by.  ``image``: (channels, height, width) of
     one row, None where a row is no picture.  ``names``: of the classes, where the data name them; else empty.
+    ``remarks``: what its reader found odd, one line each.
     """
 
     x_train: Reals = field(repr=False)
@@ -36,6 +37,7 @@ class Dataset:
     divisor: float = 1.0
     image: tuple[int, int, int] | None = None
     names: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def real_train(self, rows: slice | I64 = slice(None)) -> Reals:
         """These training samples as they go into the features: (m, p)."""
@@ -59,6 +61,7 @@ def frozen(
     divisor: float = 1.0,
     image: tuple[int, int, int] | None = None,
     names: tuple[str, ...] = (),
+    remarks: tuple[str, ...] = (),
 ) -> Dataset:
     """The data set, its arrays made read-only; ``classes`` None: the largest label plus one."""
     if classes is None:
@@ -66,10 +69,15 @@ def frozen(
     for array in (x_train, y_train, x_test, y_test):
         if isinstance(array, np.ndarray):  # pictures in files are read-only by themselves
             array.setflags(write=False)
-    return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image, names)
+    return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image, names, remarks)
 
 
-def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes: int | None = None) -> Dataset:
+def checked(
+    source: str,
+    arrays: Mapping[str, npt.NDArray[np.generic]],
+    classes: int | None = None,
+    remarks: tuple[str, ...] = (),
+) -> Dataset:
     """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers >= 0 and < classes.
 
     x may be pictures, (N, channels, height, width).  The test set may be empty.  Raises ConfigError with every problem,
@@ -94,7 +102,7 @@ def checked(source: str, arrays: Mapping[str, npt.NDArray[np.generic]], classes:
     if problems or x_train is None or y_train is None or x_test is None or y_test is None:
         raise ConfigError(problems)
     image = cast("tuple[int, int, int]", pictures[0]) if pictures else None
-    return frozen(x_train, y_train, x_test, y_test, classes=classes, image=image)
+    return frozen(x_train, y_train, x_test, y_test, classes=classes, image=image, remarks=remarks)
 
 
 def _features(
@@ -106,6 +114,12 @@ def _features(
     elif raw.ndim not in (2, 4):
         message = (
             f"has shape {raw.shape}; features must be (samples, features), pictures (samples, channels, height, width)"
+        )
+        problems.append(Problem(source, name, message))
+    elif raw.ndim == 4 and raw.shape[3] in (1, 3, 4) and min(raw.shape[1:3]) > 4:
+        message = (
+            f"has shape {raw.shape}: its channels come last, and pictures are (samples, channels, height, width); use "
+            "x.transpose(0, 3, 1, 2)"
         )
         problems.append(Problem(source, name, message))
     else:
@@ -134,7 +148,9 @@ def _labels(
     elif raw.size and int(raw.min()) < 0:
         problems.append(Problem(source, name, f"has a negative label: {int(raw.min())}"))
     elif raw.size and int(raw.max()) >= limit:
-        problems.append(Problem(source, name, f"has label {int(raw.max())}; the limit is {limit - 1}"))
+        problems.append(
+            Problem(source, name, f"has label {int(raw.max())}; the limit is {limit - 1}, for labels count from 0")
+        )
     else:
         return raw.astype(np.int64)
     return None

@@ -32,6 +32,7 @@ IDX_FILES = (
 CIFAR_SHAPE = (3, 32, 32)
 CIFAR_FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 CIFAR_BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
+_FOREIGN = ("__MACOSX", "@eaDir", "lost+found")
 _CIFAR_PIXELS = 3072
 _CLASSES = 10
 _MAX_PIXELS = 1 << 24  # of one picture
@@ -194,6 +195,10 @@ class Pictures:
             out[to] = self._decode(self._paths[int(row)])
         return out
 
+    def sizes(self) -> list[int]:
+        """Bytes of every file.  Raises ConfigError."""
+        return [_size(path) for path in self._paths]
+
     def contents(self, rows: I64) -> Iterator[bytes]:
         """The files of these rows as they are.  Raises ConfigError."""
         for row in map(int, rows):
@@ -231,15 +236,16 @@ def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] =
 
     Classes are numbered in the order of ``names``, which may name more than there are; without it in the order of their
     own sorted names, over both parts.  ``classes``: how many there are at most.  Grey where every first picture of
-    a class is, else RGB.  Pictures are of one size.  Raises ConfigError.
+    a class is, else RGB.  Pictures are of one size.  Names that begin with a dot, and what an archive or a file server
+    puts beside pictures, are no data.  Raises ConfigError.
     """
     if not path.is_dir():
         raise _bad(path, "is no folder")
     train, test = path / "train", next((path / t for t in ("test", "val", "valid") if (path / t).is_dir()), None)
-    if test is not None and not train.is_dir() and any(child.is_dir() for child in test.iterdir()):
+    if test is not None and not train.is_dir() and _folders(test):
         raise _bad(path, f"has a folder {test.name} and none named train: PATH/train/CLASS/picture.png")
     parts = [train, test] if train.is_dir() else [path]
-    folders = sorted({child.name for part in parts if part for child in part.iterdir() if child.is_dir()})
+    folders = sorted({name for part in parts if part for name in _folders(part)})
     if not folders:
         raise _bad(path, "has no folder of a class: PATH/train/CLASS/picture.png, or PATH/CLASS/picture.png")
     strange = [name for name in folders if name not in names] if names else folders[classes:] if classes else []
@@ -250,6 +256,7 @@ def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] =
     found = [_listed(part, names) if part else ([], np.zeros(0, np.int64)) for part in [*parts, None][:2]]
     if not found[0][0]:
         raise _bad(parts[0] or path, f"holds no picture ({', '.join(SUFFIXES)})")
+    empty = [name for label, name in enumerate(names) if not any(label in labels for _, labels in found)]
     first = [_open(found[0][0][int(np.argmax(found[0][1] == label))]) for label in np.unique(found[0][1])]
     mode = "L" if all(image.mode in ("L", "1") or image.mode.startswith(_DEEP) for image in first) else "RGB"
     rows = [Pictures(paths, mode, first[0].size) for paths, _ in found]
@@ -262,17 +269,42 @@ def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] =
         divisor=WHITE,
         image=rows[0].image,
         names=names,
+        remarks=tuple(f"class folder {name!r} holds no picture" for name in empty if name in folders),
     )
+
+
+def hidden(name: str) -> bool:
+    """Whether a file or folder of this name is somebody else's: an editor's copy, a Mac's, a file server's."""
+    return name.startswith(".") or name in _FOREIGN
+
+
+def _folders(part: Path) -> list[str]:
+    return [child.name for child in part.iterdir() if child.is_dir() and not hidden(child.name)]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise _bad(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def _listed(part: Path, names: Sequence[str]) -> tuple[list[Path], I64]:
     paths, labels = [], []
     for label, name in enumerate(names):
         folder = part / name
-        own = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+        own = _pictures(folder) if folder.is_dir() else []
         paths += own
         labels += [label] * len(own)
     return paths, np.array(labels, dtype=np.int64)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(map(hidden, path.relative_to(folder).parts))
+    )
 
 
 def _open(path: Path) -> Any:

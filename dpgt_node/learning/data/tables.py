@@ -17,7 +17,9 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.arrays import Dataset, checked
 from dpgt_node.types import F64
 
+_COMMAS = "; a comma inside a number counts as a separator"
 _MAX_HEADER = 1 << 20
+_INDEX = re.compile(r"Unnamed: 0(\.\d+)?|__index_level_\d+__")
 Table = tuple[list[str], F64]
 """(column names, numbers (rows, columns))."""
 
@@ -38,6 +40,7 @@ def load_table(
     """
     read = _READERS[kind]
     names, rows = _read(read, path)
+    remarks = _numbering(path, names, rows, label)
     if test is not None:
         test_names, test_rows = _read(read, test)
         if test_names != names:
@@ -61,7 +64,21 @@ def load_table(
     for part, table, source in (("train", rows, path), ("test", test_rows, test or path)):
         arrays[f"x_{part}"] = np.delete(table, at, axis=1)
         arrays[f"y_{part}"] = _whole(table[:, at], source, label)
-    return checked(str(path), arrays, classes)
+    return checked(str(path), arrays, classes, remarks)
+
+
+def _numbering(path: Path, names: Sequence[str], rows: F64, label: str) -> tuple[str, ...]:
+    """Remarks on columns that number the rows.  ConfigError for one without a name: an index that was written too."""
+    found = []
+    for name, values in zip(names, rows.T, strict=True):
+        if name == label or len(rows) < 3:
+            continue
+        unnamed = not name or _INDEX.fullmatch(name) is not None
+        if np.array_equal(values, values[0] + np.arange(len(rows))) or (unnamed and np.all(np.diff(values) > 0)):
+            if unnamed:
+                raise _bad(path, f"column {name!r} numbers the rows: write the table without its index (index=False)")
+            found.append(f"column {name!r} numbers the rows and is taken as a feature: leave it out, or mean it")
+    return tuple(found)
 
 
 def _whole(values: F64, path: Path, label: str) -> npt.NDArray[np.int64]:
@@ -93,6 +110,9 @@ def _csv(path: Path) -> Table:
             names = [name.strip() for name in next(csv.reader([header]), [])]
             if not names:
                 raise _bad(path, "is empty; the first line must name the columns")
+            if len(names) == 1 and (foreign := next((mark for mark in ";\t|" if mark in names[0]), None)):
+                mark = "a tab" if foreign == "\t" else repr(foreign)
+                raise _bad(path, f"separates its columns by {mark}: save it with commas, and with points in numbers")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of a file without rows, which is said below
                 rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
@@ -105,7 +125,7 @@ def _csv(path: Path) -> Table:
     if not rows.size:
         raise _bad(path, "has no rows")
     if rows.shape[1] != len(names):
-        raise _bad(path, f"has {rows.shape[1]} numbers a row under {len(names)} column names")
+        raise _bad(path, f"has {rows.shape[1]} numbers a row under {len(names)} column names{_COMMAS}")
     return names, rows
 
 

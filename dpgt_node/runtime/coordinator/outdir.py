@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, run_sha256, to_toml
-from dpgt_node.durable import write_text
+from dpgt_node.durable import contents, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.summary import SUMMARY_FILE, load_summary
 
@@ -58,7 +58,7 @@ def prepare(
     digest = run_sha256(run)
     identity = path / IDENTITY_FILE
     try:
-        entries = sorted(p.name for p in path.iterdir() if not _torn(p.name)) if path.exists() else []
+        entries = [name for name in contents(path) if not _torn(name)]
         if not entries:
             run_id = os.urandom(16)
             path.mkdir(parents=True, exist_ok=True)

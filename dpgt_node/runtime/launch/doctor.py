@@ -23,7 +23,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
-from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data
 from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.budget import asked
@@ -123,12 +123,14 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
     shard = config.shard - 1 if config.shard is not None else index
     try:
         oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
+        odd = odd_about_data(run, data_root, config.data_path)
     except ConfigError as error:
         return [_row("data", failed(str(error).replace("\n", "; "), "mend the file, or [data] in NODE.toml"))], None
     D = "no samples (closed form)" if oracle.samples is None else f"D = {oracle.samples} samples"
     known = tuple(oracle.samples if i == index else None for i in range(run.n))
     return [
         _row("data", passed(f"{D}, d = {oracle.dimension} parameters")),
+        *(_row("data", warned(line, "see docs/reference/data.md")) for line in odd),
         _tried("conditions", lambda: _conditions(run, known)),
     ], oracle
 

@@ -1,0 +1,164 @@
+"""Data that are not what their owner thinks: refused where nobody can mean it, else said before a run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+
+from dpgt_node import cli
+from dpgt_node.config import load_run
+from dpgt_node.durable import contents
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.oracle import odd_about_data
+from tests.cli import documents
+from tests.learning.data.files import write_pictures
+
+N = 60
+RNG = np.random.default_rng(0)
+LABELS = np.arange(N) % 3
+
+
+def run_of(folder: Path, dataset: str, **more: object) -> Path:
+    document = documents.quadratic(3, 2)
+    document["data"] = {"dataset": dataset, **more}
+    path = folder / "run.toml"
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    return path
+
+
+def npz(folder: Path, x: np.ndarray | None = None, y: np.ndarray = LABELS) -> Path:
+    x = RNG.normal(size=(N, 4)) if x is None else x
+    np.savez(folder / "data.npz", x_train=x, y_train=y, x_test=x[:0], y_test=y[:0])
+    return run_of(folder, "npz:data.npz")
+
+
+def csv(folder: Path, head: str, rows: list[str]) -> Path:
+    (folder / "data.csv").write_text("\n".join([head, *rows]), encoding="utf-8")
+    return run_of(folder, "csv:data.csv", label="y")
+
+
+def table(separator: str = ",", point: str = ".", number: bool = False) -> list[str]:
+    numbers = [[f"{i * 0.313 % 1:.4f}", f"{i * 0.717 % 1:.4f}", str(i % 3)] for i in range(N)]
+    if number:
+        numbers = [[str(i), *row] for i, row in enumerate(numbers)]
+    return [separator.join(row).replace(".", point) for row in numbers]
+
+
+def said(path: Path) -> str:
+    return "\n".join(odd_about_data(load_run(path)))
+
+
+def test_ordinary_data_are_not_odd(tmp_path: Path) -> None:
+    assert said(npz(tmp_path)) == "" and said(csv(tmp_path, "a,b,y", table())) == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.arange(N) % 10 + 1, "labels begin at 1, so class 0 has no sample and there are 11 classes"),
+        (np.where(LABELS == 2, 3, LABELS), "of 4 classes these have no sample: 2"),
+    ],
+)
+def test_classes_without_samples_are_named(labels: np.ndarray, words: str, tmp_path: Path) -> None:
+    assert words in said(npz(tmp_path, y=labels))
+
+
+def test_labels_that_number_no_classes_are_refused_unless_the_run_file_says_so(tmp_path: Path) -> None:
+    labels = np.where(LABELS == 2, 2000, LABELS)
+    with pytest.raises(ConfigError, match="3 different labels up to 2000, which would make 2001 classes"):
+        said(npz(tmp_path, y=labels))
+    assert said(run_of(tmp_path, "npz:data.npz", classes=2001)) == ""
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float64, np.int32])
+def test_features_that_nobody_scaled(kind: type, tmp_path: Path) -> None:
+    pixels = RNG.integers(0, 256, (N, 4)).astype(kind)
+    assert "divide by 255, if they are pixels" in said(npz(tmp_path, pixels))
+    assert said(run_of(tmp_path, "npz:data.npz", normalise="l2")) == ""
+    assert said(npz(tmp_path, pixels / 255)) == ""
+
+
+def test_copies_of_a_sample_are_counted(tmp_path: Path) -> None:
+    x = RNG.normal(size=(N, 4))
+    x[5] = x[9] = x[3]
+    assert "exact copies of other training samples: 2." in said(npz(tmp_path, x))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pictures_with_channels_last_are_refused(channels: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its channels come last"):
+        said(npz(tmp_path, RNG.random((N, 28, 28, channels))))
+    assert said(npz(tmp_path, RNG.random((N, channels, 28, 28)))) == ""
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_an_index_that_was_written_too_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="numbers the rows: write the table without its index"):
+        said(csv(tmp_path, f"{name},a,b,y", table(number=True)))
+
+
+def test_a_named_column_that_numbers_the_rows_is_said(tmp_path: Path) -> None:
+    assert "column 'id' numbers the rows" in said(csv(tmp_path, "id,a,b,y", table(number=True)))
+
+
+@pytest.mark.parametrize(
+    ("head", "separator", "point", "words"),
+    [
+        ("a;b;y", ";", ",", "separates its columns by ';'"),
+        ("a;b;y", ";", ".", "separates its columns by ';'"),
+        ("a\tb\ty", "\t", ".", "separates its columns by a tab"),
+        ("a,b,y", ",", ",", "a comma inside a number counts as a separator"),
+    ],
+)
+def test_tables_of_other_places(head: str, separator: str, point: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        said(csv(tmp_path, head, table(separator, point)))
+
+
+def test_hidden_files_are_no_data(tmp_path: Path) -> None:
+    root = tmp_path / "pictures"
+    write_pictures(root)
+    clean = load_dataset(f"folder:{root}")
+    picture = root / "train" / "cat" / "0.png"
+    for name in (".ipynb_checkpoints", "__MACOSX", "@eaDir", ".thumbnails"):
+        for folder in (root / "train" / name, root / "train" / "cat" / name):
+            folder.mkdir()
+            shutil.copy(picture, folder / "0.png")
+    (root / "train" / "dog" / "._3.png").write_bytes(b"\x00\x05\x16\x07")
+    (root / "train" / ".DS_Store").write_bytes(b"x")
+    found = load_dataset(f"folder:{root}")
+    assert found.names == clean.names == ("cat", "dog")
+    assert np.array_equal(found.y_train, clean.y_train) and np.array_equal(found.x_train[:], clean.x_train[:])
+
+
+def test_empty_class_folders_and_copies_of_pictures_are_said(tmp_path: Path) -> None:
+    root = tmp_path / "pictures"
+    write_pictures(root)
+    (root / "train" / "emu").mkdir()
+    shutil.copy(root / "train" / "cat" / "0.png", root / "train" / "dog" / "again.png")
+    words = said(run_of(tmp_path, f"folder:{root}"))
+    assert "class folder 'emu' holds no picture" in words and "exact copies of other training samples: 1." in words
+
+
+def test_what_a_desktop_leaves_behind_fills_no_folder(tmp_path: Path) -> None:
+    for name in (".DS_Store", "Thumbs.db", "._run.toml"):
+        (tmp_path / name).touch()
+    assert contents(tmp_path) == [] == contents(tmp_path / "absent")
+    (tmp_path / "kept").touch()
+    assert contents(tmp_path) == ["kept"]
+
+
+@pytest.mark.parametrize("verb", [("check",), ("data", "show"), ("simulate", "--out", "out")])
+def test_it_is_said_where_users_look(
+    verb: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = npz(tmp_path, y=np.arange(N) % 10 + 1)
+    assert cli.run([*verb, str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "labels begin at 1" in shown.out + shown.err
