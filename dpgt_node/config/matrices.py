@@ -17,7 +17,7 @@ from dpgt_node.config.declare.keys import declared, read_fields
 from dpgt_node.config.declare.kinds import Integer
 from dpgt_node.config.declare.reader import Section, bad_number, read_bytes, show
 from dpgt_node.config.own_kinds import AgentPair
-from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Generator, Random, Star
+from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Random, Star
 from dpgt_node.config.vocabulary import MAX_AGENTS
 from dpgt_node.errors import ConfigError
 
@@ -111,11 +111,13 @@ def _generated(section: Section, n: int | None) -> Matrix:
         edges = _star(n or 0, replace(center, kind=Integer(1, n or MAX_AGENTS)).read(section) - 1)
     elif known and kind == "random":
         edges = _random(n or 0, **read_fields(section, Random))
+    elif known and kind == "circulant":
+        edges = _circulant(n or 0, **read_fields(section, Circulant))
     elif known:
         edges = {"ring": _ring, "path": _path, "complete": _complete}[kind](n or 0)
     if known:
         section.done()
-    if n is None or not section.ok("generator", "weight", "self_loops", "chord", "center", "p", "seed"):
+    if n is None or not section.ok("generator", "weight", "self_loops", "chord", "center", "p", "seed", "offsets"):
         return ()
     rows = [[0.0] * n for _ in range(n)]
     for j, i in edges:
@@ -155,6 +157,10 @@ def _star(n: int, center: int) -> Iterator[tuple[int, int]]:
 
 def _complete(n: int) -> Iterator[tuple[int, int]]:
     return ((j, i) for j in range(n) for i in range(n) if i != j)
+
+
+def _circulant(n: int, offsets: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    return ((j, (j + offset) % n) for j in range(n) for offset in offsets if offset % n)
 
 
 def _random(n: int, p: float, seed: int) -> Iterator[tuple[int, int]]:

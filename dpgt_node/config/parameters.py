@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
-from dpgt_node.config.declare.kinds import Integer, Number
+from dpgt_node.config.declare.kinds import Integer, Integers, Number
 from dpgt_node.config.own_kinds import AgentPair, ClassNames, SelfLoops
 from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_DIMENSION, MAX_ENTRIES
 
@@ -125,7 +125,21 @@ class ByLabel:
     ] = "deterministic"
 
 
-PARTITION_KEYS = Variants("partition", "partition", {"shards": Shards, "dirichlet": Dirichlet, "by-label": ByLabel})
+@dataclass(frozen=True, slots=True)
+class InnerDirichlet:
+    """Of "inner-dirichlet"."""
+
+    alpha: Annotated[
+        float, Key("of the Dirichlet(alpha, ..., alpha) from which each agent's mixture comes", Number(above=0.0))
+    ]
+    partition_size: Annotated[int | None, Key("samples of every agent", Integer(1), absent="equal parts of all")] = None
+
+
+PARTITION_KEYS = Variants(
+    "partition",
+    "partition",
+    {"shards": Shards, "dirichlet": Dirichlet, "inner-dirichlet": InnerDirichlet, "by-label": ByLabel},
+)
 
 # --- graph generators ---------------------------------------------------------------------------------------------
 
@@ -163,4 +177,15 @@ class Random:
     seed: Annotated[int, Key("of the draw")] = 0
 
 
-GENERATOR_KEYS = Variants("generator", "generator", {"ring-chord": Chord, "star": Star, "random": Random})
+@dataclass(frozen=True, slots=True)
+class Circulant:
+    """Of "circulant"."""
+
+    offsets: Annotated[
+        tuple[int, ...], Key("agent i sends to i + each of them, modulo their number", Integers(1, MAX_AGENTS - 1))
+    ]
+
+
+GENERATOR_KEYS = Variants(
+    "generator", "generator", {"ring-chord": Chord, "star": Star, "random": Random, "circulant": Circulant}
+)

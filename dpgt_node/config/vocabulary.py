@@ -87,6 +87,7 @@ PARTITIONS = described(
         "contiguous": "equal parts in the order of the file",
         "shards": "sorted by label, cut into shards, dealt at random",
         "dirichlet": "each class is divided by proportions from Dirichlet(alpha, ..., alpha)",
+        "inner-dirichlet": "equal sizes; each agent's mixture of classes is drawn from Dirichlet(alpha, ..., alpha)",
         "by-label": "each agent holds some classes; a class is shared equally by its holders, one without is not used",
     },
 )
@@ -136,6 +137,7 @@ GENERATORS = described(
         "star": "the centre -> everybody else",
         "complete": "everybody -> everybody else",
         "random": "each edge with probability p",
+        "circulant": "i -> i + offset for each of some offsets, modulo the agents",
     },
 )
 DATASETS = described("Data sets", _DATASETS)

@@ -29,6 +29,8 @@ def build(n, **generator):
         ({"generator": "random", "p": 0.0}, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
         ({"generator": "random", "p": 1}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
         ({"generator": "ring-chord"}, [[0, 0, 1], [1, 0, 0], [1, 1, 0]]),
+        ({"generator": "circulant", "offsets": [1]}, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]),
+        ({"generator": "circulant", "offsets": [2, 4, 3]}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
     ],
 )
 def test_generators(generator, expected):
@@ -43,6 +45,12 @@ def test_the_demo_graphs_are_rings_with_a_chord():
 @pytest.mark.parametrize("kind", ["ring", "path", "star", "complete"])
 def test_one_agent_has_no_neighbour(kind):
     assert build(1, generator=kind).tolist() == [[0]]
+
+
+def test_a_circulant_graph_sends_as_far_as_it_says():
+    found = build(100, generator="circulant", offsets=[1, 3, 9, 27], weight=0.25)
+    assert {(int(i - j) % 100) for i, j in np.argwhere(found)} == {1, 3, 9, 27}
+    assert (found.sum(axis=0) == 1).all() and (found.sum(axis=1) == 1).all()
 
 
 def test_random_follows_its_seed_and_probability():
@@ -63,6 +71,13 @@ def test_random_follows_its_seed_and_probability():
         ({"generator": "ring", "self_loops": -1}, "graph.R.self_loops", "must be >= 0"),
         ({"generator": "ring", "reverse": 1}, "graph.R.reverse", "must be true or false"),
         ({"generator": "star", "center": 4}, "graph.R.center", "must be <= 3"),
+        ({"generator": "circulant"}, "graph.R.offsets", "is missing"),
+        ({"generator": "circulant", "offsets": 3}, "graph.R.offsets", "must be a list"),
+        ({"generator": "circulant", "offsets": []}, "graph.R.offsets", "must be a list"),
+        ({"generator": "circulant", "offsets": [0]}, "graph.R.offsets[0]", "must be >= 1"),
+        ({"generator": "circulant", "offsets": [2, True]}, "graph.R.offsets[1]", "must be an integer"),
+        ({"generator": "circulant", "offsets": [2, 2]}, "graph.R.offsets", "must not name one twice"),
+        ({"generator": "ring", "offsets": [1]}, "graph.R.offsets", "unknown key"),
         ({"generator": "random"}, "graph.R.p", "is missing"),
         ({"generator": "random", "p": 1.5}, "graph.R.p", "must be <= 1"),
         ({"generator": "random", "p": 0.5, "seed": -1}, "graph.R.seed", "must be >= 0"),

@@ -53,6 +53,36 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class Integers:
+    """A list of 1 to ``count`` different integers in [at_least, at_most]."""
+
+    at_least: int = 0
+    at_most: int = MAX_INTEGER
+    count: int = 64
+
+    @property
+    def placeholder(self) -> tuple[int, ...]:
+        return (self.at_least,)
+
+    def read(self, section: Section, key: str, value: object) -> tuple[int, ...]:
+        if not isinstance(value, list) or not 1 <= len(value) <= self.count:
+            section.problem(key, f"must be a list of 1 to {self.count} integers, not {show(value)}")
+            return self.placeholder
+        one = Integer(self.at_least, self.at_most)
+        found = tuple(one.read(section, f"{key}[{i}]", entry) for i, entry in enumerate(value))
+        if section.ok(key) and len(set(found)) < len(found):
+            section.problem(key, "must not name one twice")
+        return found
+
+    def schema(self) -> Schema:
+        one = Integer(self.at_least, self.at_most).schema()
+        return {"type": "array", "items": one, "minItems": 1, "maxItems": self.count, "uniqueItems": True}
+
+    def words(self) -> str:
+        return f"list of integers {self.at_least} to {quantity(self.at_most)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     """A finite number in the range; an integer is taken as a float.
 

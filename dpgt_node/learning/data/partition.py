@@ -12,7 +12,7 @@ import numpy as np
 
 from dpgt_node.config.model import Scalar
 from dpgt_node.errors import ConfigError
-from dpgt_node.types import I64
+from dpgt_node.types import F64, I64
 
 _TRIES = 10
 """Draws of a Dirichlet partition before it is given up, as flwr-datasets does."""
@@ -25,10 +25,13 @@ def partition(kind: str, labels: I64, agents: int, seed: int, params: Mapping[st
     ``shards``: sorted by label, cut into agents * ``num_shards_per_partition`` shards, dealt at random (McMahan et al.
     2017).  ``dirichlet``: each class is divided by proportions drawn from Dirichlet(``alpha``, ..., ``alpha``); with
     ``self_balancing`` an agent that has its fair share gets nothing of further classes; drawn again, at most ten times,
-    until everybody has ``min_partition_size``.  ``by-label``: each agent holds ``num_classes_per_partition`` classes, a
+    until everybody has ``min_partition_size``.  ``inner-dirichlet``: everybody gets ``partition_size`` samples (None:
+    equal parts of all); one after the other draws a mixture of classes from Dirichlet(``alpha``, ..., ``alpha``) and
+    samples by it, without replacement; what a class cannot give comes from the others, in proportion to the mixture
+    while it lasts.  ``by-label``: each agent holds ``num_classes_per_partition`` classes, a
     class is divided equally among its holders; ``deterministic``: agent i holds the classes from i times their number
     on, modulo the classes; ``random``: a uniformly distributed subset of that size.  Samples of a class that nobody
-    holds are not used; every other kind uses each sample once.
+    holds are not used, nor those beyond ``partition_size``; every other kind uses each sample once.
 
     Raises ConfigError when an agent would get nothing, or when a parameter does not fit the labels.
     """
@@ -94,6 +97,37 @@ def _dirichlet_once(
     return [rng.permutation(np.concatenate(own)) for own in parts]
 
 
+def _inner_dirichlet(labels: I64, agents: int, rng: np.random.Generator, params: Mapping[str, Scalar]) -> list[I64]:
+    size = params.get("partition_size")
+    if size is not None and agents * int(size) > len(labels):
+        message = f"{agents} agents with {size} samples each need more than the {len(labels)} there are"
+        raise _refused("data.partition_size", message)
+    sizes = [len(part) for part in np.array_split(labels, agents)] if size is None else [int(size)] * agents
+    names = np.unique(labels)
+    rows = [rng.permutation(np.flatnonzero(labels == label)) for label in names]
+    left = np.array([len(row) for row in rows])
+    blocks = []
+    for m in sizes:
+        mixture = rng.dirichlet(np.full(len(names), float(params["alpha"])))
+        taken = _filled(left, mixture, m, rng)
+        blocks.append(np.concatenate([row[n - k : n] for row, n, k in zip(rows, left, taken, strict=True)]))
+        left = left - taken
+    return blocks
+
+
+def _filled(left: I64, mixture: F64, m: int, rng: np.random.Generator) -> I64:
+    """How many of each class make ``m`` samples: drawn by ``mixture``, at most ``left``."""
+    taken = np.zeros_like(left)
+    while (lacking := m - int(taken.sum())) > 0:
+        open_ = left > taken
+        weights = np.where(open_, mixture, 0.0)
+        # A mixture whose classes are used up, or that underflowed: whatever is left, in proportion.
+        weights = weights if weights.sum() > 0.0 else np.where(open_, left - taken, 0).astype(float)
+        drawn = rng.multinomial(lacking, weights / weights.sum())
+        taken = np.minimum(taken + drawn, left)
+    return taken
+
+
 def _by_label(labels: I64, agents: int, rng: np.random.Generator, params: Mapping[str, Scalar]) -> list[I64]:
     names, each = np.unique(labels), int(params["num_classes_per_partition"])
     if each > len(names):
@@ -115,6 +149,7 @@ def _by_label(labels: I64, agents: int, rng: np.random.Generator, params: Mappin
 _KINDS: dict[str, Callable[[I64, int, np.random.Generator, Mapping[str, Scalar]], list[I64]]] = {
     "shards": _shards,
     "dirichlet": _dirichlet,
+    "inner-dirichlet": _inner_dirichlet,
     "by-label": _by_label,
 }
 

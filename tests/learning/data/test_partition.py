@@ -14,6 +14,7 @@ KINDS = {
     "contiguous": {},
     "shards": {"num_shards_per_partition": 2},
     "dirichlet": DIRICHLET,
+    "inner-dirichlet": {"alpha": 0.3},
 }
 
 
@@ -108,6 +109,42 @@ def test_dirichlet_at_the_edges_of_alpha(alpha):
         blocks = partition("dirichlet", labels(400), 4, 0, DIRICHLET | {"alpha": alpha, "min_partition_size": 1})
     except ConfigError:
         return
+    assert sorted(np.concatenate(blocks).tolist()) == list(range(400))
+
+
+def mixtures(y: np.ndarray, blocks: list[np.ndarray]) -> np.ndarray:
+    return np.array([np.bincount(y[own], minlength=10) / len(own) for own in blocks])
+
+
+def test_inner_dirichlet_has_equal_sizes_and_mixtures_of_the_stated_spread():
+    y = labels(60_000)
+    blocks = partition("inner-dirichlet", y, 100, 0, {"alpha": 0.1, "partition_size": 200})
+    assert {len(own) for own in blocks} == {200} and len(set(np.concatenate(blocks).tolist())) == 20_000
+    # A share of Dirichlet(a, ..., a) over c classes has variance (c - 1)/(c^2 (c a + 1)).
+    for alpha in (0.1, 1.0):
+        params = {"alpha": alpha, "partition_size": 200}
+        shares = mixtures(y, partition("inner-dirichlet", y, 100, 0, params))
+        assert abs(shares.var() / (0.09 / (10 * alpha + 1)) - 1) < 0.15
+    even = mixtures(y, partition("inner-dirichlet", y, 100, 0, {"alpha": 1e6, "partition_size": 200}))
+    assert even.std() < 0.03
+
+
+def test_inner_dirichlet_uses_what_is_left():
+    y = np.repeat(np.arange(10), 60)
+    blocks = partition("inner-dirichlet", y, 10, 0, {"alpha": 1e-3})
+    assert [len(own) for own in blocks] == [60] * 10
+    assert sorted(np.concatenate(blocks).tolist()) == list(range(600))
+    assert mixtures(y, blocks)[0].max() == 1.0, "the first one has what it drew"
+
+
+def test_inner_dirichlet_refuses_what_there_is_not():
+    with pytest.raises(ConfigError, match="partition_size: 5 agents with 201 samples each need more than the 1000"):
+        partition("inner-dirichlet", labels(1000), 5, 0, {"alpha": 1.0, "partition_size": 201})
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-3, 1e12])
+def test_inner_dirichlet_at_the_edges_of_alpha(alpha):
+    blocks = partition("inner-dirichlet", labels(400), 4, 0, {"alpha": alpha})
     assert sorted(np.concatenate(blocks).tolist()) == list(range(400))
 
 
