@@ -218,6 +218,12 @@ def _privacy(report: CheckReport) -> list[str]:
         f"Epsilon of each agent's whole transcript, k = 0..{run.K}, mechanism {run.algorithm.mechanism}, "
         f"{run.noise.law} noise",
         f"  adjacent data sets: one sample replaced, gradients apart by at most {adjacency}; delta = {privacy.delta:g}",
+        *(
+            [f"  times {', '.join(f'{share:g}' for share in privacy.by_release)} by release"]
+            if privacy.by_release
+            else []
+        ),
+        *(["  the first release is of features summed by class"] if run.scheme.first == "class-sums" else []),
         *_table(
             ("agent", *(ACCOUNTANTS[name].label for name in speaking)),
             [

@@ -112,14 +112,19 @@ def known_rounds(
 ) -> dict[int, TruthRound]:
     """The rounds of agent ``name`` whose truth was kept, x, y and g in the coordinates of the observation.
 
-    A round that took no gradient is none of them: there is nothing to recover.  ConfigError when one is of
-    another model.
+    A round that took no gradient is none of them: there is nothing to recover.  Class sums come with their factor.
+    ConfigError when one is of another model.
     """
     if truth is None or name not in truth:
         return {}
     kept = set(truth[name].rounds())
     rounds_kept = {k: truth[name].round(k) for k in rounds if k in kept}
-    found = {k: one for k, one in rounds_kept.items() if one.g.size}
+    factor = observation.facts.schedule.factor
+    found = {
+        k: one if factor(k) == 1.0 else replace(one, g=factor(k) * one.g)
+        for k, one in rounds_kept.items()
+        if one.g.size
+    }
     for k, one in found.items():
         if one.g.shape != (observation.dimension,):
             message = f"ground truth of round {k} has d = {one.g.size}, the transcript {observation.dimension}"

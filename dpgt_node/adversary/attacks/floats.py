@@ -80,12 +80,15 @@ def _one(observation: Observation, v: es.View, truth: Truth | None) -> Finding:
     # What noise was added to: y - t and x - tx, of noise-once g~.
     streams = [(v.y, t, v.scale_y), (v.x, tx, v.scale_x)] if not v.mechanism.x_public else [(v.y, t, v.scale_y)]
     if v.mechanism.accounted.once:
-        streams = [(v.y[:1], t[:1], v.scale_y)]  # later ones are sums of several
+        # Later ones are sums of several.  A public factor is taken off again, with a rounding of its own.
+        first = v.y[:1] if v.factor == 1.0 else v.y[:1] / v.factor
+        streams = [(first, t[:1], v.scale_y / v.factor)]
     for values, offset, scale in streams:
         for k in range(len(values)):
             if scale[k] == 0.0:
                 continue
-            drawn = on_grid(values[k], v.law, float(scale[k]), v.rounding, offset[k])
+            rounding = v.rounding if v.factor == 1.0 else 2.0 * v.rounding
+            drawn = on_grid(values[k], v.law, float(scale[k]), rounding, offset[k])
             drawn = drawn[~np.isnan(drawn)]
             if drawn.size >= _ENOUGH:
                 shares.append(float(drawn.mean()))
@@ -109,7 +112,7 @@ def _leak(observation: Observation, v: es.View, truth: Truth | None) -> float | 
     found = known_rounds(truth, v.name, [0], observation)
     if 0 not in found or v.scale_y[0] == 0.0:
         return None
-    distance, private = unreachable(v.y[0], float(v.scale_y[0])), found[0].g != 0.0
+    distance, private = unreachable(v.y[0] / v.factor, float(v.scale_y[0]) / v.factor), found[0].g != 0.0
     inside, outside = (distance[~np.isnan(distance) & which] for which in (private, ~private))
     return auc(inside, outside)[0] if min(inside.size, outside.size) >= _ENOUGH else None
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference.knowledge import start
@@ -49,7 +50,8 @@ class View:
     ``x``, ``y``: released, (rounds, d).  ``u``, ``w``: what it mixed in, NaN where an in-edge was not seen.  ``x0``:
     (d,), NaN where it is not known.  ``var_x``, ``var_y``: variance of one coordinate's noise in every round,
     (rounds,); under noise-once ``var_y`` is that of g~, under both exact mechanisms ``var_x`` is 0.  ``rounding``:
-    relative error of one value on the wire.
+    relative error of one value on the wire.  ``factor``: times what round 0 released, once it was noised.  ``taken``:
+    rounds that took a gradient, (rounds,); None: all.
     """
 
     name: str
@@ -66,6 +68,8 @@ class View:
     var_x: F64
     var_y: F64
     rounding: float = 2.0**-53
+    factor: float = 1.0
+    taken: npt.NDArray[np.bool_] | None = None
 
     @property
     def rounds(self) -> int:
@@ -129,13 +133,16 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         np.array([law.variance(s) for s in scale_x.tolist()]),
         np.array([law.variance(s) for s in scale_y.tolist()]),
         2.0**-53 if observation.dtype == "float64" else 2.0**-24,
+        facts.schedule.factor(0),
+        np.array([facts.schedule.release(k) is not None for k in range(through + 1)]),
     )
 
 
 def _scales(facts: Facts, stream: Stream, i: int, through: int) -> F64:
     """Of what is known in each round: one that releases nothing leaves the last release standing."""
     schedule = facts.schedule
-    return np.array([schedule.sigma(stream, i, schedule.last_release(k)) for k in range(through + 1)])
+    releases = (schedule.last_release(k) for k in range(through + 1))
+    return np.array([schedule.sigma(stream, i, k) * schedule.factor(k) for k in releases])
 
 
 def columns(v: View, chosen: slice | np.ndarray[tuple[int], np.dtype[np.generic]]) -> View:
@@ -153,10 +160,12 @@ def difference(v: View) -> F64:
 
 
 def tracker_from_x(v: View) -> F64:
-    """X, (rounds - 1, d): y_k from x alone.  NaN everywhere when gamma is 0."""
-    if v.params.gamma == 0.0:
-        return np.full_like(v.x[1:], np.nan)
-    return np.asarray((v.rho * v.x[:-1] + v.u[:-1] - v.x[1:]) / v.params.gamma)
+    """X, (rounds - 1, d): y_k from x alone.  NaN wherever gamma is 0."""
+    steps = np.array([v.params.gamma_at(k) for k in range(v.rounds - 1)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.asarray((v.rho * v.x[:-1] + v.u[:-1] - v.x[1:]) / steps[:, None])
+    found[steps == 0.0] = np.nan
+    return found
 
 
 def absolute(v: View) -> F64:
@@ -173,7 +182,14 @@ def _absolute(v: View, y: F64) -> F64:
     steps = v.params.b * y - v.w[: len(y)]
     out = y.copy()
     out[1:] += np.cumsum(steps[:-1], axis=0)
-    return out
+    return _where_taken(v, out)
+
+
+def _where_taken(v: View, g: F64) -> F64:
+    """``g`` (rounds, d), NaN in rounds that took none: what stands there is the last release once more."""
+    if v.taken is not None:
+        g[~v.taken[: len(g)]] = np.nan
+    return g
 
 
 def innovation(v: View) -> F64:
@@ -208,7 +224,7 @@ def transcript_parts(v: View, *, bridge: bool = False) -> tuple[F64, F64]:
     t[0], tx[0] = 0.0, v.x0
     for k in range(v.rounds - 1):
         t[k + 1] = v.hold * t[k] + w[k]
-        tx[k + 1] = v.rho * tx[k] + u[k] - v.params.gamma * t[k]
+        tx[k + 1] = v.rho * tx[k] + u[k] - v.params.gamma_at(k) * t[k]
     return t, tx
 
 
@@ -220,15 +236,17 @@ def private_parts(v: View, g: F64) -> tuple[F64, F64]:
     p, px = np.empty_like(g), np.zeros_like(g)
     p[0] = g[0]
     for k in range(len(g) - 1):
-        px[k + 1] = v.rho * px[k] - v.params.gamma * p[k]
+        px[k + 1] = v.rho * px[k] - v.params.gamma_at(k) * p[k]
         p[k + 1] = v.hold * p[k] + g[k + 1] - g[k]
     return p, px
 
 
 def gradients_of(v: View, p: F64) -> F64:
-    """M^-1 p: g_k = p_k + b sum_{t<k} p_t; NaN from the first round on whose p or earlier w is not known."""
+    """M^-1 p: g_k = p_k + b sum_{t<k} p_t; NaN from the first round on whose p or earlier w is not known, and where no
+    gradient was taken.
+    """
     out = p.copy()
     out[1:] += v.params.b * np.cumsum(p[:-1], axis=0)
     lost = np.cumsum(np.isnan(v.w[: len(p) - 1]), axis=0) > 0
     out[1:][lost] = np.nan
-    return out
+    return _where_taken(v, out)

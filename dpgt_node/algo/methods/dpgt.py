@@ -69,6 +69,10 @@ class Steps(Generic[Number]):
         a, b = pick(alpha * topology.r), pick(beta * topology.c)
         return cls(alpha, beta, schedule.gamma, a, b, schedule.K - schedule.settle + 1)
 
+    def gamma_at(self, k: int) -> float:
+        """gamma of round ``k``."""
+        return self.gamma if k < self.settles else 0.0
+
 
 def next_x(s: Steps[Any], x: F64, y: F64, mix: Mix | None, block: int, k: int = 0) -> F64:
     """(alg,1) of round ``k``, a new array; inputs are left alone.
