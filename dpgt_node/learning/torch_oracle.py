@@ -2,7 +2,8 @@
 
 x is the float64 vector of the trained parameters in the order of ``named_parameters`` (a tied weight once, a frozen
 one not at all).  A gradient is a pure function of (x, batch): nothing that a forward pass leaves behind in a module
-reaches the next one.
+reaches the next one.  Of an operator's own module, whose code may keep things elsewhere, a sample that is nobody's is
+looked at before and after the batch: where the bits differ there is no gradient.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class TorchOracle:
         net = self._network
         with net.guarded():
             net.load(x)
+            before = None if self._clip is None else net.look()
             total = net.zeros()
             # Where samples see each other the batch is one; else its size is a matter of memory alone.
             step = len(batch) if net.batch_norm else net.chunk(per_sample=self._clip is not None)
@@ -138,6 +140,8 @@ class TorchOracle:
                     net.add_gradient(inputs, labels, total)
                 else:
                     net.add_clipped(inputs, labels, self._clip, len(batch), total)
+            if self._clip is not None:
+                net.look_again(before)
             gradient: F64 = total.cpu().numpy()
         gradient /= len(batch)
         return gradient

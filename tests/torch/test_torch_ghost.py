@@ -296,7 +296,7 @@ def test_one_sample_does_not_reach_another_s_bits() -> None:
 
     def seen():
         with torch.no_grad():
-            records = ghost._records(net._held(), inputs, labels)
+            records = ghost.records(net._held(), inputs, labels)
             norms = [ghost._norms(records, order, 5) for order in (1, 2)]
         return [part for pair in records for part in pair] + norms
 
@@ -379,7 +379,7 @@ def test_nor_does_it_in_large_batches(order: int) -> None:
     net = made(build_module("lenet", shape, 10, norm="group", seed=1), shape, name="lenet")
     ghost = net.ghost or pytest.fail("fell back")
     with torch.no_grad():
-        records = ghost._records(net._held(), *batch(net, shape))
+        records = ghost.records(net._held(), *batch(net, shape))
         assert torch.equal(ghost._norms(records, order, 4), ghost._norms(records, order, 10_000))
         assert not torch.equal(ghost._norms(records, order, 4), ghost._norms(records, order, 10**7))
 

@@ -57,7 +57,7 @@ class Ghost:
     def add(self, held: dict[str, Any], inputs: Any, labels: Any, clip: Clip, m: int, total: Tensor) -> None:
         """Add to ``total``, float64 (d,), the sum over these of ``m`` samples of the gradients at ``held``, clipped."""
         with self._lib.no_grad():
-            records = self._records(held, inputs, labels)
+            records = self.records(held, inputs, labels)
             weights = factors(self._norms(records, clip.order, m), clip)
             dropped = weights == 0.0
             if bool(dropped.any()):  # what is not finite would stay so under a weight of 0
@@ -81,7 +81,7 @@ class Ghost:
         step = layer.step(a, b, order, self._scratch)
         return [slice(start, start + step) for start in range(0, len(a), step)]
 
-    def _records(self, held: dict[str, Any], inputs: Any, labels: Any) -> list[tuple[Tensor, Tensor]]:
+    def records(self, held: dict[str, Any], inputs: Any, labels: Any) -> list[tuple[Tensor, Tensor]]:
         """For each layer its input and its output's gradient, (n, ...) each."""
         lib = self._lib
 

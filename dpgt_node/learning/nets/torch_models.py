@@ -96,6 +96,23 @@ def is_batch_norm(part: Module) -> bool:
     return isinstance(part, torch().nn.modules.batchnorm._BatchNorm)
 
 
+class Guard:
+    """Out of memory, as torch says it in many ways, is a ConfigError in one."""
+
+    def __init__(self, lib: Any) -> None:
+        self._errors = (lib.OutOfMemoryError, MemoryError)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        words = ("not enough memory", "can't allocate memory")  # of torch's allocator, by system
+        allocation = isinstance(error, RuntimeError) and any(said in str(error) for said in words)
+        if error is not None and (isinstance(error, self._errors) or allocation):
+            message = "the gradient does not fit into memory: lower model.memory_mb, or m_K"
+            raise ConfigError.one("run file", "model.memory_mb", message) from error
+
+
 def _mlp(lib: Any, shape: Shape, classes: int, norm: str) -> Module:
     inputs = 1
     for side in shape:

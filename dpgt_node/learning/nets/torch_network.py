@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -20,15 +21,28 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.common import shape_hash
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.torch_ghost import Ghost, factors, traced
-from dpgt_node.learning.nets.torch_models import Module, Shape, build_module, has_batch_norm, is_batch_norm, torch
+from dpgt_node.learning.nets.torch_models import (
+    Guard,
+    Module,
+    Shape,
+    build_module,
+    has_batch_norm,
+    is_batch_norm,
+    torch,
+)
+from dpgt_node.learning.nets.torch_state import Kept
 from dpgt_node.types import F64, I64
 
 EVALUATION_ROWS = 256
 """Rows a pass of an evaluation, which bounds its memory."""
 _PROBED = 3
 """Random samples that a module of the operator's own is tried on."""
+_EXTREMES = (0.0, -1.0, 9.0, 255.0, 1e3, 1e6, 1e-6)
+"""What these samples are multiplied by, between two looks at one of them."""
 _ONE_BY_ONE_FROM = 1_000_000
-"""From this d on, a pass a sample is faster on a CPU than one vectorised pass that holds a gradient a sample."""
+"""From this d on, a pass a sample is faster on a CPU than one vectorised pass that holds a gradient a sample.  An
+operator's own module never takes it: it could branch on one sample, and remember it for the next."""
+_REMEMBERS = "remembers the samples that it saw: no clip bounds what one of them changes"
 _AGREES = {"float64": 1e-9, "float32": 1e-3, "bfloat16": 0.1}
 """How far ghost clipping may be from plain autograd, of the largest entry, on a module of the operator's own."""
 
@@ -63,9 +77,17 @@ class Network:
         self.ghost: Ghost | None = None
         """How samples are clipped where the module allows it; else each has a gradient of its own for a moment."""
         self._chosen = False
+        self._name = ""
+        self._kept: Kept | None = None  # of a module of the operator's own
+        self._public: tuple[Any, Any] | None = None
 
     def probe(self, name: str, shape: Shape, classes: int) -> None:
         """Refuse a module of the operator's own that fails, is random or changes with use.  ConfigError names it."""
+        self._name, self.one_by_one, self._kept = name, False, Kept(self.module)
+        with self._kept.restored():
+            self._probe(name, shape, classes)
+
+    def _probe(self, name: str, shape: Shape, classes: int) -> None:
         lib = self._lib
         norms = [key for key, part in self.module.named_modules() if is_batch_norm(part)]
         before = {key: value.clone() for key, value in self.module.named_buffers()}
@@ -105,7 +127,7 @@ class Network:
         self.module.train()
         inputs = self.inputs(np.random.default_rng(0).random((_PROBED, *shape)), 1.0, shape)
         labels = self.labels(np.zeros(_PROBED, dtype=np.int64))
-        with self.guarded():
+        with self.guarded(), self._pass():
             if self.device.type == "cpu":
                 places = dict(zip(self._names, self._places, strict=True))
                 ghost = traced(self.module, places, self._loss, inputs[:1], self._memory)
@@ -113,7 +135,39 @@ class Network:
                     self.ghost = ghost
             if ":" in name and self.ghost is None:
                 self._try_clipping(name, inputs, labels, clip)
+        if ":" in name and self.device.type == "cpu":  # another device may add up in another order each time
+            self._public = inputs[:1], labels[:1]
+            self._try_extremes(inputs, labels, clip)
         self._chosen = True
+
+    def _try_extremes(self, inputs: Any, labels: Any, clip: Clip) -> None:
+        try:
+            before = self.look()
+            for factor in _EXTREMES:
+                with suppress(RuntimeError, ValueError):  # what it makes of such a sample is its own affair
+                    self.add_clipped(factor * inputs, labels, clip, _PROBED, self.zeros())
+            self.look_again(before)
+        except (RuntimeError, ValueError) as error:  # what it keeps of one pass does not fit another
+            raise self._unfit(self._name, _REMEMBERS, error) from error
+
+    def look(self) -> Any:
+        """What makes up the gradient of a random sample, nobody's, at the parameters as they are; None: nothing."""
+        if self._public is None:
+            return None
+        self.module.train()
+        with self._pass():
+            if self.ghost is None:
+                return [part.nan_to_num() for part in self._vectorised()(self._held(), *self._public).values()]
+            return [part.nan_to_num() for pair in self.ghost.records(self._held(), *self._public) for part in pair]
+
+    def look_again(self, before: Any) -> None:
+        """ConfigError: a ``look`` gives other bits than ``before``, so samples between the two reached the second."""
+        if before is not None and not all(map(self._lib.equal, before, self.look())):
+            raise self._unfit(self._name, _REMEMBERS)
+
+    def _pass(self) -> AbstractContextManager[None]:
+        """What a module of the operator's own keeps in itself ends with the block."""
+        return nullcontext() if self._kept is None else self._kept.restored()
 
     def _agrees(self, ghost: Ghost, inputs: Any, labels: Any) -> bool:
         """Whether ``ghost`` clips like plain autograd on single samples."""
@@ -190,7 +244,9 @@ class Network:
     def add_gradient(self, inputs: Any, labels: Any, total: Any) -> None:
         """Add to ``total``, float64 (d,), the sum over the batch of the gradients."""
         self.module.train()
-        for g, place in zip(self._gradients(inputs, labels), self._places, strict=True):
+        with self._pass():
+            found = self._gradients(inputs, labels)
+        for g, place in zip(found, self._places, strict=True):
             total[place] += g.reshape(-1)
 
     def add_clipped(self, inputs: Any, labels: Any, clip: Clip, m: int, total: Any) -> None:
@@ -200,6 +256,10 @@ class Network:
         The norm is of the whole vector, in float64.  A sample whose gradient is not finite counts as zero.
         """
         self.module.train()
+        with self._pass():
+            self._add_clipped(inputs, labels, clip, m, total)
+
+    def _add_clipped(self, inputs: Any, labels: Any, clip: Clip, m: int, total: Any) -> None:
         if self.ghost is not None:
             self.ghost.add(self._held(), inputs, labels, clip, m, total)
         elif self.one_by_one:
@@ -229,7 +289,8 @@ class Network:
         named = zip(self._names, parts, self._parameters, strict=True)
         held = {name: part.reshape(a, *value.shape) for name, part, value in named}
         vmap, each = self._lib.func.vmap, self._vectorised() if clip is not None else self._lib.func.grad(self._loss)
-        found = vmap(each)(held, inputs, labels)
+        with self._pass():
+            found = vmap(each)(held, inputs, labels)
         if clip is None:
             return self._lib.cat([found[name].reshape(a, -1).double() for name in self._names], dim=1)
         flat = [found[name].reshape(labels.numel(), -1) for name in self._names]
@@ -300,26 +361,11 @@ class Network:
 
     def guarded(self) -> Any:
         """Out of memory is one clear message."""
-        return _Guard(self._lib)
+        return Guard(self._lib)
 
     def _cast(self) -> Any:
         kind = self.device.type
         return self._lib.autocast(kind, dtype=self._lib.bfloat16, enabled=self._precision == "bfloat16")
-
-
-class _Guard:
-    def __init__(self, lib: Any) -> None:
-        self._errors = (lib.OutOfMemoryError, MemoryError)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        words = ("not enough memory", "can't allocate memory")  # of torch's allocator, by system
-        allocation = isinstance(error, RuntimeError) and any(said in str(error) for said in words)
-        if error is not None and (isinstance(error, self._errors) or allocation):
-            message = "the gradient does not fit into memory: lower model.memory_mb, or m_K"
-            raise ConfigError.one("run file", "model.memory_mb", message) from error
 
 
 @lru_cache(maxsize=2)
