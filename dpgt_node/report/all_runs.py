@@ -52,6 +52,9 @@ def all_runs(data: Mapping[str, Any]) -> list[str]:
             "same data, which no coordinator hears of. Each owner learns the total with `dpgt ledger STATE_DIR`; an "
             "export from that directory states it."
         )
+    if len(unknown) < len(data["data_sets"]):
+        lines.append("")
+        lines.append("A ledger knows its own state directory: runs on the same data from another are not in it.")
     return [*lines, ""]
 
 

@@ -390,6 +390,7 @@ def test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path):
     assert f"**That is this run alone. All runs on the data: of agent-1 {said}.**" in claim
     others = f"{'01' * 16}, {'02' * 16}"
     assert f'- agent-1, data set "ward 7": this run and 2 other runs ({others}): {said}.' in text
+    assert "runs on the same data from another are not in it" in text
     verify(tmp_path / "e")
     (tmp_path / "one").mkdir()
     only, run_file = owner(tmp_path / "one", 1), str(tmp_path / "one/run.toml")
