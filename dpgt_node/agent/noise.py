@@ -5,16 +5,63 @@ from __future__ import annotations
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.cancelling import masks
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.privacy.laws.noise import SoundSampler
+from dpgt_node.errors import Broken, ConfigError, Problem
+from dpgt_node.privacy.cancelling.masks import MaskGraph
+from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Sampler, SoundSampler
+from dpgt_node.privacy.laws.pairs import PairKeys, pair_stream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.types import F64
 
 
 def sampler_for(run: RunConfig) -> SoundSampler:
     """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
     return LAWS[run.noise.law].sampler(None)
+
+
+class SharedNoise:
+    """The noise of one agent, its own and what it shares: the agent that comes first in the run file adds.
+
+    ValueError where the run's sampler draws none that cancels.
+    """
+
+    __slots__ = ("_keys", "_partners", "_r", "_sampler", "_signs")
+
+    def __init__(self, index: int, graph: MaskGraph, r: int, sampler: Sampler, keys: PairKeys) -> None:
+        if not isinstance(sampler, CancellingSampler):
+            raise ValueError("this sampler draws no noise that cancels")
+        self._sampler, self._keys, self._r = sampler, keys, r
+        self._partners = graph.partners(index)
+        self._signs = tuple(1 if index < partner else -1 for partner in self._partners)
+
+    def perturb(self, private: F64, scale: float, stream: ByteStream, k: int) -> F64:
+        """``private`` with the noise of round ``k``."""
+        streams = [pair_stream(self._keys.key(partner, k)) for partner in self._partners]
+        shared = list(zip(self._signs, streams, strict=True))
+        return self._sampler.perturb_shared(private, scale, stream, shared, self._r)
+
+
+def shared_noise(run: RunConfig, index: int, sampler: Sampler, keys: PairKeys | None) -> SharedNoise | None:
+    """What agent ``index`` draws with, None where noise is everybody's own.  ``keys`` of its pairs."""
+    graph = masks(run)
+    if graph is None or run.noise.cancel is None:
+        return None
+    if keys is None:
+        raise Broken("noise is shared, and the keys of the pairs are missing")
+    return SharedNoise(index, graph, run.noise.cancel, sampler, keys)
+
+
+def check_pair_keys(run: RunConfig, test_keystream: str | None) -> None:
+    """ConfigError where noise is shared and separate processes have no keys for it."""
+    if run.noise.cancel is not None and test_keystream is None:
+        raise ConfigError.one(
+            "run file",
+            "noise.cancel",
+            "separate agents cannot agree on keys for the noise that they share: dpgt simulate runs this file, and so "
+            "does dpgt launch with a test keystream, whose noise hides nothing",
+        )
 
 
 def account_for(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpgt_node.agent.noise import account_for, check_range
+from dpgt_node.agent.noise import account_for, check_range, shared_noise
 from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
@@ -23,6 +23,7 @@ from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import (
@@ -99,6 +100,7 @@ class AgentWork:
         "_rule",
         "_sampler",
         "_schedule",
+        "_shared",
         "_sources",
         "_tools",
         "account",
@@ -116,12 +118,14 @@ class AgentWork:
         oracle: Oracle,
         keystream: Keystream,
         sampler: Sampler,
+        pairs: PairKeys | None = None,
     ) -> None:
         check_range(run, topology, schedule, index)
         self._name = topology.names[index]
         self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._sources = Sources(oracle, schedule)
+        self._shared = shared_noise(run, index, sampler, pairs)
         self._schedule = schedule
         self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
@@ -215,6 +219,9 @@ class AgentWork:
         self._checked(private, k, stream.lower())
         invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
         scale = self.account.scale(stream, k)
+        if self._shared is not None:
+            invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
+            return self._shared.perturb(private, scale, self._keystream.stream(k, stream), k)
         if scale == 0.0:
             return private.copy()
         return self._sampler.perturb(private, scale, self._keystream.stream(k, stream))

@@ -15,6 +15,7 @@ from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
+    from dpgt_node.accounts.towards import Towards
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
     from dpgt_node.runtime.store.disk import DiskNeed
@@ -42,6 +43,8 @@ def check(run_file: Path, format_: str) -> ExitCode:
     odd = odd_about_data(run, data_root())
     if format_ == "json":
         document = {**report.to_json(), "looked_at": looked_at(report), "data": list(odd), "disk": disk_json(needs)}
+        if (whom := towards(report)) is not None:
+            document["towards"] = whom.to_json()
         click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
         click.echo(render(report, disk_lines(needs, unknown), odd))
@@ -65,6 +68,15 @@ def examine(run: RunConfig) -> CheckReport:
     L1, mu = known if known is not None else (None, None)
     accounts = agent_accounts(run, topology, schedule, D)
     return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
+
+
+def towards(report: CheckReport) -> Towards | None:
+    """What fewer than all others learn; None where pairs of agents share no noise."""
+    from dpgt_node.accounts.account import agent_accounts
+    from dpgt_node.accounts.towards import towards_whom
+
+    f = report.facts
+    return None if f.run.noise.cancel is None else towards_whom(agent_accounts(f.run, f.topology, f.schedule, f.D))
 
 
 def looked_at(report: CheckReport) -> str | None:
@@ -239,7 +251,32 @@ def _privacy(report: CheckReport) -> list[str]:
             agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]
             whose = "" if len(agents) == len(names) else f" ({', '.join(agents)})"
             lines.append(f"  null: {label}{whose}: {text}")
+    if (whom := towards(report)) is not None:
+        lines += ["", *towards_lines(whom, names)]
     return [*lines, ""]
+
+
+def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
+    """The table of epsilon towards any t of the others, with what it rests on."""
+    from dpgt_node.accounts.towards import ALL, ASSUMPTIONS
+    from dpgt_node.record.epsilons import qualifier
+    from dpgt_node.report.text import epsilon as number
+
+    n = len(names)
+    alike: dict[tuple[float, ...], list[str]] = {}
+    for name, row in zip(names, whom.epsilon, strict=True):
+        alike.setdefault(row, []).append(name)
+    heads = [f"all {n - 1}" if t == n - 1 else f"t = {t}" for t in whom.colluding]
+    return [
+        f"Epsilon towards any t of the other agents and the coordinator together "
+        f"({qualifier(whom.accountant, whom.delta)})",
+        *_table(
+            ("agent", *heads),
+            [(", ".join(who) if len(who) < n else "every agent", *map(number, row)) for row, who in alike.items()],
+        ),
+        f"  For t below {n - 1} it rests on this; {ALL}:",
+        *(f"  - {text}" for text in ASSUMPTIONS),
+    ]
 
 
 def _row(row: Check) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dpgt_node.config.cancelling import CANCEL, MASK_GRAPH, Pairs
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
 from dpgt_node.config.matrices import Matrix as Matrix
@@ -109,6 +110,8 @@ class Noise:
         tuple[float, ...] | None,
         Key("times every scale, a number a release; the last one holds for all further releases", PerRelease()),
     ] = None
+    cancel: Annotated[int | None, CANCEL] = None
+    mask_graph: Annotated[str | Pairs | None, MASK_GRAPH] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from dpgt_node.config.cancelling import check_cancelling
 from dpgt_node.config.data import read_data
 from dpgt_node.config.declare.keys import UNSET, Declared, declared, foreign, read_fields, read_table
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
@@ -98,6 +99,8 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         check_clips(privacy_section, run.privacy, algorithm)
     if data_section.ok("dataset", "features", "normalise") and scheme_section.ok("first"):
         check_first(scheme_section, scheme, algorithm, data, run.model, run.privacy)
+    if noise_section.ok("cancel", "multiplier", "law") and algorithm_section.ok("mechanism", "method"):
+        check_cancelling(noise_section, noise, algorithm, len(graph.agents))
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:

@@ -31,12 +31,15 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.config.cancelling import masks
+from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.learning.releases import Sources
+from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.laws.noise import ByteStream, Purpose, SoundSampler
+from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose, SoundSampler
+from dpgt_node.privacy.laws.pairs import pair_stream
 from dpgt_node.privacy.laws.sampler import CHUNK
 from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.record.recorder import AgentResult, RunRecorder
@@ -44,7 +47,7 @@ from dpgt_node.record.released import ReleasedSum, window_start
 from dpgt_node.record.summary import Summary
 from dpgt_node.sim import saved
 from dpgt_node.sim.rows import Rows
-from dpgt_node.sim.simulate import build_oracles, forget, ready_recorder, save_released, write_results
+from dpgt_node.sim.simulate import build_oracles, forget, pair_keys_for, ready_recorder, save_released, write_results
 from dpgt_node.types import F64, I64, Stream
 
 TOLERANCE = 1e-9
@@ -79,6 +82,8 @@ class FastRun:
         else:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
         self._sampler = sampler_for(run)
+        self._masks, self._r = masks(run), run.noise.cancel or 0
+        self._pair_keys = pair_keys_for(run, test_keystream)
         self._scales: dict[Stream, tuple[int, F64]] = {}
         self.k = 0
         d = oracles[0].dimension
@@ -137,10 +142,19 @@ class FastRun:
         if not scales.any():
             return private.copy()
         try:
+            if self._masks is not None:
+                return self._perturb_pairs(self._masks, k, private, scales, self._streams(k, stream))
             return perturb(self._sampler, private, scales, self._streams(k, stream))
         except ValueError:
             self._checked(private, k, stream.lower())
             raise
+
+    def _perturb_pairs(self, masks: MaskGraph, k: int, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
+        pairs = [(i, j, pair_stream(self._pair_keys[i].key(j, k))) for i, j in masks.edges]
+        sampler, (scale,) = self._sampler, set(scales.tolist())
+        if not isinstance(sampler, CancellingSampler):
+            raise Broken("this sampler draws no noise that cancels")
+        return sampler.perturb_pairs(private, scale, streams, pairs, self._r)
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         """See ``rows.Work``: rounded as the wire rounds."""

@@ -14,11 +14,13 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
+from dpgt_node.config.cancelling import masks
 from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.pairs import PAIR_KEY_BYTES, PairKeys, TestPairKeys
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.protocol.types import Payload, RoundRecord
@@ -47,6 +49,17 @@ def keystream_for(test_keystream: str | None, index: int) -> Keystream:
     return AesCtrKeystream(os.urandom(16), os.urandom(16))
 
 
+def pair_keys_for(run: RunConfig, test_keystream: str | None) -> tuple[PairKeys, ...]:
+    """The keys of every agent's pairs, by agent; () where noise is everybody's own.
+
+    All agents are here, so nothing has to be agreed on: entropy of the system, or the test keystream.
+    """
+    if masks(run) is None:
+        return ()
+    secret = os.urandom(PAIR_KEY_BYTES).hex() if test_keystream is None else test_keystream
+    return tuple(TestPairKeys(secret, i) for i in range(run.n))
+
+
 def build_agents(
     run: RunConfig,
     topology: Topology,
@@ -58,6 +71,7 @@ def build_agents(
 ) -> tuple[SimAgent, ...]:
     """The daemons' machines and per-agent functions, without daemons; ``from_save``: (round, arrays) to go on from."""
     agents, network = [], network_of(run, topology)
+    pairs = pair_keys_for(run, test_keystream)
     for i in range(run.n):
         held = None if from_save is None else saved.recovered(i, *from_save, rule_of(run).state, network.streams)
         machine = AgentMachine(
@@ -69,7 +83,7 @@ def build_agents(
             recovered=held,
         )
         stream = keystream_for(test_keystream, i)
-        work = AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run))
+        work = AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run), pairs[i] if pairs else None)
         agent = SimAgent(machine, work)
         if held is not None and from_save is not None:
             agent.records = {record.k: record for record in held.records}

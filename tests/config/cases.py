@@ -145,6 +145,12 @@ def runs(draw: st.DrawFn) -> RunConfig:
     multiplier = draw(st.just(0.0) | positive)
     if multiplier == 0.0:
         stream = st.none() | stream
+    noise = Noise(draw(stream), draw(stream), "laplace", multiplier)
+    if mechanism == "noise-once" and multiplier > 0.0 and n > 1 and noise.eta is not None and draw(st.booleans()):
+        pairs = tuple((i, i + 1) for i in range(1, n))
+        one = replace(noise.eta, values=noise.eta.values[:1] * n)
+        graph = draw(st.sampled_from([None, "complete", "ring", pairs]))
+        noise = replace(noise, eta=one, law="gaussian", cancel=draw(st.integers(1, 15)), mask_graph=graph)
     factors = st.none() | st.lists(positive, min_size=1, max_size=3).map(tuple)
     clips = factors if mechanism == "noise-once" else st.none()
     privacy = draw(
@@ -178,7 +184,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
         name=draw(printable),
         algorithm=Algorithm(iterations, mechanism=mechanism),
         scheme=scheme,
-        noise=Noise(draw(stream), draw(stream), "laplace", multiplier, draw(factors)),
+        noise=replace(noise, by_release=draw(factors)),
         graph=Graph(tuple(agents), draw(matrix), draw(matrix)),
         data=data,
         model=Model() if toy else draw(model),

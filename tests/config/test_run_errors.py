@@ -16,6 +16,7 @@ TOY = {"dataset": "quadratic", "dimension": 2}
 TABLE = {"dataset": "csv:x", "label": "y"}
 ONCE = {"algorithm.mechanism": "noise-once"}
 SUMS = {**ONCE, "scheme.first": "class-sums", "privacy": {"clip_l1": 1}}
+CANCEL = {**ONCE, "noise.law": "gaussian", "noise.cancel": 2, "noise.scale_eta": 0.1}
 LINEAR = {"dataset": "pl-linear"}
 
 BAD = [
@@ -117,6 +118,13 @@ BAD = [
     ({"scheme.first": "class_sums"}, "scheme.first", 'did you mean "class-sums"?'),
     ({**ONCE, "scheme.first_scale": 0.5}, "scheme.first_scale", 'is no parameter of "gradient"'),
     ({**SUMS, "scheme.first_scale": 0}, "scheme.first_scale", "must be > 0"),
+    # noise that cancels
+    ({"noise.cancel": 0}, "noise.cancel", "must be >= 1, not 0"),
+    ({"noise.cancel": 1.5}, "noise.cancel", "must be an integer, not 1.5"),
+    ({**CANCEL, "noise.mask_graph": [[1, 2], [0, 3]]}, "noise.mask_graph[1]", "must be two agent numbers"),
+    ({**CANCEL, "noise.mask_graph": [[1, 2], 3]}, "noise.mask_graph[1]", "must be two agent numbers"),
+    ({**CANCEL, "noise.mask_graph": "rign"}, "noise.mask_graph", 'did you mean "ring"?'),
+    ({**CANCEL, "noise.mask_graph": []}, "noise.mask_graph", 'must be "complete", "ring" or a list of pairs'),
     # scheme
     ({"scheme.kind": DELETE}, "scheme.kind", "is missing"),
     ({"scheme.kind": "S3"}, "scheme.kind", 'must be one of "S1", "S2"'),

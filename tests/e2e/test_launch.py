@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -199,6 +200,23 @@ def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> 
     assert {released(out, name) for name in launch.names()} == {(sent, sent)}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [sent] * 5
+
+
+def test_noise_that_cancels_gives_the_simulators_bits(tmp_path: Path) -> None:
+    text = DIGITS.replace("iterations = 20\n", 'iterations = 12\nmechanism = "noise-once"\n')
+    shared = 'law = "gaussian"\ncancel = 2\nmask_graph = [[1, 2], [2, 3], [3, 4], [1, 5], [2, 5]]\n'
+    text = re.sub("scale_eta = .*", "scale_eta = 0.2", text).replace("[noise]\n", "[noise]\n" + shared)
+    text = text.replace("[scheme]\n", "[scheme]\nrelease_every = 4\nsettle = 3\n")
+    run, out = run_file(tmp_path, text), tmp_path / "out"
+    with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
+        assert launch.wait() == 0, launch.said
+    no_traceback(launch.everything_said())
+    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    same_bits(out, tmp_path / "sim")
+    # Without a test keystream separate agents have no keys, and say so before anything starts.
+    with Launch(tmp_path / "refused", "launch", run, "--insecure") as launch:
+        assert launch.wait() == 2
+    assert "separate agents cannot agree on keys" in launch.said
 
 
 def test_roots_self_loops_weights_float32_and_a_wide_barrier_give_the_simulators_bits(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def launch_run(
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
+    from dpgt_node.agent.noise import check_pair_keys
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
     from dpgt_node.durable import contents
@@ -126,6 +127,7 @@ def launch_run(
     if alone:
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
+    check_pair_keys(run, test_keystream)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
     common.warn_of_data(run, source)
     if not contents(out):  # what goes on is checked by each node

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpgt_node.privacy.laws.gaussian_grid import CELLS, LIMIT_CELLS
 from dpgt_node.privacy.laws.grid import check_scale
-from dpgt_node.privacy.laws.noise import ByteStream
+from dpgt_node.privacy.laws.noise import ByteStream, Shared, SharedPair
 from dpgt_node.privacy.laws.sampler import U64, take_rows, words
 from dpgt_node.types import F64
 
@@ -31,10 +31,6 @@ MARGIN: Final = 2.0**-24  # of a cell; what floating point may be wrong by is be
 _TAIL: Final = np.uint64(1 << 38)  # below it one unit in the last of the 63 bits moves Z too far
 _LOW63: Final = np.uint64((1 << 63) - 1)
 _SIGN: Final = np.uint64(63)
-
-
-Shared = tuple[int, ByteStream]
-"""The sign, 1 or -1, with which an end of a pair takes the noise of their stream."""
 
 
 class GaussianSampler:
@@ -80,6 +76,24 @@ class GaussianSampler:
             for sign, other in shared:
                 cells += (sign * r) * (shared_cells(other, part.size) + 0.5)
             out[start : start + CHUNK] = _on_grid(cells, scale)
+        return out
+
+    def perturb_pairs(
+        self, private: F64, scale: float, streams: Sequence[ByteStream], pairs: Sequence[SharedPair], r: int
+    ) -> F64:
+        """See ``CancellingSampler``: all agents of a simulation at once."""
+        check_scale(scale)
+        out = np.empty(private.shape)
+        for start in range(0, private.shape[1], CHUNK):
+            rows = private[:, start : start + CHUNK]
+            cells = np.empty(rows.shape)
+            for i, (row, stream) in enumerate(zip(rows, streams, strict=True)):
+                cells[i] = self._cells(row, np.array(scale), words(stream, row.size), (stream,))
+            for i, j, stream in pairs:
+                shared = r * (shared_cells(stream, rows.shape[1]) + 0.5)
+                cells[i] += shared
+                cells[j] -= shared
+            out[:, start : start + CHUNK] = _on_grid(cells, scale)
         return out
 
     def perturb_rows(self, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:

@@ -6,7 +6,7 @@ Pure: bytes come in through a :class:`Keystream`; nothing here reads a clock, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from dpgt_node.types import F64
 
@@ -60,6 +60,27 @@ class Sampler(Protocol):
 
     def range(self, scale: float) -> float:
         """The largest absolute value of a private coordinate that is not clipped."""
+        ...
+
+
+Shared = tuple[int, ByteStream]
+"""The sign, 1 or -1, with which an end of a pair takes the noise of their stream."""
+SharedPair = tuple[int, int, ByteStream]
+"""Rows i < j of a matrix, and the stream that they share: row i adds, row j subtracts."""
+
+
+@runtime_checkable
+class CancellingSampler(Sampler, Protocol):
+    """A sampler that draws noise which pairs of agents share, and which cancels in their sum to the last bit."""
+
+    def perturb_shared(self, private: F64, scale: float, stream: ByteStream, shared: Sequence[Shared], r: int) -> F64:
+        """``perturb`` with the noise of every shared stream besides, of ``r`` times ``scale``."""
+        ...
+
+    def perturb_pairs(
+        self, private: F64, scale: float, streams: Sequence[ByteStream], pairs: Sequence[SharedPair], r: int
+    ) -> F64:
+        """Row i is ``perturb_shared`` of row i of ``private`` (n, d), to the bit; every shared stream is read once."""
         ...
 
 

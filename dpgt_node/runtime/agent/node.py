@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgt_node import __version__
-from dpgt_node.agent.noise import sampler_for
+from dpgt_node.agent.noise import check_pair_keys, sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
@@ -30,10 +30,12 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
+from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics, Oracle, oracle_and_digest
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
+from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
@@ -94,6 +96,7 @@ class Node:
         self._topology = Topology.from_config(setup.run.graph)
         self._schedule = Schedule.from_config(setup.run)
         self._network = network_of(setup.run, self._topology)
+        pair_keys = self._pair_keys()
         state_dir, key = setup.config.state_dir, setup.config.ledger_key
         self._store = Store(state_dir, setup.config.durability, None if key is None else OwnerKey.read(key, state_dir))
         self._work = AgentWork(
@@ -104,6 +107,7 @@ class Node:
             setup.oracle,
             self._keystream(),
             sampler_for(setup.run),
+            pair_keys,
         )
         self._opening = Opening(
             setup.config,
@@ -146,6 +150,13 @@ class Node:
         if self._setup.test_keystream is not None:
             return TestKeystream(self._setup.test_keystream, self._setup.index)
         return AesCtrKeystream(*_fresh_key(), rekey=_fresh_key, process=os.getpid)
+
+    def _pair_keys(self) -> PairKeys | None:
+        """Of the pairs that this agent shares noise in; None where nobody shares any."""
+        check_pair_keys(self._run, self._setup.test_keystream)
+        if masks(self._run) is None or self._setup.test_keystream is None:
+            return None
+        return TestPairKeys(self._setup.test_keystream, self._setup.index)
 
     def interrupt(self) -> None:
         """The operator wants this process to end; its state stays as it is and the run may go on with a restart."""

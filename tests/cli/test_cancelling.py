@@ -1,0 +1,75 @@
+"""What commands say of noise that cancels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import cli
+
+RUN = """
+name = "five"
+[algorithm]
+iterations = 8
+mechanism = "noise-once"
+[scheme]
+kind = "S2"
+alpha = 0.3
+beta = 0.3
+gamma = 1.0
+p_m = 1.0
+samples = 100
+[noise]
+law = "gaussian"
+scale_eta = 0.01
+cancel = 2
+mask_graph = [[1, 2], [1, 3]]
+[graph]
+agents = 3
+R = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+C = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+[data]
+dataset = "zeros"
+dimension = 5
+[privacy]
+clip_l2 = 0.05
+"""
+
+
+def run_file(folder: Path, text: str = RUN) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", str(run_file(tmp_path))]) == 0
+    said = capsys.readouterr().out
+    assert "Epsilon towards any t of the other agents and the coordinator together (gdp, delta 1e-05)" in said
+    assert "agent-2, agent-3" in said and "t = 1" in said and "all 2" in said
+    for words in ("two honest agents at least", "a quantum computer", "whoever admits agents may be many of them"):
+        assert words in said
+    assert cli.run(["check", "--format", "json", str(run_file(tmp_path))]) == 0
+    found = json.loads(capsys.readouterr().out)
+    towards = found["towards"]
+    assert towards["colluding"] == [0, 1, 2] and len(towards["assumptions"]) == 4
+    epsilons = found["privacy"]["epsilon"]["gdp"] if "privacy" in found else found["epsilon"]["gdp"]
+    assert [row[-1] for row in towards["epsilon"]] == epsilons
+    (hub, one, other) = towards["epsilon"]
+    assert one == other and hub[0] < one[0] < one[1] == one[2] and hub[1] < hub[2]
+
+
+def test_a_run_without_shared_noise_has_no_such_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = RUN.replace("cancel = 2\n", "").replace("mask_graph = [[1, 2], [1, 3]]\n", "")
+    assert cli.run(["check", str(run_file(tmp_path, text))]) == 0
+    assert "towards" not in capsys.readouterr().out
+
+
+def test_launch_is_refused_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert cli.run(["launch", str(run_file(tmp_path)), "--out", str(out)]) == 2
+    assert "noise.cancel: separate agents cannot agree on keys" in capsys.readouterr().err
+    assert not out.exists()
+    assert cli.run(["simulate", str(run_file(tmp_path)), "--out", str(out)]) == 0
