@@ -307,6 +307,8 @@ class History:
         spent = math.inf if unbounded else least(counted, None if delta_max is None else Fraction(repr(delta_max)))
         if spent > self.policy.epsilon_max * (1 + 2 * CAP_SLACK):
             raise Undercharged(f"{spent} of {self.policy.epsilon_max} were spent")
+        plain = sum(min(epsilon.values()) for epsilon, _ in counted)
+        self.counts["kept a cap that the plain sum exceeds"] += plain > self.policy.epsilon_max * (1 + 2 * CAP_SLACK)
 
     def _check_total(self, charges: list[Charge]) -> None:
         """Undercharged, unless the ledger says of all runs together what they really cost, or more.
@@ -317,6 +319,7 @@ class History:
         true = [(charge.run_id, self._cost(charge.run_id), charge.terms.delta) for charge in charges]
         if said.epsilon == math.inf:
             return
+        self.counts["totals that are composed"] += len(charges) > 1 and "composed" in said.recipe
         runs = [({n: cost[n] for n in SOUND if cost.get(n) is not None}, delta) for _, cost, delta in true]
         if any(value == math.inf for epsilon, _ in runs for value in epsilon.values()):
             raise Undercharged("a run without a finite epsilon counts")

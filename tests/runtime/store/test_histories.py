@@ -31,7 +31,14 @@ FOUND = {
 def test_nothing_is_undercharged() -> None:
     counts, undercharged = lives(range(30))
     assert not undercharged, counts
-    for what in ("refused: OtherTerms", "found by the coordinator", "found by --head", "second daemon refused"):
+    for what in (
+        "refused: OtherTerms",
+        "found by the coordinator",
+        "found by --head",
+        "second daemon refused",
+        "totals that are composed",
+        "kept a cap that the plain sum exceeds",
+    ):
         assert counts[what], "the histories say nothing about it"
 
 
