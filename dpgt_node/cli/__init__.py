@@ -17,6 +17,8 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 # Its C++ core says on standard error what is one clear message of ours already: a port in use, a goodbye of a peer.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# Names are what this host takes them for, in `dpgt doctor` as in a daemon: gRPC's own resolver asks DNS servers alone.
+os.environ["GRPC_DNS_RESOLVER"] = "native"
 
 import click  # noqa: E402  # after the environment is set
 

@@ -12,6 +12,8 @@ _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 def parse_address(text: str) -> tuple[str, int]:
     """``HOST:PORT`` or ``[IPV6]:PORT`` as (host without brackets, port 0..65535); ValueError says what is wrong."""
+    if "/" in text or "@" in text:
+        raise ValueError(f"{show(text)} must be HOST:PORT: no scheme, no path")
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
         raise ValueError(f"{show(text)} must be HOST:PORT")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -21,6 +22,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from dpgt_node.config import format_address
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import A_BUG
@@ -50,6 +52,7 @@ _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.absolute_max_metadata_size", METADATA_BYTES),
 )
+_SCHEMES = frozenset({"dns", "external", "ipv4", "ipv6", "unix", "unix-abstract", "vsock"})
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *_KEEPALIVE,
     ("grpc.enable_http_proxy", 0),  # lower-case http_proxy would be used even for 127.0.0.1
@@ -243,6 +246,19 @@ def server(peers: int) -> Server:
     return new_server(SERVER_OPTIONS, peers)
 
 
+def target(address: str) -> str:
+    """What gRPC is given to dial HOST:PORT.  Bare, it reads hosts named ``dns`` or ``unix`` as schemes."""
+    return f"dns:///{address}"
+
+
+def _socket_of(listen: str) -> str:
+    """HOST:PORT as a server of gRPC may read it.  ValueError, OSError: a host with such a name has no address."""
+    host, _, port = listen.rpartition(":")
+    if host not in _SCHEMES:
+        return listen
+    return format_address(str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]), int(port))
+
+
 def bind(server: grpc.aio.Server | Server, listen: str, credentials: grpc.ServerCredentials | None, source: str) -> int:
     """Open the listening socket HOST:PORT (port 0: any) and return the real port.
 
@@ -255,8 +271,9 @@ def bind(server: grpc.aio.Server | Server, listen: str, credentials: grpc.Server
         raise ConfigError.one(source, "listen", f"cannot listen on {listen}: not HOST:PORT")
     message = f"cannot listen on {listen}: the port is in use or the address is not this machine's"
     try:
-        port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
-    except RuntimeError as error:
+        where = _socket_of(listen)
+        port = server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
+    except (RuntimeError, OSError) as error:
         raise ConfigError.one(source, "listen", message) from error
     if port == 0:  # some versions of grpcio say it this way
         raise ConfigError.one(source, "listen", message)

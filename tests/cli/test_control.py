@@ -17,6 +17,7 @@ from dpgt_node.cli.running.control import _show
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.runtime.coordinator.outdir import prepare, write_address
 from dpgt_node.sim.simulate import simulate
+from tests.e2e import processes
 from tests.runtime.cluster import KEY, cluster, make_run
 
 AGENTS = (AgentStatus("agent-1", True, 7, 0.25, 0.9, 7.5), AgentStatus("agent-2", False, -1, None, None, math.inf))
@@ -104,3 +105,9 @@ async def test_the_coordinator_of_another_run_on_the_same_port_is_not_believed(
         assert c.serving is not None and not c.serving.done(), "the other run was not stopped"
     assert told[0][1] == 0 and told[0][0].startswith("cluster: finished")
     assert told[1] == ("dpgt stop: cannot stop: the run is finished\n", 1)
+
+
+def test_names_are_looked_up_as_the_host_does(tmp_path: Path) -> None:
+    """By getaddrinfo, as `dpgt doctor` does, and not by DNS alone: a name may be known to /etc/hosts or LDAP only."""
+    done = processes.dpgt("status", "--coordinator", "nowhere.invalid:7700", "--insecure", cwd=tmp_path)
+    assert done.returncode == 3 and "getaddrinfo" in done.stderr, done.stderr

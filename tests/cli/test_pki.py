@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -184,6 +185,23 @@ def test_issue_makes_a_replacement_host_and_an_operator(hosts: Path, dpgt: Run) 
     assert load(Files.of(hosts / "operator")).identity == "dpgt:operator"
     code, said, _ = dpgt("pki", "issue", "stranger", "--host", "10.0.0.7")
     assert code == 0 and "No NODE.toml" in said and not (hosts / "stranger" / "NODE.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pair"),
+    [
+        ("agent-1=h", "agent-2=H.", "agent-1 and agent-2"),
+        ("agent-1=h:7", "coordinator=h:7", "agent-1 and coordinator|coordinator and agent-1"),
+        ("agent-1=[::1]:9", "agent-2=[0:0::1]:9", "agent-1 and agent-2"),
+    ],
+)
+def test_no_two_share_an_address(first: str, second: str, pair: str, hosts: Path, dpgt: Run) -> None:
+    given = {**{name: f"{name}={at}" for name, at in HOSTS.items()}}
+    given |= {text.partition("=")[0]: text for text in (first, second)}
+    run = hosts.parent / "run.toml"
+    code, _, said = dpgt("pki", "init", run, "--out", "twice", *(f"--host={text}" for text in given.values()))
+    assert code == 2 and re.search(f"--host: ({pair}) have one address and port", said), said
+    assert not Path("twice").exists()
 
 
 @pytest.mark.parametrize(

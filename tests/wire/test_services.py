@@ -359,3 +359,16 @@ async def test_a_connection_that_breaks_in_the_midst_of_a_write() -> None:
         await stream.write(b"x")
     assert caught.value.grpc_status == "UNAVAILABLE"
     assert str(caught.value) == "the; connection ?[2J broke", "what a server says is one printable line"
+
+
+@pytest.mark.parametrize("host", ["dns", "unix", "ipv4", "vsock"])
+async def test_a_host_that_is_called_like_a_scheme_is_a_host(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a host is called to by name; that it is not known here is all that can be wrong with it."""
+    async with grpc.aio.insecure_channel(services.target(f"{host}:7"), options=services.CHANNEL_OPTIONS) as channel:
+        with pytest.raises(PeerError, match=f"{host}:7"):
+            await services.status(channel, timeout_s=20.0)
+    known = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: known)
+    server = grpc.aio.server()
+    assert services.bind(server, f"{host}:0", None, "test") > 0
+    await server.stop(0)

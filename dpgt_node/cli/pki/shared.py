@@ -172,12 +172,25 @@ def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Ho
                 problem(f"{text!r}: others must be able to reach this address and port")
                 continue
             found[name] = Host(host, port)
+    there: dict[tuple[str, int], str] = {}
+    for name, place in found.items():
+        other = there.setdefault((canonical(place.address), place.port), name)
+        if other != name:
+            problem(f"{other} and {name} have one address and port, {place.address} {place.port}: give each its own")
     missing = [name for name in known if name not in found]
     if missing and not problems:
         problem(f"is missing for {', '.join(missing)}")
     if problems:
         raise ConfigError(problems)
     return {name: found[name] for name in known}
+
+
+def canonical(address: str) -> str:
+    """One spelling of an address or name."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address.lower().removesuffix(".")
 
 
 def with_port(address: str, default: int) -> str:

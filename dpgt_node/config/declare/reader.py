@@ -6,6 +6,7 @@ the end.  ``Section.ok`` tells which keys may take part in a check across keys.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import math
 import tomllib
@@ -36,10 +37,11 @@ def read_bytes(path: Path, source: str, key: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 text file; ConfigError names it."""
+    """A text file in UTF-8, or in UTF-16 with its mark, as editors on Windows write it; ConfigError names it."""
     raw = read_bytes(path, str(path))
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError.one(str(path), "", f"is not UTF-8 text (byte {error.start})") from error
 

@@ -60,7 +60,7 @@ class Security:
         """
         credentials = self.credentials
         if credentials is None:
-            return lambda address: grpc.aio.insecure_channel(address, options=services.CHANNEL_OPTIONS)
+            return lambda address: grpc.aio.insecure_channel(services.target(address), options=services.CHANNEL_OPTIONS)
         name = self._pin(credentials, identity)
         return lambda address: _channel(credentials, name, address)
 
@@ -96,7 +96,7 @@ class Security:
 
 def _channel(credentials: Credentials, name: str, address: str) -> grpc.aio.Channel:
     options = (*services.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name))
-    return grpc.aio.secure_channel(address, credentials.channel_credentials(), options=options)
+    return grpc.aio.secure_channel(services.target(address), credentials.channel_credentials(), options=options)
 
 
 class _Dial:

@@ -8,6 +8,7 @@ that go wrong later are named in the log, and the last good ones stay.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import datetime
 import logging
 import os
@@ -94,10 +95,14 @@ class Material:
 
 def _read(path: Path, problems: list[Problem]) -> bytes:
     try:
-        return path.read_bytes()
+        raw = path.read_bytes()
     except OSError as error:
         problems.append(Problem(str(path), "", f"cannot be read: {error.strerror}"))
         return b""
+    if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # TLS libraries find nothing then
+        problems.append(Problem(str(path), "", "begins with a byte order mark: save it as plain ASCII"))
+        return b""
+    return raw
 
 
 def key_mode_problem(key: Path) -> str | None:

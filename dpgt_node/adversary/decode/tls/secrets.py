@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from dpgt_node.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 RECORD_HEADER = 5
+_NAMED = 5
 _MAX_FOLLOWING = 64
 """Records lost behind a lost change of keys, at most."""
 SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
@@ -24,22 +28,35 @@ SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
 
 
 class KeyLog:
-    """Secrets by (label, client random).  ConfigError for a file that is no key log or holds no TLS 1.3 secret."""
+    """Secrets by (label, client random).  ConfigError for a file that is no key log or holds no TLS 1.3 secret.
+
+    Whoever writes it may be cut off in mid-line, and logs are often joined: ``foreign`` are the numbers, from 1, of
+    lines that are no secret.  They are skipped, and said in the log.
+    """
 
     def __init__(self, path: Path) -> None:
         self.secrets: dict[tuple[str, bytes], bytes] = {}
+        foreign = []
         try:
-            lines = path.read_text(encoding="ascii").splitlines()
-            for line in lines:
-                if line and not line.startswith("#"):
-                    label, random, secret = line.split()
-                    self.secrets[label, bytes.fromhex(random)] = bytes.fromhex(secret)
+            text = path.read_bytes().decode("utf-8-sig", "replace")
         except OSError as error:
             raise ConfigError.one("command line", "--keys", f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            try:
+                label, random, secret = line.split()
+                self.secrets[label, bytes.fromhex(random)] = bytes.fromhex(secret)
+            except ValueError:
+                foreign.append(number)
+        self.foreign = tuple(foreign)
+        if foreign and not self.secrets:
             raise ConfigError.one(
                 "command line", "--keys", f"{path} is no key log (lines of LABEL CLIENT_RANDOM SECRET)"
-            ) from error
+            )
+        if foreign:
+            some = ", ".join(map(str, foreign[:_NAMED])) + (", ..." if len(foreign) > _NAMED else "")
+            log.warning("%s: %d lines are no secret and are skipped: %s", path, len(foreign), some)
         if not any(label == "CLIENT_TRAFFIC_SECRET_0" for label, _ in self.secrets):
             raise ConfigError.one("command line", "--keys", f"{path} holds no secret of a TLS 1.3 session")
 
