@@ -21,8 +21,8 @@ from dpgt_node.runtime.store.store import Store
 from tests.bench.smallest import DAEMONS, SMALL, bench, columns, pictures, spreads
 from tests.e2e import processes
 
-ELSEWHERE = {"utility", "attacks", "clipping", "inversion"}
-"""The first two below, the others in tests/torch."""
+ELSEWHERE = {"utility", "pays", "attacks", "clipping", "inversion"}
+"""The first three below, the others in tests/torch."""
 
 
 def test_every_measurement_has_its_test() -> None:
@@ -48,9 +48,25 @@ def test_utility_plans_launches_and_does_nothing_twice(tmp_path: Path) -> None:
     options = (data, "--out", out, "--cell", "pure:3", "--draws", "1", "--iterations", "2", "--shape", "784,10,60")
     first = bench("utility", *options)
     assert 0.0 < first["rows"][0]["epsilon at most"] <= 3.0
+    assert {"alone, worst agent", "central at this epsilon"} <= first["rows"][0].keys()
     written = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert bench("utility", *options)["rows"] == first["rows"]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")} == written
+
+
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.e2e)])
+def test_pays_puts_the_rivals_beside_the_run_and_does_nothing_twice(tmp_path: Path, fast: bool) -> None:
+    text = (Path(__file__).parents[2] / "examples" / "demo-private.toml").read_text(encoding="utf-8")
+    run_file, out = tmp_path / "run.toml", tmp_path / "out"
+    run_file.write_text(text.replace("iterations = 100 ", "iterations = 9 "), encoding="utf-8")
+    options = (run_file, "--out", out, "--draws", 2, *(["--fast"] if fast else []))
+    (row,) = bench("pays", *options)["rows"]
+    assert row["accuracy"]["of"] == 2 and row["accuracy"]["least"] <= row["mean"] <= row["accuracy"]["most"]
+    assert 0.9 < row["alone, worst agent"] <= row["alone, median agent"] < 1.0
+    assert row["central at this epsilon"]["of"] == 2 and 0.0 < row["epsilon at most"] < 8.0
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("*.json")}
+    assert bench("pays", *options)["rows"] == [row]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json")} == written
 
 
 def test_attacks_find_everything_without_noise(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 DATA is a set of ``dpgt data fetch``, or a file as numpy.savez writes it: x_train (60000, 784) in [0, 1], y_train,
 x_test, y_test.  Every agent holds 12,000 training images.  For every cell: plan once, then launch --draws times, each
-with noise of its own; the test images are evaluated at x_0 and, once, at x_{K+1}.  What is in --out already is not done
-again.
+with noise of its own; the test images are evaluated at x_0 and, once, at x_{K+1}.  Beside it stands what agents reach
+alone, and one holder of all data at that epsilon (``studies.pays``).  What is in --out already is not done again.
 
 Cells: white:EPSILON (1, 3; delta 1e-5), gaussian:EPSILON (delta 1e-5) and pure:EPSILON (no delta).  The planner sees
 only the shape of the data.  Features, clip, bias, and for white also K and steps, stand in this module; plan
@@ -23,10 +23,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, Spread, option, required
+from dpgt_node.bench.studies.pays import measured, rival_of
+from dpgt_node.config import load_run
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 
@@ -85,21 +86,23 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
         _parts(cell)
     settings.out.mkdir(parents=True, exist_ok=True)
     for cell in settings.cell:
-        planned = plan(cell, settings, around)
-        agents = [
-            launch(planned, settings.out / f"{cell.replace(':', '-')}-{draw}", around) for draw in range(settings.draws)
-        ]
-        done = [each for each in agents if each is not None]
-        lost = len(agents) - len(done)
+        planned, name = plan(cell, settings, around), cell.replace(":", "-")
+        found = [measured(planned, settings.out / f"{name}-{draw}", False, around) for draw in range(settings.draws)]
+        done = [summary for summary in found if summary is not None]
+        worst = [min(agent["accuracy_test"] for agent in summary["agents"]) for summary in done]
+        lost = len(found) - len(done)
         accountant = "tight" if cell.startswith("pure") else "gdp"
+        costs = [agent["epsilon"][accountant] for summary in done for agent in summary["agents"]]
+        rival = rival_of(load_run(planned), settings.out / f"{name}-rivals", 1, around)
         yield Row(
             "test accuracy of the worst agent, over draws of the noise",
             {
                 "cell": cell,
-                "accuracy": Spread.over([min(a["accuracy_test"] for a in each) for each in done]) if done else None,
-                "epsilon at most": max((a["epsilon"][accountant] for each in done for a in each), default=None),
+                "accuracy": Spread.over(worst) if worst else None,
+                **rival.cells(),
+                "epsilon at most": max(costs, default=None),
             },
-            f"{lost} of {len(agents)} draws did not finish" if lost else "",
+            f"{lost} of {len(found)} draws did not finish" if lost else "",
         )
 
 
@@ -123,12 +126,3 @@ def plan(cell: str, settings: Settings, around: Around) -> Path:
         more = ("--epsilon", epsilon, "--shape", settings.shape, *options)
         write_text(planned, run_dpgt(around.environment, "plan", asked, *more))
     return planned
-
-
-def launch(planned: Path, out: Path, around: Around) -> list[dict[str, Any]] | None:
-    """The agents' part of the summary; None where the run failed."""
-    path = out / "summary.json"
-    if not path.exists():
-        run_dpgt(around.environment, "launch", planned, "--out", out, expect=None)
-    summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return summary["agents"] if summary.get("status") == "finished" else None
