@@ -3,7 +3,7 @@
 An exception's own text may name a file, a label, a column, a value, or what a data set has spent.  It stays in the log
 of this host.  The last words of an agent, the causes in its reports of edges and the reason of a coordinator that
 cannot write all come from :func:`told`.  Beside it a peer hears only the answers of the gate, which speak of what that
-peer itself sent.
+peer itself sent: :func:`answered`.
 """
 
 from __future__ import annotations
@@ -27,3 +27,8 @@ def told(error: BaseException) -> str:
         return _CALLS.get(error.grpc_status, PeerError.told)
     kind = type(error).told if isinstance(error, DpgtError) else A_BUG
     return f"{kind}; its own log says more"
+
+
+def answered(error: PeerError) -> str:
+    """What the caller of a server here hears: the gate's own words about what it sent; of any other kind, ``told``."""
+    return str(error) if type(error) is PeerError else told(error)

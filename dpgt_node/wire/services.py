@@ -25,7 +25,7 @@ import grpc.aio
 from dpgt_node.config import format_address
 from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.told import A_BUG
+from dpgt_node.protocol.told import A_BUG, answered
 from dpgt_node.wire import convert
 from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, shown
 from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
@@ -177,7 +177,7 @@ def no_guard(_: Caller) -> AbstractContextManager[None]:
 
 
 async def _abort(context: Any, error: PeerError) -> NoReturn:
-    await context.abort(grpc.StatusCode[error.grpc_status], str(error)[:_MAX_DETAILS])
+    await context.abort(grpc.StatusCode[error.grpc_status], answered(error)[:_MAX_DETAILS])
     raise AssertionError("abort returned")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import os
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +15,14 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import numpy as np
+import pyarrow
 import pytest
 from PIL import Image
+from pyarrow import parquet as pq
 
 from dpgt_node.agent.work import Diverged
 from dpgt_node.config import RunConfig, parse_run
+from dpgt_node.config.model import Data
 from dpgt_node.errors import (
     BudgetReached,
     ConfigError,
@@ -37,9 +43,11 @@ from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.told import A_BUG, told
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.coordinator import results as results_module
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.types import F64, I64
 from dpgt_node.wire import convert, services
+from tests.learning.data.files import cifar_batches, idx, write_cifar_binary, write_cifar_python, write_idx
 from tests.runtime.cluster import Cluster, cluster, eventually
 
 SECRET = "hiv"  # in the names of files, columns and classes
@@ -143,6 +151,50 @@ def nothing(folder: Path) -> Path:
     return folder / f"{SECRET}.npz"
 
 
+def parquet(**columns: Any) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        pq.write_table(pyarrow.table(columns), folder / f"{SECRET}.parquet")
+        return folder / f"{SECRET}.parquet"
+
+    return make
+
+
+def of_mnist(change: Callable[[Path], object]) -> Callable[[Path], Path]:
+    """A data folder with MNIST's four files, one of them changed: in MNIST/raw."""
+
+    def make(folder: Path) -> Path:
+        write_idx(folder / SECRET / "MNIST/raw")
+        change(folder / SECRET / "MNIST/raw")
+        return folder / SECRET
+
+    return make
+
+
+def of_cifar(
+    write: Callable[..., None], change: Callable[[dict[str, Any]], object], after: Callable[[Path], object] = id
+) -> Callable[[Path], Path]:
+    """A data folder with CIFAR-10's six batches, changed before or after they are written."""
+
+    def make(folder: Path) -> Path:
+        batches = cifar_batches()
+        change(batches)
+        write(folder / SECRET, batches)
+        after(folder / SECRET)
+        return folder / SECRET
+
+    return make
+
+
+def batch_without(key: bytes) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        path = root / "cifar-10-batches-py/data_batch_2"
+        path.write_bytes(pickle.dumps({**pickle.loads(path.read_bytes()), key: SECRET}, protocol=2))
+
+    return change
+
+
+LABELS, IMAGES = "train-labels-idx1-ubyte", "train-images-idx3-ubyte"
+AS_PYTHON, AS_BINARY = write_cifar_python, write_cifar_binary
 TWO = (("negative/a.png", (8, 8)), ("positive/b.png", (8, 8)))
 FLAWS: dict[str, Callable[[Path], Path]] = {
     "no file": nothing,
@@ -171,6 +223,50 @@ FLAWS: dict[str, Callable[[Path], Path]] = {
     "table: empty": csv(""),
     "table: no rows": csv("hiv_load,b,outcome\n"),
     "table: no text": raw(f"{SECRET}.csv", b"hiv_load,b,outcome\n\xff,2,0\n"),
+    "Parquet: no label column": parquet(hiv_load=[1.0, 2.0], b=[1, 2]),
+    "Parquet: words": parquet(hiv_load=["anna", "bob"], outcome=[0, 1]),
+    "Parquet: something is missing": parquet(hiv_load=[1.0, None], outcome=[0, 1]),
+    "Parquet: not finite": parquet(hiv_load=[1.0, np.inf], outcome=[0, 1]),
+    "Parquet: a label that is none": parquet(hiv_load=[1.0, 2.0], outcome=[0.5, 1.0]),
+    "Parquet: a label too large": parquet(hiv_load=[1.0, 2.0], outcome=[0, NUMBER]),
+    "Parquet: only labels": parquet(outcome=[0, 1]),
+    "Parquet: no rows": parquet(hiv_load=np.zeros(0), outcome=np.zeros(0)),
+    "IDX: no folder": nothing,
+    "IDX: a file is missing": of_mnist(lambda raw: (raw / LABELS).unlink()),
+    "IDX: torn": of_mnist(lambda raw: os.truncate(raw / IMAGES, 1000)),
+    "IDX: another magic number": of_mnist(lambda raw: (raw / LABELS).write_bytes(b"\0\0\x0d\1" + bytes(4))),
+    "IDX: a label too large": of_mnist(lambda raw: (raw / LABELS).write_bytes(idx(np.full(30, 123)))),
+    "IDX: as many labels as pictures": of_mnist(lambda raw: (raw / LABELS).write_bytes(idx(np.zeros(29)))),
+    "IDX: tests of another size": of_mnist(
+        lambda raw: (raw / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((10, 7, 7))))
+    ),
+    "IDX: packed, no gzip": of_mnist(
+        lambda raw: ((raw / LABELS).unlink(), (raw / f"{LABELS}.gz").write_bytes(b"anna"))
+    ),
+    "CIFAR: a batch is missing": of_cifar(
+        AS_PYTHON, lambda _: None, lambda root: (root / "cifar-10-batches-py/data_batch_3").unlink()
+    ),
+    "CIFAR: torn": of_cifar(
+        AS_PYTHON, lambda _: None, lambda root: os.truncate(root / "cifar-10-batches-py/data_batch_2", 99)
+    ),
+    "CIFAR: a pickle of something else": of_cifar(
+        AS_PYTHON,
+        lambda _: None,
+        lambda root: (root / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(Path(SECRET))),
+    ),
+    "CIFAR: no pictures": of_cifar(AS_PYTHON, lambda _: None, batch_without(b"data")),
+    "CIFAR: no labels": of_cifar(AS_PYTHON, lambda _: None, batch_without(b"labels")),
+    "CIFAR: a label too large": of_cifar(AS_PYTHON, lambda batches: batches["data_batch_1"][1].__setitem__(0, NUMBER)),
+    "CIFAR: as many labels as pictures": of_cifar(AS_PYTHON, lambda batches: batches["data_batch_1"][1].pop()),
+    "CIFAR: binary, torn": of_cifar(
+        AS_BINARY, lambda _: None, lambda root: os.truncate(root / "cifar-10-batches-bin/data_batch_4.bin", 3074)
+    ),
+    "CIFAR: binary, a label too large": of_cifar(
+        AS_BINARY, lambda batches: batches["data_batch_1"][1].__setitem__(0, 123)
+    ),
+    "CIFAR: binary, a batch is missing": of_cifar(
+        AS_BINARY, lambda _: None, lambda root: (root / "cifar-10-batches-bin/data_batch_4.bin").unlink()
+    ),
     "table: no Parquet": raw(f"{SECRET}.parquet", b"patient 77123"),
     "pictures: another size": pictures(*TWO, ("positive/c.png", (77, 123))),
     "pictures: damaged": pictures(*TWO, ("positive/c.png", b"no picture")),
@@ -182,6 +278,10 @@ FLAWS: dict[str, Callable[[Path], Path]] = {
     "pictures: one class, where features want another size": pictures(*TWO),
     "fewer samples than a gradient takes": npz(),
 }
+
+
+SETS = {"IDX": "mnist", "CIFAR": "cifar10"}
+"""Flaws of these are in a data folder, not in a file that NODE.toml names."""
 
 
 class Ears:
@@ -240,8 +340,11 @@ async def hear(
         c.start("agent-3")
         await eventually("they are there", lambda: c.round("agent-1") >= 0 and c.round("agent-3") >= 0)
         with pytest.raises(ConfigError) as caught:
-            config = replace(c.config(OWNER), data_path=path)
-            await node_module.oracle_or_refusal(config, own, 1, Security(), None)
+            root, config = None, replace(c.config(OWNER), data_path=path)
+            if (dataset := SETS.get(flaw.partition(":")[0])) is not None:
+                own = replace(run, data=Data(dataset))
+                root, config = path, c.config(OWNER)
+            await node_module.oracle_or_refusal(config, own, 1, Security(), root)
         reason, kept = await everybody(c)
     detail = str(caught.value)
     words = (str(private), SECRET, str(NUMBER), "anna", "D = 4")
@@ -361,21 +464,104 @@ def test_the_cause_of_a_lost_stream_is_a_kind() -> None:
     assert any(isinstance(note, Note) and SECRET in note.text for note in out), "the own log has it all"
 
 
-async def test_a_bug_in_a_call_is_no_word_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Context:
-        """Of a call, as gRPC gives it."""
+class Context:
+    """Of a call, as gRPC gives it."""
 
-        said: tuple[grpc.StatusCode, str] | None = None
+    said: tuple[grpc.StatusCode, str] | None = None
 
-        async def abort(self, code: grpc.StatusCode, details: str) -> None:
-            self.said = code, details
-            raise grpc.aio.AbortError
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        self.said = code, details
+        raise grpc.aio.AbortError
+
+
+async def answer_to(error: BaseException) -> tuple[grpc.StatusCode, str]:
+    """What the caller of a server hears when the work of its call fails so."""
 
     async def work() -> None:
-        raise ValueError(SECRET)
+        raise error
 
     context = Context()
     caller = cast("services.Caller", SimpleNamespace(address="ipv4:127.0.0.1:1"))
     with pytest.raises(grpc.aio.AbortError):
         await services.guarded(context, services.no_guard, caller, work)
-    assert context.said == (grpc.StatusCode.INTERNAL, A_BUG)
+    assert context.said is not None
+    return context.said
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError(SECRET), OSError(28, "No space left", f"/{SECRET}"), ConfigError.one(SECRET, "", SECRET)]
+)
+async def test_a_bug_in_a_call_is_no_word_of_it(error: Exception) -> None:
+    assert await answer_to(error) == (grpc.StatusCode.INTERNAL, A_BUG)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds(DpgtError) if kind is not PeerError], ids=lambda k: k.__name__)
+async def test_a_call_that_ends_with_another_kind_of_error_hears_the_kind(
+    kind: type[DpgtError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What broke between this host and a third one is no answer to the caller."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, SECRET)
+    error.grpc_status = "UNAVAILABLE"  # type: ignore[attr-defined]
+    _, said = await answer_to(error)
+    assert said in (told(error), A_BUG) and SECRET not in said
+    monkeypatch.setattr(services, "answered", own_words)
+    assert (SECRET in (await answer_to(error))[1]) is issubclass(kind, PeerError), "the mutant: its own words"
+
+
+async def test_the_gate_says_what_is_wrong_with_what_the_caller_sent() -> None:
+    error = PeerError("a vector of 3 numbers, 4 are asked", grpc_status="OUT_OF_RANGE")
+    assert await answer_to(error) == (grpc.StatusCode.OUT_OF_RANGE, str(error))
+
+
+DIAL_OUT = {"runtime/trust/probe.py", "runtime/trust/channels.py"}
+"""Their errors are about calls of this host's own, and reach its log."""
+
+
+def quoted(source: str) -> list[str]:
+    """PeerErrors of ``source`` that are made of the words of another exception."""
+    found = []
+    for handler in ast.walk(ast.parse(source)):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None:
+            continue
+        for call in ast.walk(handler):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "PeerError":
+                names = {name.id for name in ast.walk(call) if isinstance(name, ast.Name)}
+                found += [ast.unparse(call)] if handler.name in names else []
+    return found
+
+
+def test_what_a_server_answers_is_never_made_of_another_error() -> None:
+    root = Path(services.__file__).parents[1]
+    paths = [path for package in ("wire", "protocol", "runtime") for path in sorted((root / package).rglob("*.py"))]
+    found = {str(path.relative_to(root)): quoted(path.read_text()) for path in paths}
+    assert {path: calls for path, calls in found.items() if calls and path not in DIAL_OUT} == {}
+    assert len(paths) > 60
+    assert quoted("try: pass\nexcept OSError as e: raise PeerError(f'cannot write: {e.filename}') from e")
+    assert not quoted("try: pass\nexcept OSError as e: raise PeerError('cannot write') from e")
+
+
+async def test_a_coordinator_that_cannot_keep_an_upload_says_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words that go over the wire, of a whole run."""
+    said: list[str] = []
+    abort = services._abort
+
+    async def heard(context: Any, error: PeerError) -> None:
+        said.append(services.answered(error))
+        await abort(context, error)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", f"/{SECRET}/ward-9")
+
+    monkeypatch.setattr(services, "_abort", heard)
+    monkeypatch.setattr(results_module.Results, "_take_state", full)
+    run = run_of(tmp_path)
+    run = replace(run, evaluate=replace(run.evaluate, metrics="study"))
+    async with cluster(tmp_path / "cluster", run) as c:
+        c.start_all()
+        reason, _ = await everybody(c)
+    assert "the coordinator cannot write" in said and "ward-9" in reason, "its own end says all of it"
+    states = files_of(*(c.folder / "state" / name for name in run.graph.agents))
+    assert leaked([SECRET, "ward-9"], states, *(words.encode() for words in said)) == []
