@@ -6,7 +6,6 @@ ask for.  All of them bound the whole transcript {x̆_k, y̆_k} of one agent who
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
@@ -14,22 +13,16 @@ from typing import Literal
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.config.cancelling import masks
 from dpgt_node.privacy.accountants import pure
 from dpgt_node.privacy.accountants.lemma5 import shifts_of
 from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.releases import Leftover, Releases
-from dpgt_node.privacy.accountants.rounding import up
-from dpgt_node.privacy.cancelling.exposure import share
-from dpgt_node.privacy.cancelling.lattice import charge
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, Stream
 
 Costs = dict[str, float | None]
-_MOST = 1 << 40
-"""Coordinates, where d is not known: more than any model has."""
 
 
 class AgentAccount:
@@ -80,7 +73,6 @@ class AgentAccount:
             dimension=dimension,
             share=schedule.share,
         )
-        self._masks, self._r, self._releases = masks(run), run.noise.cancel or 0, len(schedule.releases)
         self._curves: dict[str, F64 | None] = {}
 
     @property
@@ -132,28 +124,6 @@ class AgentAccount:
     def total(self, accountant: str) -> float | None:
         """Cost of the whole run under one accountant."""
         return self.cost(accountant, self._K)
-
-    @property
-    def shares(self) -> bool:
-        """Whether the agent shares noise with others, so that ``towards`` depends on who they are."""
-        return self._masks is not None
-
-    def towards(self, accountant: str, colluding: int, k: int | None = None) -> float | None:
-        """Epsilon after round ``k`` (None: of the whole run) towards any ``colluding`` of the other agents together.
-
-        They see every message, send what they like, and show one another all that they know.  n-1 is everybody else:
-        what ``cost`` says.  Fewer cost less where noise is shared with agents who are honest, and never more.
-        """
-        k = self._K if k is None else k
-        cost, one, masks = self.cost(accountant, k), ACCOUNTANTS[accountant], self._masks
-        if cost is None or k < 0 or one.pure or masks is None:
-            return cost
-        part = share(len(masks.partners(self._agent)), self._r, colluding)
-        if part == 1.0:
-            return cost
-        norm = up(float(self.releases.shift_norms[2 * k + 1]) * math.sqrt(part), 4)
-        grid = charge(self.releases.dimension or _MOST, self._releases, self._r, masks.stiffness, len(masks.edges))
-        return min(cost, one.of_norm(norm, self.releases.delta) + grid)
 
     def why_not(self, accountant: str) -> str | None:
         """Why the accountant is null here, in one line; None where it has a value."""

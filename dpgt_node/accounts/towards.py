@@ -1,16 +1,23 @@
 """Epsilon towards whom: what any t of the other agents together learn, where pairs of agents share noise.
 
-No such number is shown without its t and without what it rests on.
+A cost is that of the whole transcript towards everybody else.  Towards fewer, the squared shift is a part of it
+(privacy.cancelling.exposure), so an epsilon follows from what a ledger, a summary or an account says.  No such number
+is shown without its t and without what it rests on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpgt_node.accounts.account import AgentAccount
-from dpgt_node.privacy.accountants.registry import APPROXIMATE
+from dpgt_node.config.cancelling import masks
+from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
+from dpgt_node.privacy.accountants.rounding import up
+from dpgt_node.privacy.cancelling.exposure import share
+from dpgt_node.privacy.cancelling.lattice import LEAST_CHARGE
 
 ASSUMPTIONS: Final = (
     "two honest agents at least: the agent itself, and one that it shares noise with",
@@ -21,6 +28,26 @@ ASSUMPTIONS: Final = (
 ALL: Final = "towards all others together it rests on none of this"
 _EVERY: Final = 12
 """Up to so many agents every t is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How an agent shares noise: ``r`` times its own scale with each of ``partners`` among ``others`` other agents."""
+
+    r: int
+    partners: int
+    others: int
+
+    def towards(self, accountant: str, cost: float, delta: float, colluding: int) -> float:
+        """What of an epsilon ``cost`` is left towards any ``colluding`` others; never more, and all of it if pure.
+
+        Upper bound; with what drawing on a grid costs, which is at most 2^-1000 wherever a run is not refused.
+        """
+        one, part = ACCOUNTANTS[accountant], share(self.partners, self.r, colluding)
+        if one.pure or part == 1.0 or cost in (0.0, math.inf):
+            return cost
+        amount = up(one.amounts(cost, delta)[one.guarantee] * part, 2)
+        return min(cost, one.epsilon_of(one.measured(amount), delta) + LEAST_CHARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +62,22 @@ class Towards:
     colluding: tuple[int, ...]
     epsilon: tuple[tuple[float, ...], ...]
 
+    @property
+    def title(self) -> str:
+        """What the numbers are."""
+        delta = f"{self.accountant}, delta {self.delta:g}"
+        return f"Epsilon towards any t of the other agents and the coordinator together ({delta})"
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Of its columns."""
+        return (*(f"t = {t}" for t in self.colluding[:-1]), f"all {self.colluding[-1]}")
+
+    @property
+    def rests_on(self) -> str:
+        """What leads a list of ASSUMPTIONS."""
+        return f"For t below {self.colluding[-1]} it rests on this; {ALL}:"
+
     def to_json(self) -> dict[str, Any]:
         """{ accountant, delta, colluding: [t], epsilon: [[agent's, a number a t]], assumptions: [text] }."""
         return {
@@ -46,22 +89,39 @@ class Towards:
         }
 
 
-def shown(n: int) -> tuple[int, ...]:
-    """The t of a table for ``n`` agents, ascending: all of them where they are few."""
+def shown(others: int) -> tuple[int, ...]:
+    """The t of a table for so many ``others``, ascending: all of them where they are few, always the last."""
+    n = others + 1
     if n <= _EVERY:
         return tuple(range(n))
     return tuple(sorted({0, 1, n // 4, n // 2, 3 * n // 4, n - 2, n - 1}))
 
 
-def towards_whom(accounts: Sequence[AgentAccount]) -> Towards | None:
-    """Of the whole run, by the last accountant that has a value for everybody; None where no noise is shared."""
-    n = len(accounts)
-    if not any(account.shares for account in accounts):
+def sharing(run: RunConfig) -> tuple[Sharing, ...] | None:
+    """How every agent shares noise, in the order of the run file; None where nobody does."""
+    graph = masks(run)
+    if graph is None or run.noise.cancel is None:
         return None
+    return tuple(Sharing(run.noise.cancel, len(graph.partners(i)), run.n - 1) for i in range(run.n))
+
+
+def towards_whom(run: RunConfig, costs: Mapping[str, Mapping[str, float | None]]) -> Towards | None:
+    """``costs``: epsilon by accountant of agents of ``run``, by name; the last accountant with a finite value for each
+    of them speaks.  None where none does, or where nobody shares noise.
+    """
+    shared = sharing(run)
+    if shared is None or not costs:
+        return None
+    by_name = dict(zip(run.graph.agents, shared, strict=True))
     for name in reversed(APPROXIMATE):
-        colluding = shown(n)
-        rows = [[account.towards(name, t) for t in colluding] for account in accounts]
-        known = tuple(tuple(v for v in row if v is not None) for row in rows)
-        if all(len(row) == len(colluding) for row in known):
-            return Towards(name, accounts[0].releases.delta, colluding, known)
+        known = [(by_name[agent], value) for agent, cost in costs.items() if (value := cost.get(name)) is not None]
+        if len(known) == len(costs) and all(value < math.inf for _, value in known):
+            return table(name, run.privacy.delta, known)
     return None
+
+
+def table(accountant: str, delta: float, known: Sequence[tuple[Sharing, float]]) -> Towards:
+    """Of agents of one run: how each shares noise, and its cost."""
+    colluding = shown(known[0][0].others)
+    rows = (tuple(one.towards(accountant, cost, delta, t) for t in colluding) for one, cost in known)
+    return Towards(accountant, delta, colluding, tuple(rows))

@@ -72,11 +72,11 @@ def examine(run: RunConfig) -> CheckReport:
 
 def towards(report: CheckReport) -> Towards | None:
     """What fewer than all others learn; None where pairs of agents share no noise."""
-    from dpgt_node.accounts.account import agent_accounts
     from dpgt_node.accounts.towards import towards_whom
 
-    f = report.facts
-    return None if f.run.noise.cancel is None else towards_whom(agent_accounts(f.run, f.topology, f.schedule, f.D))
+    names = report.facts.run.graph.agents
+    costs = {agent: {name: of[i] for name, of in report.epsilon.items()} for i, agent in enumerate(names)}
+    return towards_whom(report.facts.run, costs)
 
 
 def looked_at(report: CheckReport) -> str | None:
@@ -258,25 +258,13 @@ def _privacy(report: CheckReport) -> list[str]:
 
 def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
     """The table of epsilon towards any t of the others, with what it rests on."""
-    from dpgt_node.accounts.towards import ALL, ASSUMPTIONS
-    from dpgt_node.record.epsilons import qualifier
+    from dpgt_node.accounts.towards import ASSUMPTIONS
+    from dpgt_node.report.text import alike
     from dpgt_node.report.text import epsilon as number
 
-    n = len(names)
-    alike: dict[tuple[float, ...], list[str]] = {}
-    for name, row in zip(names, whom.epsilon, strict=True):
-        alike.setdefault(row, []).append(name)
-    heads = [f"all {n - 1}" if t == n - 1 else f"t = {t}" for t in whom.colluding]
-    return [
-        f"Epsilon towards any t of the other agents and the coordinator together "
-        f"({qualifier(whom.accountant, whom.delta)})",
-        *_table(
-            ("agent", *heads),
-            [(", ".join(who) if len(who) < n else "every agent", *map(number, row)) for row, who in alike.items()],
-        ),
-        f"  For t below {n - 1} it rests on this; {ALL}:",
-        *(f"  - {text}" for text in ASSUMPTIONS),
-    ]
+    rows = [(who, *map(number, row)) for who, row in alike(names, whom.epsilon)]
+    table = _table(("agent", *whom.heads), rows)
+    return [whom.title, *table, f"  {whom.rests_on}", *(f"  - {text}" for text in ASSUMPTIONS)]
 
 
 def _row(row: Check) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.declare.kinds import Integer, Schema
 from dpgt_node.config.declare.reader import Section, bad_word, show
-from dpgt_node.config.vocabulary import MAX_AGENTS
-from dpgt_node.privacy.cancelling.lattice import refuse
+from dpgt_node.config.vocabulary import MAX_AGENTS, MAX_ITERATIONS
+from dpgt_node.privacy.cancelling.lattice import charge
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.gaussian_grid import CELLS
 from dpgt_node.privacy.laws.registry import LAWS, admitting
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpgt_node.config.model import Algorithm, Noise, RunConfig
 
 Pairs = tuple[tuple[int, int], ...]
+_DIMENSION_MAX: Final = 1 << 40
 _SHAPES: Final = {"complete": MaskGraph.complete, "ring": MaskGraph.ring}
 
 
@@ -108,6 +109,6 @@ def check_cancelling(section: Section, noise: Noise, algorithm: Algorithm, n: in
             section.problem("mask_graph", str(error))
             return
         try:
-            refuse(r, graph.stiffness)
+            charge(_DIMENSION_MAX, MAX_ITERATIONS + 1, r, graph.stiffness, len(graph.edges))
         except ValueError as error:
             section.problem("cancel", str(error))

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpgt_node.accounts.towards import ASSUMPTIONS, Towards, towards_whom
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
@@ -109,6 +110,7 @@ def choose(
 def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str, str], notes: Sequence[str]) -> Any:
     """``privacy.json`` as JSON data; ``files``: SHA-256 (hex) by name."""
     privacy = PrivacySummary.of(run)
+    whom = None if no_guarantee(run, source) else towards_whom(run, {p.name: p.epsilon for p in source.parties})
     return to_json(
         {
             "format": "dpgt export 1",
@@ -144,6 +146,7 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
                 {"name": p.name, "data_id": None if p.data is None else p.data.id, "epsilon": p.epsilon}
                 for p in source.parties
             ],
+            **({} if whom is None else {"towards": whom.to_json()}),
             "data_sets": {p.name: None if p.data is None else data_set(p.data) for p in source.parties},
             "reasons": source.reasons,
             "model": {
@@ -223,6 +226,7 @@ def statement(data: Mapping[str, Any]) -> str:
         lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
     lines += [
         "",
+        *_towards(data),
         *all_runs(data),
         f"lemma5 is {LEMMA5.label}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
         "pure; `-`: no value.",
@@ -236,6 +240,31 @@ def statement(data: Mapping[str, Any]) -> str:
     ]
     lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _towards(data: Mapping[str, Any]) -> list[str]:
+    """The table of epsilon towards any t of the others, with what it rests on; nothing where no noise is shared."""
+    found = data.get("towards")
+    if found is None:
+        return []
+    epsilons = tuple(tuple(map(float, row)) for row in found["epsilon"])
+    whom = Towards(str(found["accountant"]), float(found["delta"]), tuple(map(int, found["colluding"])), epsilons)
+    rows = (
+        f"| {agent['name']} | {' | '.join(map(_cell, row))} |"
+        for agent, row in zip(data["agents"], epsilons, strict=True)
+    )
+    return [
+        f"{whom.title}:",
+        "",
+        f"| agent | {' | '.join(whom.heads)} |",
+        "|---|" + "---|" * len(whom.heads),
+        *rows,
+        "",
+        whom.rests_on,
+        "",
+        *(f"- {text}" for text in ASSUMPTIONS),
+        "",
+    ]
 
 
 def write_statement(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -32,6 +33,18 @@ class Section:
     note: str
     heads: Sequence[str]
     rows: Sequence[Row]
+    towards: Coalitions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coalitions:
+    """Epsilon towards any t of the others: the table's ``title``, ``heads`` and ``rows``, and what it rests on."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    rests_on: str
+    assumptions: Sequence[str]
 
 
 def section(run: RunConfig, summary: Summary) -> Section:
@@ -54,7 +67,16 @@ def section(run: RunConfig, summary: Summary) -> Section:
         f"Epsilon of all that an agent released. {which} {epsilons.adjacency_line(summary.privacy)}",
         ["accountant", *(names if few else ("largest", "of", "median"))],
         _rows(summary, names, few),
+        _coalitions(run, summary, names),
     )
+
+
+def _coalitions(run: RunConfig, summary: Summary, names: Sequence[str]) -> Coalitions | None:
+    whom = text.towards_whom(run, summary)
+    if whom is None:
+        return None
+    rows = [Row(who, [text.epsilon(value) for value in row]) for who, row in text.alike(names, whom.epsilon)]
+    return Coalitions(whom.title, ["agent", *whom.heads], rows, whom.rests_on, ASSUMPTIONS)
 
 
 def _facts(run: RunConfig, summary: Summary) -> list[tuple[str, str]]:

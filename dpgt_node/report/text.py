@@ -6,12 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from dpgt_node.accounts import towards
+from dpgt_node.accounts.towards import Towards
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
+
+Row = tuple[float, ...]
 
 WHY_CONDITIONAL = (
     "Lemma 5 is the paper's accountant and no guarantee as it stands: from round 1 on, the private points of two "
@@ -128,6 +132,25 @@ def largest_epsilon(summary: Summary, accountant: str) -> float | None:
 def accountants_with_values(summary: Summary) -> tuple[str, ...]:
     """Accountants under which some agent has an epsilon."""
     return tuple(a for a in ACCOUNTANTS if largest_epsilon(summary, a) is not None)
+
+
+def towards_whom(run: RunConfig, summary: Summary) -> Towards | None:
+    """What fewer than all others learned of each agent; None where no noise is shared, or it hides nothing."""
+    if summary.keystream is not None:
+        return None
+    return towards.towards_whom(run, {agent.name: agent.epsilon for agent in summary.agents})
+
+
+def alike(names: Sequence[str], rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """Agents with equal rows together, "every agent" where all are equal, each with its row."""
+    together: dict[Row, list[str]] = {}
+    for name, row in zip(names, rows, strict=True):
+        together.setdefault(row, []).append(name)
+    found = []
+    for row, who in together.items():
+        some = ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
+        found.append(("every agent" if len(who) == len(names) > 1 else some, row))
+    return found
 
 
 def noise_scale(stream: NoiseStream | None) -> str:

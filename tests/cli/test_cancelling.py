@@ -31,8 +31,7 @@ agents = 3
 R = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 C = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 [data]
-dataset = "zeros"
-dimension = 5
+dataset = "digits"
 [privacy]
 clip_l2 = 0.05
 """
@@ -65,6 +64,30 @@ def test_a_run_without_shared_noise_has_no_such_table(tmp_path: Path, capsys: py
     text = RUN.replace("cancel = 2\n", "").replace("mask_graph = [[1, 2], [1, 3]]\n", "")
     assert cli.run(["check", str(run_file(tmp_path, text))]) == 0
     assert "towards" not in capsys.readouterr().out
+
+
+def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, model = tmp_path / "out", tmp_path / "model"
+    title = "Epsilon towards any t of the other agents and the coordinator together (gdp, delta 1e-05)"
+    assert cli.run(["simulate", str(run_file(tmp_path)), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert title in said and "all 2" in said and "two honest agents at least" in said
+    page = (out / "report.html").read_text()
+    assert "Towards whom" in page and "all 2" in page and "a quantum computer would undo" in page
+    assert cli.run(["export", str(out), "--out", str(model), "--agent", "agent-2"]) == 0
+    statement, data = (model / "PRIVACY.md").read_text(), json.loads((model / "privacy.json").read_text())
+    assert title in statement and "For t below 2 it rests on this" in statement and "two honest agents" in statement
+    (least, one, most), charged = data["towards"]["epsilon"][1], data["agents"][1]["epsilon"]["gdp"]
+    assert least < one == most == charged
+    capsys.readouterr()
+    # Under a test keystream nothing is hidden from anybody.
+    text = RUN + '[evaluate]\nmetrics = "study"\n'
+    assert (
+        cli.run(["simulate", str(run_file(tmp_path, text)), "--out", str(tmp_path / "t"), "--test-keystream", "00"])
+        == 0
+    )
+    assert title not in capsys.readouterr().out
+    assert "Towards whom" not in (tmp_path / "t" / "report.html").read_text()
 
 
 def test_launch_is_refused_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

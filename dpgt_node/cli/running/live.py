@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record import epsilons
@@ -213,6 +214,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     if said := text.alone_line(summary.agents, rivals):
         console.print(Text(said), soft_wrap=True)
     _print_epsilons(summary, console)
+    _print_towards(run, summary, console)
     console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
     if text.largest_epsilon(summary, LEMMA5.name) is not None:
         console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
@@ -242,6 +244,21 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
     if paper is not None:
         label = epsilons.comparison_label(summary)
         console.print(Text(f"{label}: {LEMMA5.label} = {_epsilon(_largest(paper))} at most"), soft_wrap=True)
+
+
+def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
+    """Epsilon towards any t of the others, with what it rests on; nothing where no noise is shared."""
+    whom = text.towards_whom(run, summary)
+    if whom is None:
+        return
+    table = Table("agent")
+    for head in whom.heads:
+        table.add_column(Text(head), justify="right")
+    for who, row in text.alike([agent.name for agent in summary.agents], whom.epsilon):
+        table.add_row(Text(who), *map(_epsilon, row))
+    console.print(Text(whom.title, style="bold"), soft_wrap=True)
+    console.print(table)
+    console.print(Text("\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS)))), soft_wrap=True)
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

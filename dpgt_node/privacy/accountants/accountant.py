@@ -10,7 +10,7 @@ import numpy as np
 
 from dpgt_node.privacy.accountants.pure import Sensitivity, tight_shifts
 from dpgt_node.privacy.accountants.releases import Releases
-from dpgt_node.privacy.accountants.rounding import never_zero, up
+from dpgt_node.privacy.accountants.rounding import never_zero
 from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
@@ -83,11 +83,6 @@ class Accountant:
         if self.clip_l1 and r.clip != "l1":
             return self.clip_l1
         return self.also(r)
-
-    def of_norm(self, norm: float, delta: float) -> float:
-        """epsilon of releases whose L2 shifts have this norm, in scales; for accountants that are not pure only."""
-        measured = norm if self.guarantee == "mu" else up(0.5 * norm * norm, 2)
-        return self.epsilon_of(measured, delta)
 
     def costs(self, r: Releases) -> F64 | None:
         """Cumulative cost after every row, as ``curve``; infinite without noise, None where it says nothing."""
