@@ -76,6 +76,11 @@ class AgentAccount:
         self._curves: dict[str, F64 | None] = {}
 
     @property
+    def agent(self) -> int:
+        """Whose it is, 0-based."""
+        return self._agent
+
+    @property
     def traits(self) -> tuple[object, ...]:
         """All that its costs depend on, within one run."""
         noise = (self._schedule.zeta, self._schedule.eta)

@@ -11,8 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Protocol
 
 from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, sharing
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
@@ -56,16 +58,92 @@ class _Option:
     whole: Total | None
 
 
+class Costing(Protocol):
+    """What a cap asks of an account."""
+
+    def cost(self, accountant: str, k: int) -> float | None:
+        """Cumulative epsilon after round ``k``."""
+        ...
+
+    def total(self, accountant: str) -> float | None:
+        """Of the whole run."""
+        ...
+
+    def why_not(self, accountant: str) -> str | None:
+        """Why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _TowardsSome:
+    """What ``account`` costs towards any ``colluding`` of the other agents of a run that ends with round ``K``."""
+
+    account: AgentAccount
+    shared: Sharing | None
+    delta: float
+    colluding: int
+    K: int
+
+    def cost(self, accountant: str, k: int) -> float | None:
+        """Cumulative epsilon after round ``k``."""
+        cost = self.account.cost(accountant, k)
+        if cost is None or self.shared is None:
+            return cost
+        return self.shared.towards(accountant, cost, self.delta, self.colluding)
+
+    def total(self, accountant: str) -> float | None:
+        """Of the whole run."""
+        return self.cost(accountant, self.K)
+
+    def why_not(self, accountant: str) -> str | None:
+        """Why there is none."""
+        return self.account.why_not(accountant)
+
+
 def judge(
     policy: Policy, run: RunConfig, account: AgentAccount, spent: Sequence[Spent], *, samples: int | None
 ) -> Verdict:
     """Judge ``run`` for the agent of ``account`` (``samples``: its D) after ``spent``, all other runs on the data set.
 
+    What all others together learn keeps to ``epsilon_max``, and what any ``colluding`` of them learn to
+    ``epsilon_max_colluding``: whichever covers fewer rounds decides.  Earlier runs count for both with all they cost.
+    """
+    problems = (*_mechanism(policy, run), *_noise(policy, account), *study_problem(policy, run))
+    warnings = [STUDY] if run.evaluate.metrics == "study" else []
+    everybody = _capped(policy, run, account, spent, samples, problems, warnings, "epsilon_max")
+    t, cap = policy.colluding, policy.epsilon_max_colluding
+    if t is None or cap is None:
+        return everybody
+    shared = sharing(run)
+    mine = None if shared is None else shared[account.agent]
+    whom = f"towards any {t} of the other agents and the coordinator together"
+    if mine is not None:
+        warnings.append(f"{whom}, epsilon_max_colluding rests on this: {'; '.join(ASSUMPTIONS)}")
+    capped = replace(policy, epsilon_max=cap)
+    towards = _TowardsSome(account, mine, run.privacy.delta, t, run.K)
+    some = _capped(capped, run, towards, spent, samples, problems, warnings, "epsilon_max_colluding")
+    if everybody.budget_through is not None and everybody.budget_through <= (some.budget_through or 0):
+        return replace(everybody, warnings=some.warnings)
+    shortfall = None if some.shortfall is None else f"{whom}, {some.shortfall}"
+    return replace(some, shortfall=shortfall, total=everybody.total)
+
+
+def _capped(
+    policy: Policy,
+    run: RunConfig,
+    account: Costing,
+    spent: Sequence[Spent],
+    samples: int | None,
+    against: Sequence[str],
+    remarks: Sequence[str],
+    key: str,
+) -> Verdict:
+    """Judge by one cap, whose name is ``key``; ``against`` and ``remarks``: problems and warnings so far.
+
     A named accountant counts every run that it has a value for, the others by their smallest sound value.
     Without a name the one that covers most rounds is taken, the smallest total among those.
     """
-    problems = [*_mechanism(policy, run), *_noise(policy, account), *study_problem(policy, run)]
-    warnings = [STUDY] if run.evaluate.metrics == "study" else []
+    problems, warnings = list(against), list(remarks)
     if policy.epsilon_max is None and policy.delta_max is None:
         without = f"; accountant = {policy.accountant} has no effect" if policy.accountant else ""
         warnings.append(f"no [policy] epsilon_max: nothing caps what this agent releases{without}")
@@ -106,7 +184,8 @@ def judge(
     if through < run.K:
         before = tally(counted, SOUND, policy.accountant, _delta_total(policy)) if counted else None
         cost = account.total(option.accountant)
-        shortfall = _shortfall(policy, run, option.accountant, cost, best, before, _earlier(len(counted)), through)
+        words = "any finite epsilon" if policy.epsilon_max is None else f"{key} = {policy.epsilon_max:g}"
+        shortfall = _shortfall(words, run, option.accountant, cost, best, before, _earlier(len(counted)), through)
     return Verdict(tuple(problems), through, shortfall, option.accountant, tuple(warnings), best)
 
 
@@ -155,7 +234,7 @@ def _delta_total(policy: Policy) -> Fraction | None:
 
 
 def _options(
-    policy: Policy, run: RunConfig, account: AgentAccount, names: Sequence[str], spent: Sequence[Spent]
+    policy: Policy, run: RunConfig, account: Costing, names: Sequence[str], spent: Sequence[Spent]
 ) -> list[_Option]:
     """Every way to add up under every one of ``names``; of those that count all runs alike, the first."""
     found: dict[tuple[object, ...], _Option] = {}
@@ -184,7 +263,7 @@ def _part(policy: Policy, run: RunConfig, way: Way, name: str, cost: float | Non
     return replace(free, amount=math.inf)
 
 
-def _covered(policy: Policy, run: RunConfig, account: AgentAccount, option: _Option, cap: Fraction | None) -> int:
+def _covered(policy: Policy, run: RunConfig, account: Costing, option: _Option, cap: Fraction | None) -> int:
     """The last round k up to which all runs fit, by bisection: costs never fall."""
 
     def fits(k: int) -> bool:
@@ -213,7 +292,7 @@ def _delta_cap(policy: Policy, samples: int | None) -> tuple[Fraction | None, st
 
 
 def _shortfall(
-    policy: Policy,
+    cap: str,
     run: RunConfig,
     name: str,
     cost: float | None,
@@ -222,7 +301,6 @@ def _shortfall(
     earlier: str,
     k: int,
 ) -> str:
-    cap = "any finite epsilon" if policy.epsilon_max is None else f"epsilon_max = {policy.epsilon_max:g}"
     spent = "" if before is None else f", {earlier} on this data set {before.epsilon:.6g}"
     delta = f" and delta {float(whole.delta):.6g}" if whole.delta else ""
     together = "" if before is None else f", with all earlier ones {whole.epsilon:.6g} ({whole.recipe})"

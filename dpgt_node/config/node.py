@@ -34,7 +34,12 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
         top.problem("advertise", f"is needed because listen = {show(values['listen'])} is a wildcard nobody can dial")
     top.section("data").done()
     tls = _tls(top.section("tls", required=True))
-    policy = read_table(top.section("policy"), Policy)
+    policy_section = top.section("policy")
+    policy = read_table(policy_section, Policy)
+    pair = {"colluding": policy.colluding, "epsilon_max_colluding": policy.epsilon_max_colluding}
+    for key, other in (tuple(pair), tuple(pair)[::-1]):
+        if pair[key] is not None and not policy_section.has(other):
+            policy_section.problem(key, f"needs {other}: one says how many, the other how much they may learn")
     top.done()
     if problems:
         raise ConfigError(problems)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Integer, Number, Text
 from dpgt_node.config.own_kinds import Address, AgentName, FilePath, Identity, Several
-from dpgt_node.config.vocabulary import ACCOUNTANTS, MECHANISMS
+from dpgt_node.config.vocabulary import ACCOUNTANTS, MAX_AGENTS, MECHANISMS
 
 _SECURE = When("insecure", ("false",), text="unless insecure")
 
@@ -87,6 +87,20 @@ class Policy:
             later=True,
         ),
     ] = False
+    epsilon_max_colluding: Annotated[
+        float | None,
+        Key(
+            "the same cap on what any `colluding` of the other agents learn together; needs that key",
+            Number(above=0.0),
+        ),
+    ] = None
+    colluding: Annotated[
+        int | None,
+        Key(
+            "how many of the other agents are believed to work together at most; needs epsilon_max_colluding",
+            Integer(0, MAX_AGENTS),
+        ),
+    ] = None
 
     @property
     def limits(self) -> bool:

@@ -93,6 +93,7 @@ def test_paths_are_resolved_and_defaults_documented():
         {"policy": {"epsilon_max": 3, "delta_max": 1e-5, "accountant": "lemma5", "noise_min": 0.1}},
         {"policy": {"mechanisms": ["paper", "noise-once"]}},
         {"policy": {"accountant": "gdp"}},
+        {"policy": {"epsilon_max": 3, "epsilon_max_colluding": 1, "colluding": 2}},
         {"data": {"id": "ward 7, 2026", "shard": 2}},
         {"data": {"id": "x" * 128, "path": "own.npz"}},
     ],
@@ -144,6 +145,10 @@ BAD = [
     ({"policy.mechanisms": "paper"}, "policy.mechanisms", "a list of mechanisms"),
     ({"policy.mechanisms": ["papre"]}, "policy.mechanisms[0]", 'did you mean "paper"?'),
     ({"policy.noise_min": -1}, "policy.noise_min", "must be > 0"),
+    ({"policy.colluding": 1}, "policy.colluding", "needs epsilon_max_colluding"),
+    ({"policy.epsilon_max_colluding": 1}, "policy.epsilon_max_colluding", "needs colluding"),
+    ({"policy": {"colluding": -1, "epsilon_max_colluding": 1}}, "policy.colluding", "must be >= 0"),
+    ({"policy": {"colluding": 1, "epsilon_max_colluding": 0}}, "policy.epsilon_max_colluding", "must be > 0"),
     ({"policy.epsilon": 1}, "policy.epsilon", 'did you mean "epsilon_max"?'),
 ]
 

@@ -67,6 +67,8 @@ ACROSS = (
     "in brackets",
     "is needed because",
     "is a wildcard",
+    "needs epsilon_max_colluding",
+    "needs colluding",
     "port 0 cannot be dialled",
 )
 
