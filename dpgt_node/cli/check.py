@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpgt_node.cli.common import data_root, format_option, run_argument
+from dpgt_node.cli.common import data_root, format_option, reddened, run_argument
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -42,12 +42,21 @@ def check(run_file: Path, format_: str) -> ExitCode:
         needs, unknown = (), str(error).splitlines()[0]
     odd = odd_about_data(run, data_root())
     if format_ == "json":
-        document = {**report.to_json(), "looked_at": looked_at(report), "data": list(odd), "disk": disk_json(needs)}
+        by_agent = [words(report, i) for i in range(run.n)]
+        strength = {name: [one[name] for one in by_agent] for name in report.epsilon}
+        document = {
+            **report.to_json(),
+            "strength": strength,
+            "delta_warning": warned_delta(report),
+            "looked_at": looked_at(report),
+            "data": list(odd),
+            "disk": disk_json(needs),
+        }
         if (whom := towards(report)) is not None:
             document["towards"] = whom.to_json()
         click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
-        click.echo(render(report, disk_lines(needs, unknown), odd))
+        click.echo(reddened(render(report, disk_lines(needs, unknown), odd)))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
 
 
@@ -213,7 +222,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-    from dpgt_node.report.text import epsilon as number
+    from dpgt_node.report.text import judged
 
     run, names = report.facts.run, report.facts.topology.names
     privacy = run.privacy
@@ -239,12 +248,13 @@ def _privacy(report: CheckReport) -> list[str]:
         *_table(
             ("agent", *(ACCOUNTANTS[name].label for name in speaking)),
             [
-                (agent, *(number(report.epsilon[name][i]) for name in speaking))
+                (agent, *(judged(report.epsilon[name][i], words(report, i)[name]) for name in speaking))
                 for i, agent in enumerate(names)
                 if speaking
             ],
         ),
     ]
+    lines += [f"  WARNING: {said}"] if (said := warned_delta(report)) is not None else []
     for name, label in ((one.name, one.label) for one in ACCOUNTANTS.values()):
         texts = report.reasons.get(name, ())
         for text in dict.fromkeys(text for text in texts if text is not None):
@@ -265,6 +275,27 @@ def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
     rows = [(who, *map(number, row)) for who, row in alike(names, whom.epsilon)]
     table = _table(("agent", *whom.heads), rows)
     return [whom.title, *table, f"  {whom.rests_on}", *(f"  - {text}" for text in ASSUMPTIONS)]
+
+
+def words(report: CheckReport, i: int) -> dict[str, str]:
+    """What the epsilon of agent ``i`` is worth, by accountant, in one word."""
+    from dpgt_node.privacy.strength import strength
+
+    privacy, D = report.facts.run.privacy, report.facts.D[i]
+    return {
+        name: strength(name, values[i], privacy.delta, samples=D, enforced=privacy.enforced)
+        for name, values in report.epsilon.items()
+    }
+
+
+def warned_delta(report: CheckReport) -> str | None:
+    """What must be said of a delta of 1/D or more, where an epsilon uses it."""
+    from dpgt_node.privacy.accountants.registry import APPROXIMATE
+    from dpgt_node.privacy.strength import delta_warning
+
+    used = any(v is not None for name in APPROXIMATE for v in report.epsilon.get(name, ()))
+    least = min((D for D in report.facts.D if D is not None), default=None)
+    return delta_warning(report.facts.run.privacy.delta, least) if used else None
 
 
 def _row(row: Check) -> tuple[str, ...]:

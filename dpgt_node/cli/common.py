@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +55,15 @@ def daemon_logging(context: click.Context) -> None:
     """Daemons log at info unless told otherwise."""
     if "log_level" not in context.find_root().meta:
         logging.getLogger().setLevel(logging.INFO)
+
+
+def reddened(text: str) -> str:
+    """``text`` with the word for an epsilon that protects nothing in red, on a terminal that wants colours."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return text.replace("(none)", click.style("(none)", fg="red")).replace(
+        "WARNING:", click.style("WARNING:", fg="red")
+    )
 
 
 def data_root() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def plan(
         points = trade_off(planner, found)
         written = write_pareto(pareto, points, _stand_in(public))
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
-    click.echo(render(found, _stand_in(public), _looked_at(shape, public)), nl=False)
+    click.echo(render(found, _stand_in(public), _looked_at(shape, public), shape.samples), nl=False)
     if found.useless:
         click.echo(f"dpgt plan: warning: {_useless(found)}", err=True)
     return ExitCode.DONE
@@ -163,19 +163,23 @@ def trade_off(planner: Planner, found: Plan) -> list[Point]:
     return points
 
 
-def render(found: Plan, stand_in: str, looked_at: str) -> str:
-    """The plan as a run file: TOML with the reasons as comments.  ``looked_at``: which real data chose it."""
+def render(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int]) -> str:
+    """The plan as a run file: TOML with the reasons as comments.
+
+    ``looked_at``: which real data chose it; ``samples``: D of each agent.
+    """
     text = to_toml(found.run)
     for section, reasons in _reasons(found, stand_in).items():
         lines = "".join(f"# {line}\n" for line in _wrapped(reasons))
         text = text.replace(f"\n[{section}]\n", f"\n{lines}[{section}]\n", 1)
-    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at)) + text
+    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at, samples)) + text
 
 
-def _head(found: Plan, stand_in: str, looked_at: str) -> list[str]:
+def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int]) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
-    from dpgt_node.report.text import epsilon as number
+    from dpgt_node.privacy.strength import delta_warning, strength
+    from dpgt_node.report.text import judged
 
     def label(name: str) -> str:
         one = VALUES[name]
@@ -186,9 +190,19 @@ def _head(found: Plan, stand_in: str, looked_at: str) -> list[str]:
     names = found.run.graph.agents
     speaking = [name for name in VALUES if any(v is not None for v in found.epsilon[name])]
     wide = max(map(len, names))
+    privacy = found.run.privacy
+
+    def cell(name: str, i: int) -> str:
+        value = found.epsilon[name][i]
+        word = strength(name, value, privacy.delta, samples=samples[i], enforced=privacy.enforced)
+        return f"{label(name)} {judged(value, word)}"
+
+    most = strength(way.accountant, found.target.epsilon, way.delta, samples=min(samples), enforced=privacy.enforced)
+    warning = delta_warning(way.delta, min(samples)) if way.delta else None
     lines = [
         f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "
-        f"({label(way.accountant)}{delta})",
+        f"({label(way.accountant)}{delta}): {most}",
+        *_wrapped([f"WARNING: {warning}"] if warning is not None else []),
         *_wrapped(
             [
                 why_adjacency(found.run, way.pure),
@@ -197,7 +211,7 @@ def _head(found: Plan, stand_in: str, looked_at: str) -> list[str]:
         ),
     ]
     for i, name in enumerate(names):
-        values = "   ".join(f"{label(key)} {number(found.epsilon[key][i])}" for key in speaking)
+        values = "   ".join(cell(key, i) for key in speaking)
         lines.append(f"  {name:<{wide}}  {values}")
     return [
         *lines,

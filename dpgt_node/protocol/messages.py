@@ -274,7 +274,7 @@ class AgentStatus:
     """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: see StatusReply.
 
     ``state``: absent, here, left, silent, cut or slow.  ``missing_s``: since its last sign of life, for one that left
-    or is silent.  ``waits_for``: in-neighbours whose vectors its round lacks.
+    or is silent.  ``waits_for``: in-neighbours whose vectors its round lacks.  ``strength``: the word for its epsilon.
     """
 
     name: str
@@ -286,6 +286,7 @@ class AgentStatus:
     state: str = "here"
     missing_s: float | None = None
     waits_for: tuple[str, ...] = ()
+    strength: str = ""
 
 
 @dataclass(frozen=True, slots=True)

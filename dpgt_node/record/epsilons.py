@@ -15,27 +15,32 @@ from dpgt_node.config.model import Noise, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
+from dpgt_node.privacy.strength import Strength, strength, void
 from dpgt_node.record.summary import PrivacySummary, Summary
 
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
 
 
-def tightest(costs: Mapping[str, Sequence[float | None]]) -> str | None:
+def tightest(costs: Mapping[str, Sequence[float | None]], delta: float = 0.0, samples: int | None = None) -> str | None:
     """The sound accountant with the smallest epsilon of the worst agent; None when none covers every agent.
 
-    ``costs``: by accountant, one epsilon an agent.
+    ``costs``: by accountant, one epsilon an agent.  Where ``delta`` is 1/D or more, D = ``samples``, nothing that
+    needs it leads.
     """
+    empty = void(delta, samples)
     complete = {
         name: max((math.inf if v is None else v for v in costs[name]), default=math.inf)
         for name in HEADLINE
-        if costs.get(name) and all(v is not None for v in costs[name])
+        if costs.get(name) and all(v is not None for v in costs[name]) and (ACCOUNTANTS[name].pure or not empty)
     }
     return min(complete, key=complete.__getitem__, default=None)
 
 
-def shown_accountant(costs: Mapping[str, Sequence[float | None]]) -> str | None:
+def shown_accountant(
+    costs: Mapping[str, Sequence[float | None]], delta: float = 0.0, samples: int | None = None
+) -> str | None:
     """Whose epsilon is shown where there is room for one: the tightest sound one, else a conditional one, else none."""
-    if (name := tightest(costs)) is not None:
+    if (name := tightest(costs, delta, samples)) is not None:
         return name
     return next((name for name in CONDITIONAL if any(v is not None for v in costs.get(name, ()))), None)
 
@@ -100,7 +105,15 @@ def shown(summary: Summary) -> str | None:
     named = summary.headline
     if named is not None:
         return named
-    return shown_accountant({line.accountant: line.values for line in lines(summary)})
+    costs = {line.accountant: line.values for line in lines(summary)}
+    return shown_accountant(costs, summary.privacy.delta, summary.privacy.samples)
+
+
+def word(summary: Summary, accountant: str, value: float | None) -> Strength:
+    """What ``value`` of ``accountant`` is worth in this run, in one word."""
+    privacy = summary.privacy
+    found = strength(accountant, value, privacy.delta, samples=privacy.samples, enforced=privacy.enforced)
+    return found if summary.keystream is None else "none"
 
 
 def adjacency_line(privacy: PrivacySummary) -> str:

@@ -6,6 +6,7 @@ alone (every accountant here needs only public numbers), so nothing about a priv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.strength import Strength, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
@@ -96,6 +98,7 @@ class RunRecorder:
         self._study = run.evaluate.metrics == "study"
         self._wants_states = self._study and dimension <= STUDY_DIMENSION_MAX
         self._keystream = keystream
+        self.privacy = PrivacySummary.of(run, samples)
         self._accounts = _accounts(run, topology, schedule, samples, dimension)
         twin = epsilons.paper_twin(run)
         self._paper = (
@@ -125,7 +128,7 @@ class RunRecorder:
     def prepared(self) -> None:
         """``prepare`` is done: write the rows that waited."""
         self._prepared = True
-        self._shown = epsilons.shown_accountant(self._totals())
+        self._shown = epsilons.shown_accountant(self._totals(), self.privacy.delta, self.privacy.samples)
         early, self._early = self._early, []
         for k in early:
             self._write(k)
@@ -140,15 +143,20 @@ class RunRecorder:
 
     def headline(self) -> str | None:
         """The tightest sound accountant of the whole run that covers every agent; None when there is none."""
-        return epsilons.tightest(self._totals())
+        return epsilons.tightest(self._totals(), self.privacy.delta, self.privacy.samples)
 
     def spent(self, name: str, k: int) -> float | None:
         """What agent ``name`` has spent after round ``k`` under :attr:`accountant`; a look-up."""
-        return None if self._shown is None else self._accounts[name].cost(self._shown, k)
+        return None if self._shown is None else self._true(self._accounts[name].cost(self._shown, k))
+
+    def worth(self, name: str, k: int) -> str:
+        """The word for :meth:`spent`; empty where there is none."""
+        value = self.spent(name, k)
+        return "" if value is None or self._shown is None else self.word(self._shown, {self._shown: value})
 
     def epsilon(self, name: str, k: int) -> Mapping[str, float | None]:
         """Cumulative epsilon by accountant of agent ``name`` after round ``k`` (-1: before the first release)."""
-        return self._accounts[name].epsilon_after(k)
+        return {a: self._true(cost) for a, cost in self._accounts[name].epsilon_after(k).items()}
 
     def evaluated(self, name: str, k: int, metrics: Metrics | None, wall_seconds: float) -> None:
         """Metrics of x_{i,k} (None in local runs: the row has only its epsilons)."""
@@ -209,7 +217,7 @@ class RunRecorder:
             seconds=seconds,
             rounds_per_second=made / seconds if seconds > 0 and made > 0 else None,
             consensus_error=self.consensus if self._study else None,
-            privacy=PrivacySummary.of(self._run),
+            privacy=self.privacy,
             agents=tuple(self._agent_summary(name, charged) for name in self._names),
             versions=versions(),
             keystream=self._keystream,
@@ -221,19 +229,32 @@ class RunRecorder:
         return summary
 
     def _agent_summary(self, name: str, charged: int) -> AgentSummary:
-        last, result = self._last.get(name), self._results.get(name)
+        last, result, epsilon = self._last.get(name), self._results.get(name), Epsilon.of(self.epsilon(name, charged))
         return AgentSummary(
             name=name,
             accuracy_test=last.accuracy_test if last else None,
             loss_train=last.loss_train if last else None,
-            epsilon=Epsilon.of(self.epsilon(name, charged)),
+            epsilon=epsilon,
             releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
-            paper_lemma5=None if self._paper is None else self._paper[name].cost(LEMMA5.name, charged),
+            paper_lemma5=None if self._paper is None else self._true(self._paper[name].cost(LEMMA5.name, charged)),
+            strength=self.word(self.headline(), epsilon),
         )
 
+    def word(self, accountant: str | None, epsilon: Mapping[str, float | None]) -> Strength:
+        """What ``accountant``'s epsilon is worth, in one word."""
+        if accountant is None:
+            return "none"
+        privacy = self.privacy
+        value, D = epsilon[accountant], privacy.samples
+        return strength(accountant, value, privacy.delta, samples=D, enforced=privacy.enforced)
+
+    def _true(self, cost: float | None) -> float | None:
+        """What a release costs: under a test keystream, whose noise anybody can take off again, everything."""
+        return math.inf if cost and self._keystream is not None else cost
+
     def _totals(self) -> dict[str, list[float | None]]:
-        return {a: [account.total(a) for account in self._accounts.values()] for a in ACCOUNTANTS}
+        return {a: [self._true(account.total(a)) for account in self._accounts.values()] for a in ACCOUNTANTS}
 
     def _why_not(self, accountant: str) -> list[str | None]:
         return [account.why_not(accountant) for account in self._accounts.values()]

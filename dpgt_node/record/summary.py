@@ -31,7 +31,7 @@ class AgentSummary:
     ``accuracy_test`` in [0, 1] and ``loss_train`` are None in local runs and where they do not apply.
     ``releases``: payloads made durable, one a stream and round.  ``bytes_sent``: bytes of payload put on the wire.
     ``paper_lemma5``: for comparison, Lemma 5 of the paper's mechanism at the same scale, K, m and C; None for the
-    paper's own mechanism and where Lemma 5 lacks its constants.
+    paper's own mechanism and where Lemma 5 lacks its constants.  ``strength``: the word for the headline's epsilon.
     """
 
     name: str
@@ -41,11 +41,15 @@ class AgentSummary:
     releases: int | None
     bytes_sent: int | None
     paper_lemma5: float | None = None
+    strength: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacySummary:
-    """What the epsilons mean: adjacency in words, C in L1 per sample, whether clipping enforces it, the noise law."""
+    """What the epsilons mean: adjacency in words, C in L1 per sample, whether clipping enforces it, the noise law.
+
+    ``samples``: the smallest D of an agent, which delta must be far below 1/D of; None where it is not known.
+    """
 
     adjacency: str
     C: float | None
@@ -54,11 +58,13 @@ class PrivacySummary:
     enforced: bool
     delta: float
     law: str
+    samples: int | None = None
 
     @classmethod
-    def of(cls, run: RunConfig) -> PrivacySummary:
-        p = run.privacy
-        return cls(adjacency(run), p.adjacency, p.clip_l1, p.clip_l2, p.enforced, p.delta, run.noise.law)
+    def of(cls, run: RunConfig, samples: Sequence[int | None] = ()) -> PrivacySummary:
+        p, known = run.privacy, [count for count in samples if count is not None]
+        D = min(known, default=None)
+        return cls(adjacency(run), p.adjacency, p.clip_l1, p.clip_l2, p.enforced, p.delta, run.noise.law, D)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +194,14 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+def _count(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
 def _privacy(data: Mapping[str, Any]) -> PrivacySummary:
     return PrivacySummary(
         str(data["adjacency"]), _number(data["C"]), _number(data["clip_l1"]), _number(data["clip_l2"]),
-        bool(data["enforced"]), float(data["delta"]), str(data["law"]),
+        bool(data["enforced"]), float(data["delta"]), str(data["law"]), _count(data.get("samples")),
     )  # fmt: skip
 
 
@@ -200,6 +210,6 @@ def _agent(data: Mapping[str, Any]) -> AgentSummary:
     releases, sent = data["releases"], data["bytes_sent"]
     return AgentSummary(
         str(data["name"]), _number(data["accuracy_test"]), _number(data["loss_train"]), Epsilon.of(epsilon),
-        None if releases is None else int(releases), None if sent is None else int(sent),
-        _number(data.get("paper_lemma5")),
+        _count(releases), _count(sent),
+        _number(data.get("paper_lemma5")), str(data.get("strength", "none")),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.privacy.accountants.composition import Total
+from dpgt_node.privacy.strength import strength
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +15,14 @@ class DataSet:
     """What all runs on one agent's data have cost together, as its ledger says.
 
     ``runs``: their ids, hex, this one among them.  ``declared``: the C of one of them is declared, not enforced.
+    ``samples``: the smallest D of a run.
     """
 
     id: str
     runs: tuple[str, ...]
     total: Total
     declared: bool
+    samples: int | None = None
 
 
 def data_set(known: DataSet) -> dict[str, Any]:
@@ -32,6 +35,9 @@ def data_set(known: DataSet) -> dict[str, Any]:
         "recipe": known.total.recipe,
         "unbounded": known.total.unbounded,
         "declared": known.declared,
+        "strength": strength(
+            None, known.total.epsilon, float(known.total.delta), samples=known.samples, enforced=not known.declared
+        ),
     }
 
 
@@ -77,7 +83,7 @@ def _together(known: Mapping[str, Any]) -> str:
         return f"no finite epsilon, because run {known['unbounded']} has none."
     pure = f"delta {known['delta']:g}" if known["delta"] else "pure"
     condition = ", only where every declared C holds" if known["declared"] else ""
-    return f"epsilon {known['epsilon']:.6g}, {pure} ({known['recipe']}){condition}."
+    return f"epsilon {known['epsilon']:.6g} ({known['strength']}), {pure} ({known['recipe']}){condition}."
 
 
 def _shortened(names: Sequence[str]) -> str:

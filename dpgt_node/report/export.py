@@ -23,6 +23,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.summary import PrivacySummary, to_json, versions
@@ -58,7 +59,7 @@ class Party:
 class Source:
     """Where a model comes from.  ``released_through``: the last round anybody released.  ``keystream``: "test" or None.
 
-    ``parties``: every agent that this machine knows the cost of.
+    ``parties``: every agent that this machine knows the cost of.  ``samples``: the smallest D among them.
     """
 
     run_id: str
@@ -66,6 +67,7 @@ class Source:
     keystream: str | None
     parties: tuple[Party, ...]
     reasons: Mapping[str, str | None] = field(default_factory=dict)
+    samples: int | None = None
 
 
 def choose(
@@ -141,7 +143,8 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
             "enforced": privacy.enforced,
             "law": privacy.law,
             "delta": privacy.delta,
-            "headline": _headline(source),
+            "headline": _headline(source, privacy.delta),
+            "strength": _strength(run, source),
             "agents": [
                 {"name": p.name, "data_id": None if p.data is None else p.data.id, "epsilon": p.epsilon}
                 for p in source.parties
@@ -169,7 +172,9 @@ def no_guarantee(run: RunConfig, source: Source) -> str | None:
         return "the noise came from a test keystream: whoever knows it can take the noise off again"
     if run.noise.multiplier == 0.0:
         return "the noise was switched off"
-    headline = _headline(source)
+    headline = _headline(source, run.privacy.delta)
+    if headline is None and (warning := delta_warning(run.privacy.delta, source.samples)) is not None:
+        return warning
     if headline is None:
         return "no sound accountant has a value for every agent (Lemma 5 is conditional)"
     if any(p.epsilon[headline] in (None, math.inf) for p in source.parties):
@@ -327,8 +332,18 @@ def _what(run: RunConfig, chosen: Chosen) -> str:
     return f"the mean of the x that {chosen.agent} released in rounds {chosen.first}..{chosen.last}"
 
 
-def _headline(source: Source) -> str | None:
-    return epsilons.tightest({name: [p.epsilon[name] for p in source.parties] for name in ACCOUNTANTS})
+def _headline(source: Source, delta: float) -> str | None:
+    costs = {name: [p.epsilon[name] for p in source.parties] for name in ACCOUNTANTS}
+    return epsilons.tightest(costs, delta, source.samples)
+
+
+def _strength(run: RunConfig, source: Source) -> str:
+    """The word for the claim: of the worst agent's epsilon."""
+    headline, privacy = _headline(source, run.privacy.delta), run.privacy
+    if headline is None or source.keystream is not None:
+        return "none"
+    worst = max((math.inf if (value := p.epsilon[headline]) is None else value) for p in source.parties)
+    return strength(headline, worst, privacy.delta, samples=source.samples, enforced=privacy.enforced)
 
 
 def _claim(data: Mapping[str, Any]) -> str:
@@ -337,7 +352,7 @@ def _claim(data: Mapping[str, Any]) -> str:
     alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
     whose = "every agent" if len(data["agents"]) > 1 else alone
     kind = f"delta {delta:g}" if headline in APPROXIMATE else "pure"
-    claim = f"ifferential privacy for one replaced sample of {whose}: epsilon {worst:.6g}, {kind}"
+    claim = f"ifferential privacy for one replaced sample of {whose}: epsilon {worst:.6g} ({data['strength']}), {kind}"
     # A declared C is whoever wrote the run file saying so: the claim must not be shorter than its condition.
     believed = not data["enforced"] and data["C"] is not None
     claim = (f"Only if no gradient exceeds the declared C = {data['C']:g}: d" if believed else "D") + claim

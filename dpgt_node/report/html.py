@@ -71,12 +71,13 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number of the first row; of agent ``who``, where it is the worst's."""
+    """A number of the first row; of agent ``who``, where it is the worst's.  ``void``: it protects nothing."""
 
     title: str
     value: str
     sub: str
     who: str = ""
+    void: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,11 @@ def _tiles(run: RunConfig, summary: Summary, worst: AgentSummary | None) -> list
         tiles.append(Tile("Consensus error", text.number(summary.consensus_error), sub))
     accountant = epsilons.shown(summary)
     if accountant is not None:
-        largest = text.epsilon(text.largest_epsilon(summary, accountant))
+        value = text.largest_epsilon(summary, accountant)
+        word = epsilons.word(summary, accountant, value)
+        largest = text.judged(value, word)
         sub = f"{epsilons.label(accountant, summary.privacy.delta)}; {summary.privacy.adjacency}"
-        tiles.append(Tile("Largest epsilon", largest, sub))
+        tiles.append(Tile("Largest epsilon", largest, sub, void=word == "none"))
     else:
         tiles.append(Tile("Epsilon", "none", _why_no_epsilon(run, summary)))
     sub = f"{summary.rounds} rounds in {text.duration(summary.seconds)}"

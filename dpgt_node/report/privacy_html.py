@@ -106,20 +106,24 @@ def _rows(summary: Summary, names: Sequence[str], few: bool) -> list[Row]:
     for line in epsilons.lines(summary):
         if line.speaks:
             kind = "shown" if line.accountant == summary.headline else ""
-            rows.append(Row(line.label, _cells(names, line.values, few), kind=kind))
+            words = [epsilons.word(summary, line.accountant, value) for value in line.values]
+            kind += " void" if "none" in words else ""
+            rows.append(Row(line.label, _cells(names, line.values, few, words), kind=kind.strip()))
         else:
             rows.append(Row(line.label, (), line.reason or ""))
     paper = epsilons.comparison(summary)
     if paper is not None:
         title = f"{epsilons.comparison_label(summary)}: {LEMMA5.label}"
-        rows.append(Row(title, _cells(names, paper, few), kind="other"))
+        rows.append(Row(title, _cells(names, paper, few, ["none"] * len(paper)), kind="other"))
     return rows
 
 
-def _cells(names: Sequence[str], values: Sequence[float | None], few: bool) -> list[str]:
-    shown = [text.epsilon(value) for value in values]
+def _cells(names: Sequence[str], values: Sequence[float | None], few: bool, words: Sequence[str]) -> list[str]:
+    shown = [text.judged(value, word) for value, word in zip(values, words, strict=True)]
     if not few:
-        known = [(value, name) for value, name in zip(values, names, strict=True) if value is not None]
-        largest, whose = max(known, key=lambda item: item[0])
-        shown = [text.epsilon(largest), whose, text.epsilon(text.middle(values))]
+        known = [
+            (value, name, cell) for value, name, cell in zip(values, names, shown, strict=True) if value is not None
+        ]
+        _, whose, largest = max(known, key=lambda item: item[0])
+        shown = [largest, whose, text.epsilon(text.middle(values))]
     return shown

@@ -11,6 +11,7 @@ from dpgt_node.accounts.towards import Towards
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.strength import delta_warning, hit_rate
 from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
@@ -28,8 +29,6 @@ STUDY = (
 NOISE_OFF = "The noise is off: every epsilon is infinite and nothing is hidden."
 STAY_ALONE = "Staying alone is better here: it costs no privacy."
 TEST_KEYSTREAM = "Test keystream: the noise can be recomputed by anybody who knows the key; nothing is hidden."
-# Where e^epsilon is beyond 20,000: an observer who sees the transcript may be as good as certain.
-LARGE_EPSILON = 10.0
 
 
 def warnings_for(run: RunConfig, keystream: str | None = None) -> tuple[str, ...]:
@@ -65,12 +64,13 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
         if largest_epsilon(summary, LEMMA5.name) is not None:
             found.append(WHY_CONDITIONAL)
         largest = largest_epsilon(summary, accountant)
-        if largest is not None and largest >= LARGE_EPSILON:
+        if largest is not None and hit_rate(largest, 0.0, 1e-4) >= 1.0:
             found.append(
-                f"An epsilon of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) promises "
-                f"next to nothing even where it holds: values up to about 1 are strong, values above "
-                f"{LARGE_EPSILON:g} weak.  It is printed as it is."
+                f"An epsilon of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) protects "
+                "nothing, even where it holds: every hit is possible with less than one false alarm in 10,000."
             )
+    if (warning := delta_warning(summary.privacy.delta, summary.privacy.samples)) is not None:
+        found.append(warning[0].upper() + warning[1:] + ".")
     if summary.privacy.enforced:
         found.append(
             "Clipping enforces the bound on every per-sample gradient and biases the gradients: Assumption 2(ii) of "
@@ -171,6 +171,12 @@ def epsilon(value: float | None) -> str:
     if value >= 1e9:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def judged(value: float | None, word: str, shown: str | None = None) -> str:
+    """An epsilon and what it is worth, ``7.75 (weak)``; a dash alone where there is no value."""
+    shown = epsilon(value) if shown is None else shown
+    return shown if value is None or math.isnan(value) or not word else f"{shown} ({word})"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.strength import WORDS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.wire import edges, keys, metrics
@@ -324,7 +325,7 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
         coordinator_pb2.AgentStatus(
             name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
             accuracy_test=no_nan(a.accuracy_test), epsilon=no_nan(a.epsilon),
-            state=a.state, missing_s=no_nan(a.missing_s), waits_for=a.waits_for,
+            state=a.state, missing_s=no_nan(a.missing_s), waits_for=a.waits_for, strength=a.strength,
         )
         for a in v.agents
     ]  # fmt: skip
@@ -340,6 +341,8 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
     p = parse(coordinator_pb2.StatusReply, data, "status reply")
     require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
     require(p.accountant in ("", *ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
+    for a in p.agents:
+        require(a.strength in ("", *WORDS), f"strength {shown(a.strength)} is no word for an epsilon")
     agents = tuple(
         m.AgentStatus(
             name=name_field(a.name, "name"),
@@ -351,6 +354,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
             state=state_field(a.state),
             missing_s=real_field(a, "missing_s", 0.0),
             waits_for=tuple(name_field(name, "waits_for") for name in a.waits_for),
+            strength=a.strength,
         )
         for a in p.agents
     )

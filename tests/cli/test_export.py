@@ -384,9 +384,9 @@ def test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path):
     assert known["epsilon"] == pytest.approx(total, rel=1e-6) and known["delta"] == 3e-5
     assert known["runs"] == [bytes([n]).hex() * 16 for n in (1, 2, 3)] and known["runs"][-1] == data["run"]["run_id"]
     text = (tmp_path / "e/PRIVACY.md").read_text()
-    said = f"epsilon {known['epsilon']:.6g}, delta 3e-05 (gdp x3 composed: mu {3**0.5 * mu:.4g})"
+    said = f"epsilon {known['epsilon']:.6g} (strong), delta 3e-05 (gdp x3 composed: mu {3**0.5 * mu:.4g})"
     claim = text.split("\n\n")[1]
-    assert f"epsilon {own:.6g}, delta 1e-05 (accountant gdp).**" in claim
+    assert f"epsilon {own:.6g} (strong), delta 1e-05 (accountant gdp).**" in claim
     assert f"**That is this run alone. All runs on the data: of agent-1 {said}.**" in claim
     others = f"{'01' * 16}, {'02' * 16}"
     assert f'- agent-1, data set "ward 7": this run and 2 other runs ({others}): {said}.' in text

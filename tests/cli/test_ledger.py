@@ -87,14 +87,24 @@ def test_json(state: Path, dpgt: Dpgt) -> None:
     assert Fraction(tight) >= Fraction(0.1 * 3) + Fraction(0.2 * 2) and tight == pytest.approx(0.7)
     assert set(ward["totals"].values()) == {None}, "no accountant but tight covers both runs"
     assert ward["delta"] == dict.fromkeys(ACCOUNTANTS, 0.0) | {"zcdp": 2e-5, "gdp": 2e-5}
-    assert ward["smallest_sound"]["pure"] == {"epsilon": tight, "delta": 0.0, "recipe": "sum of tight x2"}
-    summed = {"epsilon": pytest.approx(0.15 + 0.4), "delta": 1e-5, "recipe": "sum of tight, zcdp"}
+    assert ward["smallest_sound"]["pure"] == {
+        "epsilon": tight,
+        "delta": 0.0,
+        "recipe": "sum of tight x2",
+        "strength": "strong",
+    }
+    summed = {"epsilon": pytest.approx(0.15 + 0.4), "delta": 1e-5, "recipe": "sum of tight, zcdp", "strength": "strong"}
     assert ward["smallest_sound"]["any"] == summed, "composed it would be more: one of them is cheapest as pure"
     assert [(run["run"], run["k"], run["delta"], run["adjacency"]) for run in ward["runs"]] == [
         (RUNS[0].hex(), 2, 1e-5, WARD.adjacency),
         (RUNS[1].hex(), 1, 1e-5, WARD.adjacency),
     ]
-    assert default["smallest_declared"]["pure"] == {"epsilon": 0.5, "delta": 0.0, "recipe": "corrected"}
+    assert default["smallest_declared"]["pure"] == {
+        "epsilon": 0.5,
+        "delta": 0.0,
+        "recipe": "corrected",
+        "strength": "none",
+    }
     assert default["smallest_sound"] is None and ward["smallest_declared"] is None, "a declared C is not sound"
 
 
@@ -117,14 +127,14 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
     assert 'data set "ward 7": 2 runs' in lines and 'data set "default": 1 run' in lines
     assert f"  run {RUNS[0].hex()}: paper, laplace noise, rounds 0..2" in lines
     assert f"    {OTHER.adjacency}" in lines
-    assert any("zero-concentrated" in line and line.endswith("epsilon 0.15, delta 1e-05") for line in lines)
-    assert any("tight (pure)" in line and line.endswith("epsilon 0.7") for line in lines)
+    assert any("zero-concentrated" in line and line.endswith("epsilon 0.15 (strong), delta 1e-05") for line in lines)
+    assert any("tight (pure)" in line and line.endswith("epsilon 0.7 (strong)") for line in lines)
     together = "  all its runs together by the smallest sound value: epsilon"
     assert lines[1:3] == [
-        f"{together} 0.55, delta 1e-05 (sum of tight, zcdp)",
-        f"{together} 0.7, pure (sum of tight x2)",
+        f"{together} 0.55 (strong), delta 1e-05 (sum of tight, zcdp)",
+        f"{together} 0.7 (strong), pure (sum of tight x2)",
     ]
-    assert "  the run by the smallest declared value: epsilon 0.5, pure (corrected)" in lines
+    assert "  the run by the smallest declared value: epsilon 0.5 (none), pure (corrected)" in lines
     assert lines[-3].startswith("12 rows, chain verified") and lines[-2].startswith("head ")
     assert lines[-1] == f"by {ALONE}"
 
@@ -140,8 +150,9 @@ def test_gaussian_runs_are_composed_and_the_recipe_is_said(tmp_path: Path, dpgt:
     assert exact <= ward["totals"]["gdp"] <= exact * (1 + 1e-6) < 0.7 * 3 * cost
     assert ward["smallest_sound"]["any"] == {
         "epsilon": ward["totals"]["gdp"], "delta": 3e-5, "recipe": "gdp x3 composed: mu 0.3464",
+        "strength": "moderate",
     }  # fmt: skip
-    said = f"epsilon {exact:.4g}, delta 3e-05"
+    said = f"epsilon {exact:.4g} (moderate), delta 3e-05"
     out = dpgt(folder)[1]
     assert f"by the smallest sound value: {said} (gdp x3 composed: mu 0.3464)" in out
     assert any("Gaussian" in line and line.endswith(said) for line in out.splitlines())

@@ -82,7 +82,7 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
     # Reasons and every agent under every accountant with a value; never a bare epsilon.
     assert out.startswith("# dpgt plan: every agent's whole transcript costs at most epsilon = 8 (gdp, delta = 1e-05)")
     for agent, zcdp in zip(("agent-1", "agent-2", "agent-3"), epsilon["zcdp"], strict=True):
-        assert f"#   {agent}  zcdp {zcdp:.4g}   gdp 8" in out
+        assert f"#   {agent}  zcdp {zcdp:.4g} (none)   gdp 8 (weak)" in out
     for reason in ("# mechanism noise-once", "# K = ", "# gamma: ", "# samples", "# gaussian noise", "# metrics"):
         assert f"\n{reason}" in out
     assert "enforced" in out and "synthetic data of the same shape" in out
@@ -94,7 +94,7 @@ def test_declared_constants_and_pure_plans_are_labelled(run_file: Path, capsys: 
     run_file.write_text(RUN.replace("clip_l2 = 1.0", "C = 2.0"))
     assert cli.run(["plan", str(run_file), "--epsilon", "8", "--delta", "0"]) == 0
     out = capsys.readouterr().out
-    assert "DECLARED, NOT ENFORCED" in out and "epsilon = 8 (tight)\n" in out
+    assert "DECLARED, NOT ENFORCED" in out and "epsilon = 8 (tight): none\n" in out
     assert tomllib.loads(out)["noise"]["law"] == "laplace"
 
 

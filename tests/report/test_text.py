@@ -54,9 +54,9 @@ def test_worst_agent() -> None:
 def test_statement_says_when_the_number_is_large() -> None:
     run = digits_run()
     large = text.privacy_statement(run, summary_of(run, (), lemma5=48_210.0))
-    assert any("48,210 (Lemma 5; conditional) promises next to nothing" in paragraph for paragraph in large)
+    assert any("48,210 (Lemma 5; conditional) protects nothing" in paragraph for paragraph in large)
     small = text.privacy_statement(run, summary_of(run, (), lemma5=0.5))
-    assert not any("next to nothing" in paragraph for paragraph in small) and text.WHY_CONDITIONAL in small
+    assert not any("protects nothing" in paragraph for paragraph in small) and text.WHY_CONDITIONAL in small
 
 
 def test_statement_says_how_C_is_known() -> None:

@@ -92,6 +92,7 @@ class Cluster:
     run: RunConfig
     folder: Path
     authority: CertificateAuthority | None
+    keystream: str | None
     address: str = ""
     serving: asyncio.Task[Outcome] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,7 +119,7 @@ class Cluster:
         folder = None if tls.cert is None else tls.cert.parent
         self.stop = asyncio.Event()
         self.serving = asyncio.ensure_future(
-            serve(self.run, self.out, listen, folder, keystream="test", stop=self.stop)
+            serve(self.run, self.out, listen, folder, keystream=self.keystream, stop=self.stop)
         )
         serving = self.serving
 
@@ -220,11 +221,16 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path, run: RunConfig | None = None, *, secure: bool = False) -> AsyncIterator[Cluster]:
-    """A coordinator that waits for its agents.  Whatever still runs at the end is cancelled."""
+async def cluster(
+    folder: Path, run: RunConfig | None = None, *, secure: bool = False, test: bool = True
+) -> AsyncIterator[Cluster]:
+    """A coordinator that waits for its agents.  Whatever still runs at the end is cancelled.
+
+    ``test``: it believes that they draw from the test keystream.
+    """
     run = make_run() if run is None else run
     run = replace(run, runtime=replace(run.runtime, channel="mtls" if secure else "plain"))
-    made = Cluster(run, folder, CertificateAuthority.create() if secure else None)
+    made = Cluster(run, folder, CertificateAuthority.create() if secure else None, "test" if test else None)
     try:
         await made.coordinate()
         yield made

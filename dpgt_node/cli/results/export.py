@@ -127,7 +127,7 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
         raise ConfigError.one("command line", "--agent", f"{folder} is {kept.name}'s, not {agent}'s")
     party = Party(kept.name, Epsilon.of(kept.charge.cost), _data_set(kept.charge.terms.data_id, kept.charges))
     keystream = TEST if kept.charge.terms.keystream == TEST else _keystream(run_file.parent)
-    source = Source(kept.run_id.hex(), kept.last_k, keystream, (party,))
+    source = Source(kept.run_id.hex(), kept.last_k, keystream, (party,), samples=kept.charge.terms.samples)
     mean = None if kept.mean is None else (kept.first, kept.last_k, kept.mean)
     return _Found(run, kept.name, source, (kept.last_k, kept.last), mean, kept.final)
 
@@ -165,7 +165,8 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
             there = _of_state(folder / "agents" / other / "state", run_file, other)
             data[other], through = there.source.parties[0].data, max(through, there.source.released_through)
     parties = tuple(Party(a.name, a.epsilon, data.get(a.name)) for a in summary.agents)
-    source = Source(summary.run_id, through, summary.keystream, parties, summary.reasons)
+    D = summary.privacy.samples
+    source = Source(summary.run_id, through, summary.keystream, parties, summary.reasons, D)
     return _Found(run, name, source, last, mean, final)
 
 
@@ -177,8 +178,10 @@ def _data_set(data_id: str, charges: Sequence[Charge]) -> DataSet:
     from dpgt_node.runtime.agent.budget import spent_on
 
     spent = spent_on(data_id, charges)
-    runs = tuple(charge.run_id.hex() for charge in charges if charge.terms.data_id == data_id)
-    return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent))
+    mine = [charge for charge in charges if charge.terms.data_id == data_id]
+    runs = tuple(charge.run_id.hex() for charge in mine)
+    D = min((samples for charge in mine if (samples := charge.terms.samples) is not None), default=None)
+    return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent), D)
 
 
 def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64] | None]:

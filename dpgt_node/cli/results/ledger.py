@@ -106,7 +106,7 @@ def ledger(
     elif format_ == "csv":
         statement.write_csv(found, sys.stdout)
     else:
-        click.echo(f"{statement.render(found)}\n{words}")
+        click.echo(common.reddened(f"{statement.render(found)}\n{words}"))
     return ExitCode.DONE
 
 
@@ -141,7 +141,7 @@ def _what_if(
     if format_ == "json":
         click.echo(json.dumps(whatif.document(answer), indent=2, allow_nan=False, ensure_ascii=False))
     else:
-        click.echo(whatif.render(answer))
+        click.echo(common.reddened(whatif.render(answer)))
     return ExitCode.DONE if answer.allowed else ExitCode.CHECK_FAILED
 
 

@@ -137,6 +137,7 @@ def _result(run_dir: Path) -> StatusReply | None:
             k=summary.rounds - 1,
             accuracy_test=agent.accuracy_test,
             epsilon=None if accountant is None else agent.epsilon[accountant],
+            strength="" if accountant is None else epsilons.word(summary, accountant, agent.epsilon[accountant]),
             state=ENDED,
         )
         for agent in summary.agents
@@ -159,7 +160,7 @@ def _result(run_dir: Path) -> StatusReply | None:
 
 def _show(reply: StatusReply) -> str:
     from dpgt_node.record.epsilons import head
-    from dpgt_node.report.text import epsilon as number
+    from dpgt_node.report.text import judged
 
     lines = [
         f"{reply.name}: {reply.state}, k = {reply.k} of {reply.K}, {reply.rounds_per_second:.1f} rounds/s"
@@ -178,7 +179,7 @@ def _show(reply: StatusReply) -> str:
             seen += f", waits for {', '.join(agent.waits_for)}"
         spent = ""
         if reply.accountant is not None and agent.epsilon is not None:
-            spent = f", {head(reply.accountant, reply.delta or 0.0)} {number(agent.epsilon)} so far"
+            spent = f", {head(reply.accountant, reply.delta or 0.0)} {judged(agent.epsilon, agent.strength)} so far"
         lines.append(f"  {agent.name}: {state}, k = {agent.k}, {seen}{spent}")
     return "\n".join(lines)
 
@@ -192,7 +193,7 @@ def status(
     """Where a run stands and who is connected."""
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
-        click.echo(_show(reply))
+        click.echo(common.reddened(_show(reply)))
         return ExitCode.DONE
     from dpgt_node.record.summary import to_json
 
@@ -206,6 +207,7 @@ def status(
             "missing_s": agent.missing_s,
             "waits_for": list(agent.waits_for),
             "epsilon": to_json(agent.epsilon),
+            "strength": agent.strength or None,
         }
         for agent in reply.agents
     ]

@@ -178,7 +178,7 @@ def live_status(status: StatusReply) -> LiveStatus:
     """The coordinator's status as the live view takes it."""
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus
 
-    agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon) for a in status.agents)
+    agents = tuple(LiveAgent(a.name, a.connected, a.k, a.accuracy_test, a.epsilon, a.strength) for a in status.agents)
     return LiveStatus(
         status.state,
         status.k,

@@ -19,6 +19,7 @@ from rich.text import Text
 from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.strength import delta_warning
 from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
@@ -40,6 +41,7 @@ class LiveAgent:
     k: int
     accuracy_test: float | None = None
     epsilon: float | None = None
+    strength: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def plain_line(status: LiveStatus) -> str:
         parts.append(f"consensus error {text.number(status.consensus_error, 2)}")
     largest = _largest_epsilon(status)
     if largest is not None:
-        parts.append(f"{status.epsilon_head} {_epsilon(largest)}")
+        parts.append(f"{status.epsilon_head} {_worth(largest).plain}")
     missing = [agent.name for agent in status.agents if not agent.connected]
     if status.trouble:
         parts.append(status.trouble)
@@ -183,7 +185,7 @@ def live_table(status: LiveStatus) -> Group:
         k = str(agent.k) if agent.k >= 0 else "–"
         style = "bold yellow" if agent is worst and len(status.agents) > 1 else ""
         cells: list[Text | str] = [name, k, text.accuracy(agent.accuracy_test)]
-        cells += [_epsilon(agent.epsilon)] if status.accountant is not None else []
+        cells += [_worth(agent)] if status.accountant is not None else []
         table.add_row(*cells, style=style)
     lines = [Text(status.trouble, style="red")] if status.trouble else []
     return Group(_head(status), table, *lines, _foot(status))
@@ -193,6 +195,13 @@ def print_warnings(run: RunConfig, console: Console, keystream: str | None = Non
     """What must be said in red before and after a run: test keystream, noise off, study metrics."""
     for warning in text.warnings_for(run, keystream):
         console.print(Text(warning, style="bold red"), soft_wrap=True)
+
+
+def _print_delta(summary: Summary, console: Console) -> None:
+    """A delta of 1/D or more, in red."""
+    warning = delta_warning(summary.privacy.delta, summary.privacy.samples)
+    if warning is not None:
+        console.print(Text(f"WARNING: {warning}", style="bold red"), soft_wrap=True)
 
 
 def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
@@ -218,6 +227,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
     if text.largest_epsilon(summary, LEMMA5.name) is not None:
         console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
+    _print_delta(summary, console)
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
     console.print(Text(f"Report: {report if report.exists() else out_dir}"), soft_wrap=True)
@@ -233,7 +243,8 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
     for line in lines:
         values = line.values if few else (_largest(line.values), text.middle(line.values))
         style = "bold" if line.accountant == summary.headline else ""
-        table.add_row(line.label, *map(_epsilon, values), style=style)
+        cells = [_judged(summary, line.accountant, value) for value in values]
+        table.add_row(line.label, *cells, style=style)
     if any(line.speaks for line in lines):
         console.print(Text("Epsilon of each agent's whole transcript", style="bold"))
         console.print(table)
@@ -259,6 +270,13 @@ def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
     console.print(Text(whom.title, style="bold"), soft_wrap=True)
     console.print(table)
     console.print(Text("\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS)))), soft_wrap=True)
+
+
+def _judged(summary: Summary, accountant: str, value: float | None) -> Text:
+    """An epsilon and its word, in red where it protects nothing."""
+    word = epsilons.word(summary, accountant, value)
+    void = value is not None and word == "none"
+    return Text(text.judged(value, word, _epsilon(value)), style="red" if void else "")
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
@@ -298,7 +316,7 @@ def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
             text.accuracy(agent.accuracy_test),
             *([] if rivals is None else [text.accuracy(rivals.alone.get(agent.name))]),
             text.number(agent.loss_train, 4),
-            *([] if accountant is None else [_epsilon(agent.epsilon[accountant])]),
+            *([] if accountant is None else [_judged(summary, accountant, agent.epsilon[accountant])]),
             "–" if agent.releases is None else str(agent.releases),
             text.size(agent.bytes_sent),
             style="bold yellow" if agent is worst and len(agents) > 1 else "",
@@ -352,10 +370,18 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _largest_epsilon(status: LiveStatus) -> float | None:
+def _largest_epsilon(status: LiveStatus) -> LiveAgent | None:
+    """The agent that has spent most."""
     if status.accountant is None:
         return None
-    return max((a.epsilon for a in status.agents if a.epsilon is not None), default=None)
+    spent = [(agent.epsilon, agent) for agent in status.agents if agent.epsilon is not None]
+    return max(spent, key=lambda pair: pair[0])[1] if spent else None
+
+
+def _worth(agent: LiveAgent) -> Text:
+    """An agent's epsilon and its word, in red where it protects nothing."""
+    style = "red" if agent.epsilon is not None and agent.strength == "none" else ""
+    return Text(text.judged(agent.epsilon, agent.strength, _epsilon(agent.epsilon)), style=style)
 
 
 def _epsilon(value: float | None) -> str:

@@ -83,7 +83,14 @@ def simulate(
                 nonlocal first
                 first = k if first is None else first
                 agents = tuple(
-                    LiveAgent(name, True, k - 1, recorder.accuracy[name], recorder.spent(name, k - 1))
+                    LiveAgent(
+                        name,
+                        True,
+                        k - 1,
+                        recorder.accuracy[name],
+                        recorder.spent(name, k - 1),
+                        recorder.worth(name, k - 1),
+                    )
                     for name in run.graph.agents
                 )
                 rate = (k - first) / seconds if seconds > 0 and k > first else None

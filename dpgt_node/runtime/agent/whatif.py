@@ -19,8 +19,9 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.accountants.composition import Spent, Total, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
+from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import epsilon
+from dpgt_node.report.text import epsilon, judged
 from dpgt_node.runtime.agent.budget import asked
 from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.runs import RunInfo
@@ -175,10 +176,12 @@ def render(answer: Answer) -> str:
         last = answer.begun.last_durable_round
         so_far = "nothing released yet" if last < 0 else f"rounds 0..{last} are released"
         lines.append(f"  it was begun here as run {answer.begun.run_id.hex()[:12]}, {so_far}: it counts once")
-    lines.append(f"  this run      {_said(tally([answer.alone], SOUND))}")
+    lines.append(f"  this run      {_said(tally([answer.alone], SOUND), answer)}")
     earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"
-    lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before)}")
-    lines.append(f"  all together  {_said(answer.after)}")
+    lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before, answer)}")
+    lines.append(f"  all together  {_said(answer.after, answer)}")
+    if (warning := delta_warning(float(answer.after.delta), answer.samples)) is not None:
+        lines.append(f"  WARNING: {warning}")
     if answer.alone.declared:
         lines.append("  C is declared, not enforced: these values hold only where it is true")
     lines += [f"  {word:<13} {text}" for word, text in _policy(answer)]
@@ -214,8 +217,10 @@ def _total(one: Total) -> dict[str, object]:
     return {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe}
 
 
-def _said(one: Total) -> str:
+def _said(one: Total, answer: Answer) -> str:
     if math.isinf(one.epsilon):
         return "no finite epsilon" + (f" ({one.unbounded} has none)" if one.unbounded else "")
     delta = f"delta {float(one.delta):g}" if one.delta else "pure"
-    return f"epsilon {epsilon(one.epsilon)}, {delta} ({one.recipe})"
+    enforced = not answer.alone.declared
+    word = strength(None, one.epsilon, float(one.delta), samples=answer.samples, enforced=enforced)
+    return f"epsilon {judged(one.epsilon, word)}, {delta} ({one.recipe})"

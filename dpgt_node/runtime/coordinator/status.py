@@ -39,6 +39,7 @@ def reply(
                 last_seen_s=coordination.last_seen_s(name, now_ns),
                 accuracy_test=recorder.accuracy[name] if recorder and results.study else None,
                 epsilon=recorder.spent(name, done) if recorder else None,
+                strength=recorder.worth(name, done) if recorder else "",
                 state=trouble.kind if trouble else "here" if machine.connected(name) else "absent",
                 missing_s=(now_ns - trouble.since_ns) / 1e9 if trouble and missing else None,
                 waits_for=machine.waits_for(name),

@@ -25,7 +25,8 @@ from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_add
 from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data
-from dpgt_node.privacy.accountants.registry import SOUND
+from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND
+from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import asked
@@ -158,7 +159,11 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     spent, verdict = asked(config.policy, config.data_id, run, account, oracle.samples, _charges(config), None)
     accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None
-    found = "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant})"
+    privacy = run.privacy
+    word = strength(accountant, cost, privacy.delta, samples=oracle.samples, enforced=privacy.enforced)
+    found = (
+        "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant}): {word}"
+    )
     found += f", {len(spent)} run(s) on this data set before"
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
@@ -166,8 +171,10 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
         if spent:  # it may be this very run that goes on, which then counts once
             return unknown(verdict.shortfall, "fine if this run only goes on: it counts once")
         return failed(verdict.shortfall, "a larger [policy] epsilon_max, or dpgt plan for a run that fits")
-    if verdict.warnings:
-        return warned(f"{found}; {'; '.join(verdict.warnings)}", "[policy] in NODE.toml")
+    void = delta_warning(privacy.delta, oracle.samples) if accountant in APPROXIMATE else None
+    if verdict.warnings or void is not None:
+        said = [*verdict.warnings, *([void] if void is not None else [])]
+        return warned(f"{found}; {'; '.join(said)}", "[policy] in NODE.toml")
     return passed(found)
 
 

@@ -8,8 +8,9 @@ from typing import Any, TextIO
 
 from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
+from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import epsilon
+from dpgt_node.report.text import judged
 from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.store.ledger import TEST, Charge, Ledger, LedgerEntry, last_charges
 
@@ -29,7 +30,10 @@ def document(ledger: Ledger) -> dict[str, Any]:
                     "totals": totals(spent),
                     "delta": deltas(spent),
                     **{
-                        f"smallest_{kind}": {"pure": smallest(spent, PURE), "any": smallest(spent, SOUND)}
+                        f"smallest_{kind}": {
+                            "pure": smallest(spent, PURE, _samples(charges)),
+                            "any": smallest(spent, SOUND, _samples(charges)),
+                        }
                         if kind == _standing(spent)
                         else None
                         for kind in ("sound", "declared")
@@ -49,15 +53,21 @@ def render(ledger: Ledger) -> str:
     lines = []
     for name, charges, spent in _data_sets(ledger):
         lines.append(f'data set "{name}": {len(charges)} run{"" if len(charges) == 1 else "s"}')
-        lines += _smallest(spent)
+        lines += _smallest(spent, _samples(charges))
+        total = max(deltas(spent).values())
+        if (warning := delta_warning(total, _samples(charges))) is not None and _uses_delta(spent):
+            lines.append(f"  WARNING: {warning}")
         for charge in charges:
             lines.append(f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, rounds 0..{charge.k}")
             if charge.terms.keystream == TEST:
                 lines.append("    NO GUARANTEE: its noise came from a test keystream")
             lines.append(f"    {charge.terms.adjacency}")
-            lines += _costs(charge.cost, dict.fromkeys(APPROXIMATE, charge.terms.delta))
+            own = dict.fromkeys(ACCOUNTANTS, charge.terms.delta)
+            lines += _costs(charge.cost, own, charge.terms.samples, declared=charge.terms.declared)
         if len(charges) > 1:
-            lines += ["  all its runs together, by each accountant alone", *_costs(totals(spent), deltas(spent))]
+            lines.append("  all its runs together, by each accountant alone")
+            declared = any(run.declared for run in spent)
+            lines += _costs(totals(spent), deltas(spent), _samples(charges), declared=declared)
         lines.append("")
     lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
@@ -89,26 +99,42 @@ def deltas(spent: Sequence[Spent]) -> dict[str, float]:
     return {name: total if name in APPROXIMATE else 0.0 for name in ACCOUNTANTS}
 
 
-def smallest(spent: Sequence[Spent], kinds: tuple[str, ...]) -> dict[str, Any] | None:
-    """The smallest total and its recipe, if every declared C holds; None where a run has no finite one of ``kinds``."""
+def smallest(spent: Sequence[Spent], kinds: tuple[str, ...], samples: int | None = None) -> dict[str, Any] | None:
+    """The smallest total, its recipe and its word, if every declared C holds; None where a run has no finite one of
+    ``kinds``.  ``samples``: D, of which the word for a delta depends.
+    """
     counted = tally(spent, kinds)
     if counted.unbounded is not None:
         return None
-    return {"epsilon": counted.epsilon, "delta": float(counted.delta), "recipe": counted.recipe}
+    delta = float(counted.delta)
+    declared = any(run.declared for run in spent)
+    word = strength(None, counted.epsilon, delta, samples=samples, enforced=not declared)
+    return {"epsilon": counted.epsilon, "delta": delta, "recipe": counted.recipe, "strength": word}
 
 
-def _smallest(spent: Sequence[Spent]) -> list[str]:
+def _smallest(spent: Sequence[Spent], samples: int | None) -> list[str]:
     """The smallest total of any kind, and of the pure ones where that is another."""
-    least, pure = smallest(spent, SOUND), smallest(spent, PURE)
+    least, pure = smallest(spent, SOUND, samples), smallest(spent, PURE, samples)
+    if least is not None and pure is not None and void(least["delta"], samples):
+        least = pure  # what a delta of 1/D makes small leads no list
     found = [] if least is None else [least]
     found += [pure] if pure is not None and pure != least else []
     whose = "the run" if len(spent) == 1 else "all its runs together"
     lines = []
     for one in found:
         delta = f"delta {one['delta']:g}" if one["delta"] else "pure"
-        value = f"epsilon {epsilon(one['epsilon'])}, {delta} ({one['recipe']})"
+        value = f"epsilon {judged(one['epsilon'], one['strength'])}, {delta} ({one['recipe']})"
         lines.append(f"  {whose} by the smallest {_standing(spent)} value: {value}")
     return lines
+
+
+def _samples(charges: Sequence[Charge]) -> int | None:
+    """The smallest D of the runs."""
+    return min((D for charge in charges if (D := charge.terms.samples) is not None), default=None)
+
+
+def _uses_delta(spent: Sequence[Spent]) -> bool:
+    return any(run.epsilon.get(name) is not None for run in spent for name in APPROXIMATE)
 
 
 def _standing(spent: Sequence[Spent]) -> str:
@@ -152,9 +178,12 @@ def _run(charge: Charge) -> dict[str, Any]:
     }
 
 
-def _costs(cost: Mapping[str, float | None], delta: Mapping[str, float]) -> list[str]:
+def _costs(
+    cost: Mapping[str, float | None], delta: Mapping[str, float], samples: int | None, *, declared: bool
+) -> list[str]:
     lines = []
     for name, one in ACCOUNTANTS.items():
         with_delta = f", delta {delta[name]:g}" if name in APPROXIMATE and cost.get(name) is not None else ""
-        lines.append(f"    {one.label:<36} epsilon {epsilon(cost.get(name))}{with_delta}")
+        word = strength(name, cost.get(name), delta[name], samples=samples, enforced=not declared)
+        lines.append(f"    {one.label:<36} epsilon {judged(cost.get(name), word)}{with_delta}")
     return lines

@@ -421,7 +421,7 @@ async def test_status_has_the_accountant_delta_and_adjacency_of_its_epsilon(
     run = make_run()
     run = replace(run, algorithm=replace(run.algorithm, mechanism=mechanism), privacy=Privacy(C=1e-3))
     run = replace(run, noise=replace(run.noise, law="gaussian" if accountant == "gdp" else "laplace"))
-    async with cluster(tmp_path, run) as c:
+    async with cluster(tmp_path, run, test=False) as c:
         channel = c.security(OPERATOR_IDENTITY).opener(COORDINATOR_IDENTITY)(c.address)
         hands = await started(c)
         for hand in hands:
@@ -442,6 +442,7 @@ async def test_status_has_the_accountant_delta_and_adjacency_of_its_epsilon(
     assert {a.name: a.epsilon for a in status.agents} == {
         name: account.cost(accountant, 0) for name, account in accounts.items()
     }
+    assert {a.strength for a in status.agents} == {"none"}, "C is declared"
 
 
 async def eventually_k(channel: Any, k: int) -> None:

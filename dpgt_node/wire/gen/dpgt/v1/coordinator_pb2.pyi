@@ -374,7 +374,7 @@ class StatusReply(_message.Message):
     def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ..., accountant: _Optional[str] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ...) -> None: ...
 
 class AgentStatus(_message.Message):
-    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon", "state", "missing_s", "waits_for")
+    __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon", "state", "missing_s", "waits_for", "strength")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +384,7 @@ class AgentStatus(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     MISSING_S_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    STRENGTH_FIELD_NUMBER: _ClassVar[int]
     name: str
     connected: bool
     round: int
@@ -393,7 +394,8 @@ class AgentStatus(_message.Message):
     state: str
     missing_s: float
     waits_for: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon: _Optional[float] = ..., state: _Optional[str] = ..., missing_s: _Optional[float] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
+    strength: str
+    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., round: _Optional[int] = ..., last_seen_s: _Optional[float] = ..., accuracy_test: _Optional[float] = ..., epsilon: _Optional[float] = ..., state: _Optional[str] = ..., missing_s: _Optional[float] = ..., waits_for: _Optional[_Iterable[str]] = ..., strength: _Optional[str] = ...) -> None: ...
 
 class ControlRequest(_message.Message):
     __slots__ = ("action", "reason")
