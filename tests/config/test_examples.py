@@ -19,8 +19,8 @@ from dpgt_node.learning.oracle import constants, sample_counts
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo frozen paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 "
-    "spanning-trees zeros"
+    "demo-private demo frozen mnist-pure paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic "
+    "resnet18 spanning-trees zeros"
 )
 
 
@@ -84,6 +84,15 @@ def test_the_private_demo_costs_what_it_says_and_no_noise_is_wasted():
     assert 7.99 < worst(run) <= 8.0
     less = NoiseStream("constant", (0.02101,) * 5)
     assert worst(replace(run, noise=replace(run.noise, eta=less))) > 8.0
+
+
+def test_the_pure_run_releases_twice_and_costs_what_it_says():
+    run = load("mnist-pure")
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    account = account_for(run, topology, schedule, 0, 12_000, 3_930)
+    assert list(schedule.releases) == [0, 30] and schedule.sums(0)
+    assert account.cost("tight", 0) == account.cost("tight", 29) == pytest.approx(0.5, rel=1e-4)
+    assert 0.9999 < account.total("tight") <= 1.0
 
 
 @pytest.mark.parametrize(

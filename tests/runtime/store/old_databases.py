@@ -124,9 +124,6 @@ CREATE TABLE checkpoints (
     batch BLOB NOT NULL, seal BLOB NOT NULL
 ) STRICT;
 DROP TABLE signature;
-DROP TABLE agreements;
-DROP TABLE pinned_keys;
-DROP TABLE pair_keys;
 PRAGMA user_version = 3;
 """
 
