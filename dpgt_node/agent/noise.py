@@ -53,17 +53,6 @@ def shared_noise(run: RunConfig, index: int, sampler: Sampler, keys: PairKeys | 
     return SharedNoise(index, graph, run.noise.cancel, sampler, keys)
 
 
-def check_pair_keys(run: RunConfig, test_keystream: str | None) -> None:
-    """ConfigError where noise is shared and separate processes have no keys for it."""
-    if run.noise.cancel is not None and test_keystream is None:
-        raise ConfigError.one(
-            "run file",
-            "noise.cancel",
-            "separate agents cannot agree on keys for the noise that they share: dpgt simulate runs this file, and so "
-            "does dpgt launch with a test keystream, whose noise hides nothing",
-        )
-
-
 def account_for(
     run: RunConfig,
     topology: Topology,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpgt_node.protocol import messages as m
-from dpgt_node.wire.fields import bytes_field, name_field, require
+from dpgt_node.wire.fields import bytes_field, name_field, parse, require
 from dpgt_node.wire.gen.dpgt.v1 import coordinator_pb2 as pb
 
 KEY_BYTES = PROOF_BYTES = 32
@@ -52,3 +52,25 @@ def proof_to_protobuf(v: m.KeyProof) -> pb.KeyProof:
 
 def proof_from_protobuf(p: pb.KeyProof) -> m.KeyProof:
     return m.KeyProof(name_field(p.sender, "sender"), bytes_field(p.proof, "proof", PROOF_BYTES))
+
+
+# --- as a state directory keeps them ----------------------------------------------------------------------------------
+
+
+def encode_offer(v: m.KeyOffer) -> bytes:
+    return offer_to_protobuf(v).SerializeToString()
+
+
+def decode_offer(data: bytes) -> m.KeyOffer:
+    """PeerError for what is none."""
+    return offer_from_protobuf(parse(pb.KeyOffer, data, "key offer"))
+
+
+def encode_proofs(v: m.KeyProofs) -> bytes:
+    """The same bytes in whatever order they are given."""
+    return proofs_to_protobuf(v).SerializeToString(deterministic=True)
+
+
+def decode_proofs(data: bytes) -> m.KeyProofs:
+    """PeerError for what are none."""
+    return proofs_from_protobuf(parse(pb.KeyProofs, data, "proofs of keys"))

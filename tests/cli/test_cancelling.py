@@ -90,9 +90,13 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert "Towards whom" not in (tmp_path / "t" / "report.html").read_text()
 
 
-def test_launch_is_refused_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_launch_that_cannot_share_noise_soundly_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    assert cli.run(["launch", str(run_file(tmp_path)), "--out", str(out)]) == 2
-    assert "noise.cancel: separate agents cannot agree on keys" in capsys.readouterr().err
+    assert cli.run(["launch", str(run_file(tmp_path)), "--out", str(out), "--insecure", "--durability", "process"]) == 2
+    said = capsys.readouterr().err
+    assert "command line: --insecure: leaves agents without certificates, which [noise] cancel needs" in said
+    assert 'command line: --durability: must be "power" with [noise] cancel' in said, "all problems at once"
     assert not out.exists()
     assert cli.run(["simulate", str(run_file(tmp_path)), "--out", str(out)]) == 0

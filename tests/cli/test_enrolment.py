@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 from dpgt_node import cli
+from dpgt_node.config import load_run
 from dpgt_node.runtime.trust.credentials import Files, load
+from dpgt_node.runtime.trust.pki import who_needs_list
 from dpgt_node.runtime.trust.requests import key_fingerprint
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.cli import documents
@@ -318,3 +320,32 @@ def test_a_certificate_of_another_authority_or_key_does_not_start(
     assert code == 1 and words in said
     code, _, error = dpgt("node", "--config", host / "NODE.toml")
     assert code == 2 and words in error, error
+
+
+SHARED = {
+    "algorithm__mechanism": "noise-once",
+    "noise__law": "gaussian",
+    "noise__cancel": 2,
+    "noise__mask_graph": [[1, 3], [2, 3]],
+}
+
+
+def test_a_revocation_list_goes_to_those_who_share_noise_and_doctor_says_who_they_are(
+    dpgt: Run, tmp_path: Path
+) -> None:
+    run = documents.edited(documents.quadratic(3, K=5), SHARED)
+    run["graph"]["R"] = [[1, 0, 0], [0, 1, 1], [0, 1, 1]]  # agent-1 exchanges nothing with anybody
+    run["graph"]["C"] = run["graph"]["R"]
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
+    hosts = [f"--host={name}=10.0.0.{i}" for i, name in enumerate(("coordinator", *AGENTS), 1)]
+    assert set(who_needs_list("agent-1", load_run(tmp_path / "run.toml"))) == {"coordinator", "agent-3"}
+    run = documents.edited(documents.quadratic(3, K=5), SHARED)
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
+    assert dpgt("pki", "init", "run.toml", "--out", "h", *hosts)[0] == 0
+    node = tmp_path / "h" / "agent-1" / "NODE.toml"
+    for durability, status, words in (("power", "passed", "with agent-3"), ("process", "failed", 'must be "power"')):
+        kept = [line for line in node.read_text().splitlines() if not line.startswith("durability")]
+        node.write_text("\n".join([f'durability = "{durability}"', *kept]))
+        _, said, _ = dpgt("doctor", node, "--format", "json")
+        row = next(row for row in json.loads(said)["checks"] if row["check"] == "shared noise")
+        assert row["status"] == status and words in row["found"]

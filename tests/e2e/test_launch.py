@@ -208,15 +208,15 @@ def test_noise_that_cancels_gives_the_simulators_bits(tmp_path: Path) -> None:
     text = re.sub("scale_eta = .*", "scale_eta = 0.2", text).replace("[noise]\n", "[noise]\n" + shared)
     text = text.replace("[scheme]\n", "[scheme]\nrelease_every = 4\nsettle = 3\n")
     run, out = run_file(tmp_path, text), tmp_path / "out"
-    with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
+    with Launch(out, "launch", run, "--test-keystream", KEY) as launch:  # keys are agreed on, and the noise is known
         assert launch.wait() == 0, launch.said
     no_traceback(launch.everything_said())
     assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
     same_bits(out, tmp_path / "sim")
-    # Without a test keystream separate agents have no keys, and say so before anything starts.
+    # Without certificates nobody can agree on keys, and it is said before anything starts.
     with Launch(tmp_path / "refused", "launch", run, "--insecure") as launch:
         assert launch.wait() == 2
-    assert "separate agents cannot agree on keys" in launch.said
+    assert "leaves agents without certificates" in launch.said
 
 
 def test_roots_self_loops_weights_float32_and_a_wide_barrier_give_the_simulators_bits(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
-    default="process",
-    show_default=True,
-    help="What a release survives before it is sent: the end of its process, or of the machine's power.",
+    help="What a release survives before it is sent: the end of its process, or of the machine's power.  "
+    "[default: power where noise is shared, else process]",
 )
 @common.alone_option
 @common.test_keystream_option
@@ -50,7 +49,7 @@ def launch(
     out: Path,
     insecure: bool,
     no_restart: bool,
-    durability: Literal["process", "power"],
+    durability: Literal["process", "power"] | None,
     alone: bool,
     test_keystream: str | None,
     tap: Path | None,
@@ -96,7 +95,7 @@ def launch_run(
     run: RunConfig,
     source: str,
     out: Path,
-    durability: Literal["process", "power"] = "process",
+    durability: Literal["process", "power"] | None = None,
     test_keystream: str | None = None,
     *,
     restart: bool = True,
@@ -110,14 +109,15 @@ def launch_run(
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.
     """
-    from dpgt_node.agent.noise import check_pair_keys
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
+    from dpgt_node.config.cancelling import masks
     from dpgt_node.durable import contents
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
     from dpgt_node.report.html import build_report
+    from dpgt_node.runtime.agent.agreeing import require_means
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.launch import launcher, supervisor
     from dpgt_node.runtime.store.disk import require_room
@@ -127,7 +127,10 @@ def launch_run(
     if alone:
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
-    check_pair_keys(run, test_keystream)
+    durability = durability or ("process" if masks(run) is None else "power")
+    if test_keystream is None:
+        secure, keys = run.runtime.channel == "mtls", ("--insecure", "--durability")
+        require_means(run, "command line", secure=secure, durability=durability, keys=keys)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
     common.warn_of_data(run, source)
     if not contents(out):  # what goes on is checked by each node

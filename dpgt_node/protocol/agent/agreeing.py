@@ -6,8 +6,8 @@ Theory of operation:
     ---------------------------------------------------------------------------------------------------------------
     OFFERED    KeyRing: everybody's offer             CheckRing: CHECKING
     CHECKING   RingChecked                            KeyProofs is said: PROVING
-    PROVING    KeyProof of every partner              KeepKeys: KEEPING; a wrong proof, or ``patience_ns`` without
-                                                      one: NoAgreement
+    PROVING    KeyProof of every partner              KeepKeys: KEEPING; a wrong proof, or half of ``patience_ns``
+                                                      without one: NoAgreement
     KEEPING    KeysKept                               AGREED
     AGREED     nothing
 
@@ -42,7 +42,10 @@ class AgreeingPhase(Enum):
 
 
 class Agreeing:
-    """The agreement of one agent with its ``partners``, from what its state directory ``held``."""
+    """The agreement of one agent with its ``partners``, from what its state directory ``held``.
+
+    ``patience_ns``: for so long the coordinator waits until everybody is ready.
+    """
 
     def __init__(self, partners: tuple[str, ...], held: s.Agreement, patience_ns: int) -> None:
         self._partners = partners
@@ -73,7 +76,8 @@ class Agreeing:
             case m.KeyRing(offers):
                 return self._ring_came(offers)
             case s.RingChecked() if self._phase is AgreeingPhase.CHECKING:
-                self._phase, self._deadline_ns = AgreeingPhase.PROVING, now_ns + self._patience_ns
+                # Half: who knows which pair it is speaks before somebody who does not.
+                self._phase, self._deadline_ns = AgreeingPhase.PROVING, now_ns + self._patience_ns // 2
                 self._proofs, self._expected = dict(event.ours), dict(event.theirs)
                 return (s.Say(m.KeyProofs(self._proofs)), *self._compare())
             case m.KeyProof(sender, proof):

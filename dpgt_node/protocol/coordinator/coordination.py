@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from dpgt_node.config import RunConfig
+from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, End, Ended, Heard, Note, Taken
@@ -77,8 +78,7 @@ class Coordination:
     ``heads``: an agent's last reported round and its ledger's head after it, as an earlier life of the process noted.
     ``samples``: every agent's D, if it saw the run begin.
     ``paused``: the run was paused then.  ``announce``: after how many durable rounds AllDurable is worth a message, by
-    the model's dimension.  ``shares_noise``: agents agree on keys before they are ready.  ``barrier``: the machine
-    inside.
+    the model's dimension.  ``barrier``: the machine inside.
     """
 
     def __init__(
@@ -91,7 +91,6 @@ class Coordination:
         paused: bool,
         announce: Callable[[int], int],
         now_ns: int,
-        shares_noise: bool = False,
         barrier: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine,
         membership: Callable[..., Membership] = Membership,
     ) -> None:
@@ -116,7 +115,7 @@ class Coordination:
         )
         known = self._heads, self._samples
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
-        self._relay = KeyRelay(run.graph.agents) if shares_noise else None
+        self._relay = None if masks(run) is None else KeyRelay(run.graph.agents)
         self._stage = Stage.OPEN
         self._conclusion: co.Conclude | None = None
         self._begun = self._dismissed = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgt_node import __version__
-from dpgt_node.agent.noise import check_pair_keys, sampler_for
+from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
@@ -30,7 +30,6 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
-from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics, Oracle, oracle_and_digest
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -44,6 +43,7 @@ from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.protocol.told import told
 from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.runtime.agent.agreeing import Agreement, require_means
 from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.reporting import Reporter
@@ -96,7 +96,9 @@ class Node:
         self._topology = Topology.from_config(setup.run.graph)
         self._schedule = Schedule.from_config(setup.run)
         self._network = network_of(setup.run, self._topology)
-        pair_keys = self._pair_keys()
+        if setup.test_keystream is None:
+            source, durability = str(setup.config.name), setup.config.durability
+            require_means(setup.run, source, secure=setup.security.secure, durability=durability)
         state_dir, key = setup.config.state_dir, setup.config.ledger_key
         self._store = Store(state_dir, setup.config.durability, None if key is None else OwnerKey.read(key, state_dir))
         self._work = AgentWork(
@@ -107,8 +109,9 @@ class Node:
             setup.oracle,
             self._keystream(),
             sampler_for(setup.run),
-            pair_keys,
+            self._pair_keys(),
         )
+        self._agreement = Agreement.of(setup.config, setup.run, setup.security, self._store)
         self._opening = Opening(
             setup.config,
             setup.run,
@@ -118,6 +121,7 @@ class Node:
             self._store,
             shard_sha256=setup.shard_sha256,
             keystream=SYSTEM if setup.test_keystream is None else TEST,
+            agreement=self._agreement,
         )
         try:
             if setup.config.disk_check:
@@ -151,12 +155,9 @@ class Node:
             return TestKeystream(self._setup.test_keystream, self._setup.index)
         return AesCtrKeystream(*_fresh_key(), rekey=_fresh_key, process=os.getpid)
 
-    def _pair_keys(self) -> PairKeys | None:
-        """Of the pairs that this agent shares noise in; None where nobody shares any."""
-        check_pair_keys(self._run, self._setup.test_keystream)
-        if masks(self._run) is None or self._setup.test_keystream is None:
-            return None
-        return TestPairKeys(self._setup.test_keystream, self._setup.index)
+    def _pair_keys(self) -> PairKeys:
+        test = self._setup.test_keystream
+        return self._store.pairs if test is None else TestPairKeys(test, self._setup.index)
 
     def interrupt(self) -> None:
         """The operator wants this process to end; its state stays as it is and the run may go on with a restart."""
@@ -175,7 +176,8 @@ class Node:
     async def _serve(self) -> ExitCode:
         await asyncio.to_thread(self._work.prepare)
         held = await asyncio.to_thread(self._opening.held)
-        peers = s.Peers(self._network.names, self._setup.index, self._streams_in)
+        partners = () if self._agreement is None else self._agreement.partners
+        peers = s.Peers(self._network.names, self._setup.index, self._streams_in, partners)
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
         server = services.server(self._topology.n)
@@ -265,6 +267,10 @@ class Node:
                 self._feed(self._opening.read(effect))
             case s.BeginRun():
                 self._begin(effect)
+            case s.CheckRing() if self._agreement is not None:
+                self._feed(self._agreement.check(effect))
+            case s.KeepKeys() if self._agreement is not None:
+                self._feed(self._agreement.keep())
             case s.Upload(k, x):
                 if self._uploader is not None:
                     self._uploader.put(k, x)

@@ -9,11 +9,12 @@ from dpgt_node.agent.policy import study_problem
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
-from dpgt_node.errors import RefusedError, StoreError
+from dpgt_node.errors import ConfigError, RefusedError, StoreError
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start
+from dpgt_node.runtime.agent.agreeing import Agreement
 from dpgt_node.runtime.agent.budget import check_unrecorded, obey, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
@@ -28,6 +29,7 @@ class Opening:
     """Run ``run`` at the agent of ``config``, row ``index`` of ``topology``.  ``recording`` is set by ``begin``.
 
     ``shard_sha256``: of the agent's data, empty without any.  ``keystream``: where its noise comes from.
+    ``agreement``: on the keys of the noise that it shares.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Opening:
         *,
         shard_sha256: bytes,
         keystream: str,
+        agreement: Agreement | None = None,
     ) -> None:
         self._config = config
         self._run = run
@@ -50,6 +53,7 @@ class Opening:
         self._store = store
         self._shard_sha256 = shard_sha256
         self._keystream = keystream
+        self._agreement = agreement
         self._sha256 = run_sha256(run)
         self._charges: tuple[Charge, ...] = ()
         self.recording: Recording | None = None
@@ -114,11 +118,12 @@ class Opening:
                 shard_sha256=self._shard_sha256,
                 average_from=window_start(run.K),
             )
+            shares = None if self._agreement is None or effect.finished else self._agreement.begin(run_id)
             if not effect.finished and wanted(run, config.name):
                 self.recording = self._record(run_id, effect.recovered)
-        except (StoreError, RefusedError) as error:
+        except (StoreError, RefusedError, ConfigError) as error:
             return s.RunRefused(error)
-        return s.RunBegun(budget_through, shortfall, recorded=self.recording is not None)
+        return s.RunBegun(budget_through, shortfall, recorded=self.recording is not None, agreement=shares)
 
     def _warn_of_test_noise(self) -> None:
         """RefusedError under a policy."""

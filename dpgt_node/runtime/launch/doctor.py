@@ -22,11 +22,13 @@ from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
+from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
+from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import asked
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
@@ -80,6 +82,9 @@ async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | 
         rows.append(_tried("policy", lambda: _policy(config, run, oracle)))
     host, port = parse_address(config.listen)
     rows += _certificates(config)
+    if rows[1].passed and (graph := masks(run)) is not None:
+        partners = [run.graph.agents[j] for j in graph.partners(run.graph.agents.index(config.name))]
+        rows.append(_tried("shared noise", lambda: _shared(config, run, partners)))
     rows.append(_row("listen", hostcheck.listens(host, port)))
     rows += [_row(f"advertise{what}", found) for what, found in hostcheck.advertised(config)]
     rows.append(await _coordinator(config))
@@ -226,6 +231,12 @@ def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
             todo = f"dpgt pki issue --host {host}, if other tools dial it: nodes look for the identity, not the address"
             rows.append(_row("alternative names", warned(f"{', '.join((*names.dns, *names.ip))}: not {host}", todo)))
     return rows
+
+
+def _shared(config: NodeConfig, run: RunConfig, partners: list[str]) -> Finding:
+    secure = not config.tls.insecure
+    require_means(run, config.name, secure=secure, durability=config.durability)
+    return passed(f"with {', '.join(partners)}: keys are agreed on before round 0, durability is power")
 
 
 async def _coordinator(config: NodeConfig) -> Row:

@@ -23,6 +23,7 @@ from dpgt_node.runtime.store.schema import (
     APPLICATION,
     CHECKPOINTS,
     INSERT_PAYLOADS,
+    PAIRS,
     ROUNDS,
     ROUNDS_MAX,
     RUNS,
@@ -122,7 +123,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 7: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 8: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
 def _from_2(db: sqlite3.Connection, path: Path) -> None:
@@ -206,6 +207,13 @@ def _from_6(db: sqlite3.Connection, path: Path) -> None:
     _statements(db, f"{ROUNDS}{fill};\nDROP TABLE old_rounds;\n")
 
 
+# --- 7 to 8: agents that share noise have keys ----------------------------------------------------------------------
+
+
+def _from_7(db: sqlite3.Connection, path: Path) -> None:
+    _statements(db, PAIRS)
+
+
 def _checkpoint(
     db: sqlite3.Connection,
     run_id: bytes,
@@ -225,10 +233,11 @@ def _checkpoint(
 
 _STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
     1: (2, _to_2),
-    2: (7, _from_2),
+    2: (8, _from_2),
     3: (7, _from_3),
     4: (5, _from_4),
     5: (6, _from_5),
     6: (7, _from_6),
+    7: (8, _from_7),
 }
 """From a version: the next one, and how."""

@@ -45,6 +45,7 @@ def connected(path: Path, durability: Durability) -> sqlite3.Connection:
     try:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'OFF'}")
+        db.execute("PRAGMA secure_delete = FAST")  # keys of pairs are erased, not only forgotten
         db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         wrong = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if wrong != "ok":

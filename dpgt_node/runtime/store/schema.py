@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 7
+VERSION = 8
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
@@ -88,7 +88,32 @@ CREATE TABLE signature (
     hmac BLOB NOT NULL
 ) STRICT;
 """
-SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS + SIGNATURE
+PAIRS = """
+-- Where noise is shared: what was said of keys, who said it, and what came of it.  private NULL: erased, the keys are
+-- kept.  offer and proofs are protobuf, as they were sent.
+CREATE TABLE agreements (
+    run INTEGER PRIMARY KEY,
+    private BLOB,                -- X25519, 32 bytes
+    offer BLOB NOT NULL,
+    proofs BLOB                  -- NULL: there was no ring yet
+) STRICT;
+-- The first key of every agent in a run, for ever.
+CREATE TABLE pinned_keys (
+    run INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    key BLOB NOT NULL,
+    PRIMARY KEY (run, name)
+) STRICT, WITHOUT ROWID;
+-- K_ij,k of the next round k that may be drawn, and of no round before it.  partner: 0-based.
+CREATE TABLE pair_keys (
+    run INTEGER NOT NULL,
+    partner INTEGER NOT NULL,
+    k INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    PRIMARY KEY (run, partner)
+) STRICT, WITHOUT ROWID;
+"""
+SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS + SIGNATURE + PAIRS
 INSERT_RUN = (
     "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"

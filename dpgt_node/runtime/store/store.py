@@ -62,6 +62,7 @@ from dpgt_node.runtime.store.schema import (
     round_key,
 )
 from dpgt_node.runtime.store.terms import continued, sealed, written
+from dpgt_node.runtime.trust.pair_table import PairTable
 from dpgt_node.types import F64
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Store:
             self._terms = dict(runs.values())
             self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
             self._average_from: dict[bytes, int] = {}
+            self.pairs = PairTable(self._db, self._transaction)
             self._verify(signed=not sign)
             if sign and key is not None:
                 key.sign(self._db, self._head)
@@ -258,6 +260,7 @@ class Store:
                     db.execute(INSERT_ROUND, new.round)  # first: a second draw must not reach the files
                     db.execute(INSERT_PAYLOADS, new.payloads)
                     db.executemany(INSERT_LEDGER, new.charged)
+                    self.pairs.advance(db, run, k)
                     if self._key is not None:
                         self._key.sign(db, new.head)
                     if new.state is not None:
@@ -267,6 +270,7 @@ class Store:
             except sqlite3.IntegrityError as error:
                 raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
             self._head = new.head
+            self.pairs.advanced(run, k)
             if charged:
                 self._spent[run_id] = charged[-1].cost
             if old is not None and old[1] and old[0] != k:

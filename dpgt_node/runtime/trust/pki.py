@@ -15,6 +15,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from dpgt_node.config.cancelling import masks
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
@@ -187,7 +188,9 @@ def start_up_folders(pki: Path) -> list[Path]:
 
 
 def who_needs_list(name: str, run: RunConfig | None) -> tuple[str, ...]:
-    """Who ever speaks with ``name`` and must learn that its certificate is revoked; empty: everybody (no run known)."""
+    """Who ever speaks with ``name``, or shares noise with it, and must learn that its certificate is revoked; empty:
+    everybody (no run known).
+    """
     if name == OPERATOR:
         return (COORDINATOR,)
     if run is None:
@@ -197,7 +200,10 @@ def who_needs_list(name: str, run: RunConfig | None) -> tuple[str, ...]:
         return (COORDINATOR, *agents)
     i = agents.index(name)
     matrices = (run.graph.R, run.graph.C)
-    return (COORDINATOR, *(a for j, a in enumerate(agents) if j != i and any(w[i][j] or w[j][i] for w in matrices)))
+    graph = masks(run)
+    partners = () if graph is None else graph.partners(i)
+    speaks = [j in partners or any(w[i][j] or w[j][i] for w in matrices) for j in range(run.n)]
+    return (COORDINATOR, *(agent for j, agent in enumerate(agents) if j != i and speaks[j]))
 
 
 # --- showing --------------------------------------------------------------------------------------------------------

@@ -124,6 +124,9 @@ CREATE TABLE checkpoints (
     batch BLOB NOT NULL, seal BLOB NOT NULL
 ) STRICT;
 DROP TABLE signature;
+DROP TABLE agreements;
+DROP TABLE pinned_keys;
+DROP TABLE pair_keys;
 PRAGMA user_version = 3;
 """
 

@@ -122,7 +122,8 @@ def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
         store.commit_round(RUN, record(0))
         head = store.head
     with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
-        db.execute("DROP TABLE signature")
+        for table in ("signature", "agreements", "pinned_keys", "pair_keys"):
+            db.execute(f"DROP TABLE {table}")
         db.execute("ALTER TABLE rounds DROP COLUMN uncharged")
         db.execute("PRAGMA user_version = 5")
     assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 5
@@ -133,6 +134,22 @@ def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
     Store(tmp_path / "new", "process").close()
     assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
     assert version(tmp_path / "old" / f"{DATABASE}.v5") == 5
+
+
+def test_a_state_directory_of_version_7_goes_on(tmp_path: Path) -> None:
+    """It has no place for keys that agents share."""
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        store.commit_round(RUN, record(0))
+        head = store.head
+    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
+        for table in ("agreements", "pinned_keys", "pair_keys"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version = 7")
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        assert store.head == head and store.pairs.open(RUN) is None
+    Store(tmp_path / "new", "process").close()
+    assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
 
 
 def test_a_torn_checkpoint_is_not_migrated(tmp_path: Path) -> None:
