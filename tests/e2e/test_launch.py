@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import signal
@@ -146,7 +147,8 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     assert [agent["name"] for agent in summary["agents"]] == names
     for agent in summary["agents"]:
         assert set(agent) >= {"name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent"}
-        assert set(agent["epsilon"]) == EPSILONS and agent["epsilon"]["lemma5"] > 0
+        assert set(agent["epsilon"]) == EPSILONS
+        assert agent["epsilon"]["lemma5"] == "inf" and agent["strength"] == "none", "its noise is known to everybody"
         assert agent["releases"] == 42 and agent["bytes_sent"] > 21 * 650 * 8
 
     assert (out / "metrics.csv").read_text().splitlines()[0] == COLUMNS
@@ -160,7 +162,7 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     for row in last:
         assert float(row["accuracy_test"]) == by_name[row["agent"]]["accuracy_test"]
         assert float(row["loss_train"]) == by_name[row["agent"]]["loss_train"]
-        assert float(row["epsilon_lemma5"]) == by_name[row["agent"]]["epsilon"]["lemma5"]
+        assert float(row["epsilon_lemma5"]) == float(by_name[row["agent"]]["epsilon"]["lemma5"]) == math.inf
         assert float(row["consensus_error"]) == summary["consensus_error"]
 
     assert run_sha256(load_run(out / "run.toml")) == run_sha256(load_run(run))
