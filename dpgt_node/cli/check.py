@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpgt_node.cli.common import data_root, format_option, reddened, run_argument
+from dpgt_node.cli.common import alike_option, data_root, format_option, reddened, run_argument
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
     from dpgt_node.runtime.store.disk import DiskNeed
+    from dpgt_node.sim.staying import Staying
 
 _WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
@@ -27,7 +28,14 @@ _MARK = {True: "ok", False: "FAILS", None: "?"}
 @click.command()
 @run_argument
 @format_option
-def check(run_file: Path, format_: str) -> ExitCode:
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Also rehearse the run on synthetic data, beside every agent alone: is the exchange expected to pay?",
+)
+@alike_option
+@click.option("--shape", "shape_text", metavar="P,CLASSES,D", help="With --alone: as for dpgt plan.")
+def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_text: str | None) -> ExitCode:
     """Check the assumptions, step bounds and theorem conditions of RUN.toml; predict rates and epsilon.
 
     Exits 1 when a condition fails without which a run is refused; all others are warnings.
@@ -36,6 +44,9 @@ def check(run_file: Path, format_: str) -> ExitCode:
 
     run = load_run(run_file)
     report, unknown = examine(run), None
+    if not alone and (alike is not None or shape_text is not None):
+        raise ConfigError.one("command line", "--alike" if shape_text is None else "--shape", "goes with --alone")
+    staying = expected(run, str(run_file), alike, shape_text) if alone and not report.failed_hard else None
     try:
         needs = disk_needs(run)
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
@@ -52,12 +63,31 @@ def check(run_file: Path, format_: str) -> ExitCode:
             "data": list(odd),
             "disk": disk_json(needs),
         }
+        if staying is not None:
+            document["alone"] = {
+                "expected_alone": staying.alone,
+                "expected_worst": staying.exchange.worst,
+                "expected_mean": staying.exchange.mean,
+                "alike": staying.alike.words,
+            }
         if (whom := towards(report)) is not None:
             document["towards"] = whom.to_json()
         click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
         click.echo(reddened(render(report, disk_lines(needs, unknown), odd)))
+        if staying is not None:
+            click.echo(staying.words("synthetic data of the same shape"))
     return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
+
+
+def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:
+    """Whether the exchange is expected to pay, without a look at anybody's data but their shape."""
+    from dpgt_node.cli.plan import find_shape
+    from dpgt_node.sim.alike import Alike
+    from dpgt_node.sim.staying import Ground
+
+    shape, how = find_shape(run, source, shape_text), Alike.of(run) if alike is None else Alike.stated(alike)
+    return Ground(run, shape, how).compare(run)
 
 
 def examine(run: RunConfig) -> CheckReport:

@@ -39,6 +39,12 @@ out_option = click.option(
 test_keystream_option = click.option(
     "--test-keystream", metavar="HEX", help="Derive all noise from HEX: no privacy at all, for tests; study runs only."
 )
+alike_option = click.option(
+    "--alike",
+    metavar="iid|by-label:N|dirichlet:ALPHA",
+    help="How alike the agents' data are, as you state it: N classes an agent, or mixtures of classes.  [default: as "
+    "the run file's partition]",
+)
 alone_option = click.option(
     "--alone",
     is_flag=True,

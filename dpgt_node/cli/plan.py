@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpgt_node.report.pareto import Point
     from dpgt_node.sim.planning import Plan, Planner
     from dpgt_node.sim.rehearsal import Shape
+    from dpgt_node.sim.staying import Ground
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Epsilons of the Pareto curve, as parts of the one asked for."""
@@ -44,6 +45,7 @@ _WIDTH = 116
     help="Public data to try candidates on instead of synthetic ones, a file or a picture set that was fetched (mnist, "
     "...); never the agents' own.",
 )
+@common.alike_option
 @click.option("--tune-clip", is_flag=True, help="A clip smaller than the run file's may be taken where it helps.")
 @click.option("--keep-steps", is_flag=True, help="Keep K, alpha, beta and gamma of the run file; fill in the rest.")
 @click.option(
@@ -60,40 +62,51 @@ def plan(
     mechanism: str | None,
     shape_text: str | None,
     public: str | None,
+    alike: str | None,
     tune_clip: bool,
     keep_steps: bool,
     pareto: Path | None,
 ) -> ExitCode:
     """Fill in mechanism, noise, K, m and step sizes of RUN.toml so that every agent keeps to EPSILON.
 
-    The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used:
-    candidates are tried on synthetic data.  Takes about a minute.
+    The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used, and
+    how alike you say they are: candidates are tried on synthetic data.  The plan says where staying alone is expected
+    to be better.  Takes about a minute.
     """
     from dpgt_node.accounts.planner import Target
+    from dpgt_node.sim.alike import Alike
     from dpgt_node.sim.planning import Planner
+    from dpgt_node.sim.staying import Ground
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism)
     shape = find_shape(run, str(run_file), shape_text)
+    data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     planner = Planner(
         run,
         shape,
-        _public(public),
+        data,
+        alike=how,
         tune_clip=tune_clip,
         progress=lambda line: click.echo(f"dpgt plan: {line}", err=True),
     )
     if keep_steps and (tune_clip or pareto is not None):
         raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --tune-clip and --pareto")
     found = planner.plan(target, keep_steps=keep_steps)
+    ground = Ground(run, shape, how, data) if run.model.name == "softmax" else None
+    staying = None if ground is None else ground.compare(found.run)
     if pareto is not None:
         from dpgt_node.report.pareto import write_pareto
 
-        points = trade_off(planner, found)
+        points = trade_off(planner, found, ground)
         written = write_pareto(pareto, points, _stand_in(public))
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
-    click.echo(render(found, _stand_in(public), _looked_at(shape, public), shape.samples), nl=False)
+    said = "" if staying is None else staying.words(_stand_in(public))
+    click.echo(render(found, _stand_in(public), _looked_at(shape, public), shape.samples, said), nl=False)
     if found.useless:
         click.echo(f"dpgt plan: warning: {_useless(found)}", err=True)
+    if staying is not None and staying.better:
+        click.echo(f"dpgt plan: warning: {said}", err=True)
     return ExitCode.DONE
 
 
@@ -125,8 +138,11 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run, root) if D is not None))
 
 
-def trade_off(planner: Planner, found: Plan) -> list[Point]:
-    """A plan for each of the epsilons around the one asked for; those that are impossible are left out."""
+def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Point]:
+    """A plan for each of the epsilons around the one asked for; those that are impossible are left out.
+
+    Accuracies are of ``ground``, beside staying alone there; without it of the plan's own rehearsals.
+    """
     from dataclasses import replace
 
     from dpgt_node.report.pareto import Point
@@ -142,6 +158,7 @@ def trade_off(planner: Planner, found: Plan) -> list[Point]:
                 click.echo(f"dpgt plan: left out: {error}", err=True)
                 continue
         c, way, eta = other.candidate, other.route, other.run.noise.eta
+        outcome = other.outcome if ground is None else ground.compare(other.run).exchange
         assert eta is not None
         points.append(
             Point(
@@ -156,26 +173,28 @@ def trade_off(planner: Planner, found: Plan) -> list[Point]:
                 gamma=c.gamma,
                 scale_eta=max(eta.values),
                 accuracy_predicted=c.predicted,
-                accuracy_mean=other.outcome.mean,
-                accuracy_worst=other.outcome.worst,
+                accuracy_mean=outcome.mean,
+                accuracy_worst=outcome.worst,
+                accuracy_alone=None if ground is None else ground.alone,
             )
         )
     return points
 
 
-def render(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int]) -> str:
+def render(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], staying: str = "") -> str:
     """The plan as a run file: TOML with the reasons as comments.
 
-    ``looked_at``: which real data chose it; ``samples``: D of each agent.
+    ``looked_at``: which real data chose it; ``samples``: D of each agent.  ``staying``: what agents are expected to
+    reach alone, if anybody knows.
     """
     text = to_toml(found.run)
     for section, reasons in _reasons(found, stand_in).items():
         lines = "".join(f"# {line}\n" for line in _wrapped(reasons))
         text = text.replace(f"\n[{section}]\n", f"\n{lines}[{section}]\n", 1)
-    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at, samples)) + text
+    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at, samples, staying)) + text
 
 
-def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int]) -> list[str]:
+def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], staying: str) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
     from dpgt_node.privacy.strength import delta_warning, strength
@@ -222,6 +241,7 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int]) ->
                 f"{looked_at}"
             ]
         ),
+        *_wrapped([staying] if staying else []),
         *_wrapped([f"WARNING: {_useless(found)}"] if found.useless else []),
         "",
     ]

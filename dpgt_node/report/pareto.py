@@ -14,7 +14,10 @@ INK, MUTED, LINE, WORST, MEAN = "#1d1f24", "#63676f", "#e3e0d8", "#c2351b", "#1f
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One plan; accuracies are fractions on stand-in data, ``scale_eta`` the largest of the agents'."""
+    """One plan; accuracies are fractions on stand-in data, ``scale_eta`` the largest of the agents'.
+
+    ``accuracy_alone``: of the worst agent without exchange, at epsilon 0; None where nobody knows.
+    """
 
     epsilon: float
     accountant: str
@@ -29,6 +32,7 @@ class Point:
     accuracy_predicted: float
     accuracy_mean: float
     accuracy_worst: float
+    accuracy_alone: float | None = None
 
 
 def write_pareto(out: Path, points: Sequence[Point], data: str) -> tuple[Path, Path]:
@@ -70,6 +74,9 @@ def _draw(points: Sequence[Point], data: str) -> str:
             ([point.accuracy_worst for point in points], WORST, "worst agent"),
         ):
             axes.plot(epsilon, values, "o-", color=colour, label=label, markersize=4, linewidth=1.6)
+        alone = points[0].accuracy_alone
+        if alone is not None:
+            axes.axhline(alone, color=MUTED, linestyle="--", linewidth=1.2, label="worst agent alone, epsilon 0")
         axes.set_xscale("log")
         axes.set_xticks(epsilon, [f"{value:g}" for value in epsilon])
         axes.minorticks_off()

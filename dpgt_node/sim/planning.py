@@ -29,6 +29,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.sim.alike import Alike
 from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
 from dpgt_node.types import F64
 
@@ -106,10 +107,11 @@ class Planner:
         shape: Shape,
         public: Dataset | None = None,
         *,
+        alike: Alike | None = None,
         tune_clip: bool = False,
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``public``: see :class:`Rehearsal`.  ``tune_clip``: a smaller clip may be taken.
+        """``public``, ``alike``: see :class:`Rehearsal`.  ``tune_clip``: a smaller clip may be taken.
         ``progress`` gets a line now and then.
 
         Raises ConfigError where the run cannot be planned: toys, another method, or a graph that breaks Assumption 1.
@@ -121,7 +123,7 @@ class Planner:
         if run.scheme.apart or run.scheme.first != "gradient" or run.noise.by_release or run.privacy.by_release:
             message = "a plan is for runs that release a gradient in every round, all of them alike"
             raise ConfigError.one("run file", "scheme", message)
-        self._run, self._shape, self._public = run, shape, public
+        self._run, self._shape, self._public, self._alike = run, shape, public, alike
         self._progress, self._tune_clip = progress, tune_clip and run.privacy.enforced
         self._topology = Topology.from_config(run.graph)
         probe = self._with_steps(run, 1, *self._part(0.5, 0.5), 1.0)
@@ -132,7 +134,7 @@ class Planner:
     @cached_property
     def rehearsal(self) -> Rehearsal:
         """The stand-in for the agents' data."""
-        return Rehearsal(self._run, self._shape, self._public)
+        return Rehearsal(self._run, self._shape, self._public, alike=self._alike)
 
     def plan(self, target: Target, rehearsals: int = REHEARSALS, *, keep_steps: bool = False) -> Plan:
         """The best run found for ``target`` in that many rehearsals.  Raises ConfigError for what is impossible.

@@ -25,11 +25,12 @@ from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.sim.alike import Alike
 from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, I64, Stream
 
 _STREAMS: tuple[Stream, Stream] = ("X", "Y")
-_TRAIN, _TEST = 2_000, 2_000
+_TRAIN, TEST = 2_000, 2_000
 _MIN_PER_AGENT = 50
 _NUMBERS = 1 << 24  # features in memory: fewer samples where each has many
 _FLOW_STEPS, _FLOW_STEP, _FLOW_POINTS = 200, 0.5, 14
@@ -71,9 +72,19 @@ class Rehearsal:
     ones; NEVER the agents' own.
     """
 
-    def __init__(self, run: RunConfig, shape: Shape, public: Dataset | None = None) -> None:
+    def __init__(
+        self,
+        run: RunConfig,
+        shape: Shape,
+        public: Dataset | None = None,
+        *,
+        alike: Alike | None = None,
+        together: int = _TRAIN,
+    ) -> None:
+        """``alike``: who holds which of them, None: as the run file's partition says.  ``together``: about how many."""
         n = run.n
-        together = max(_MIN_PER_AGENT * n, min(_TRAIN, _NUMBERS // shape.p))
+        alike = Alike.of(run) if alike is None else alike
+        together = max(_MIN_PER_AGENT * n, min(together, _NUMBERS // shape.p))
         each = [min(D, -(-together // n)) for D in shape.samples]
         if public is not None and public.x_train.shape[1] != shape.p:
             message = f"has {public.x_train.shape[1]} numbers a sample, the agents' data have {shape.p}"
@@ -81,15 +92,17 @@ class Rehearsal:
         if public is not None and public.classes != shape.classes:
             message = f"has {public.classes} classes, the agents' data have {shape.classes}"
             raise ConfigError.one("command line", "--public", message)
-        raw = synthetic(shape.p, shape.classes, sum(each), _TEST) if public is None else _cut(public, sum(each))
+        raw = synthetic(shape.p, shape.classes, sum(each), TEST) if public is None else _cut(public, sum(each))
         features = (run.data.features, run.data.normalise)
         data = Dataset(
             transform(raw.x_train, *features), raw.y_train, transform(raw.x_test, *features), raw.y_test, raw.classes
         )
         self._data, self._model, self._bias, self._classes = data, run.model, run.model.bias, raw.classes
         ends = np.cumsum([0, *each]) * len(raw.x_train) // sum(each)
-        self._batches: list[I64] = [np.arange(end - start) for start, end in itertools.pairwise(ends.tolist())]
         self._shards: list[I64] = [np.arange(start, end) for start, end in itertools.pairwise(ends.tolist())]
+        if not alike.all_alike:
+            self._shards = alike.shards(raw.y_train, n)
+        self._batches: list[I64] = [np.arange(len(shard)) for shard in self._shards]
         self._by_clip: dict[Clip | None, Gradients] = {}
         self._clip = Clip.from_config(run.privacy)
         self._pooled = self._oracle(None, self._clip)
@@ -197,9 +210,9 @@ class _Work:
 
 
 def _cut(data: Dataset, train: int) -> Dataset:
-    """The first ``train`` and _TEST samples of a random order."""
+    """The first ``train`` and TEST samples of a random order."""
     rng = np.random.default_rng(0)
-    first, second = rng.permutation(len(data.x_train))[:train], rng.permutation(len(data.x_test))[:_TEST]
+    first, second = rng.permutation(len(data.x_train))[:train], rng.permutation(len(data.x_test))[:TEST]
     x_train, x_test = data.real_train(first), data.real_test()[second]
     return Dataset(x_train, data.y_train[first], x_test, data.y_test[second], data.classes)
 

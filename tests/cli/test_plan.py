@@ -123,10 +123,45 @@ def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: p
     assert [float(row["epsilon"]) for row in rows] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert all(row["accountant"] == "gdp" and 0.0 <= float(row["accuracy_worst"]) <= 1.0 for row in rows)
     assert float(rows[0]["accuracy_mean"]) < float(rows[-1]["accuracy_mean"])
+    alone = {row["accuracy_alone"] for row in rows}
+    assert len(alone) == 1 and 0.8 < float(alone.pop()) <= 1.0
     drawing = ET.parse(tmp_path / "pareto" / "pareto.svg").getroot()
     assert drawing.tag.endswith("svg")
     text = "".join(drawing.itertext())
     assert "gdp, delta = 1e-05" in text and "the public data given" in text
+    assert "worst agent alone, epsilon 0" in text
+
+
+def test_the_plan_says_where_staying_alone_is_better(
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", str(run_file), "--epsilon", "0.3"]) == 0
+    out, err = capsys.readouterr()
+    said = " ".join(line.removeprefix("#").strip() for line in out.splitlines())
+    assert "samples an agent, all classes: training alone costs no privacy and is expected to reach" in said
+    assert "Staying alone is expected to be better." in said and "Staying alone is expected" in err
+    assert cli.run(["plan", str(run_file), "--epsilon", "30", "--alike", "by-label:2"]) == 0
+    out, err = capsys.readouterr()
+    assert "divided like by-label (2)" in out and "Staying alone" not in out + err
+    planned = tmp_path / "planned.toml"
+    planned.write_text(out)
+    assert cli.run(["check", str(planned), "--alone", "--alike", "by-label:2"]) == 0
+    assert "divided like by-label (2): training alone costs no privacy" in capsys.readouterr().out
+    assert cli.run(["check", str(planned), "--alone", "--shape", "64,10,90", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["alone"]
+    assert (
+        found["alike"] == "iid" and found["expected_alone"] > 0.5 and found["expected_worst"] <= found["expected_mean"]
+    )
+
+
+@pytest.mark.parametrize("option", [["--alike", "iid"], ["--shape", "64,10,90"]])
+def test_check_compares_only_when_it_is_asked(
+    run_file: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["check", str(run_file), *option]) == 2
+    assert f"{option[0]}: goes with --alone" in capsys.readouterr().err
+    assert cli.run(["check", str(run_file), "--format", "json"]) in (0, 1)
+    assert "alone" not in json.loads(capsys.readouterr().out)
 
 
 S1 = RUN[RUN.index("[scheme]") : RUN.index("[noise]")]
@@ -172,6 +207,7 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--delta", "0"], "privacy.clip_l2: a pure guarantee"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--epsilon", "-1"], "--epsilon: must be a finite number > 0"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--alike", "very"], "--alike: must be iid, by-label:N"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "1,2"], "--shape: must be P,CLASSES,D"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: must be P,CLASSES,D"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH, or one of mnist"),

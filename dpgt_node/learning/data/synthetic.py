@@ -52,23 +52,31 @@ def _are_strokes(p: int) -> bool:
     return side * side == p and side >= _STROKES_FROM
 
 
-def synthetic(p: int, classes: int, train: int, test: int, seed: int = 0) -> Dataset:
+def synthetic(p: int, classes: int, train: int, test: int, seed: int = 0, labels: I64 | None = None) -> Dataset:
     """``train`` + ``test`` samples of ``p`` numbers in [0, 1], labels 0..classes-1, equally likely.
 
-    Equal arguments give equal data.
+    ``labels`` (train,): of the training samples instead.  Equal arguments give equal data; a seed has the same classes
+    whatever the labels.
     """
     rng = np.random.default_rng(seed)
-    x, y = (_strokes if _are_strokes(p) else _mixture)(rng, p, classes, train + test)
+    x, y = (_strokes if _are_strokes(p) else _mixture)(rng, p, classes, train + test, labels)
     parts = (x[:train], y[:train], x[train:], y[train:])
     for part in parts:
         part.setflags(write=False)
     return Dataset(*parts, classes)
 
 
-def _strokes(rng: np.random.Generator, p: int, classes: int, total: int) -> tuple[F64, I64]:
+def _labels(rng: np.random.Generator, classes: int, total: int, first: I64 | None) -> I64:
+    y = rng.integers(classes, size=total)
+    if first is not None:
+        y[: len(first)] = first
+    return y
+
+
+def _strokes(rng: np.random.Generator, p: int, classes: int, total: int, labels: I64 | None) -> tuple[F64, I64]:
     side = math.isqrt(p)
     prototypes = rng.uniform(0.22, 0.78, (classes, _POINTS, 2))
-    y = rng.integers(classes, size=total)
+    y = _labels(rng, classes, total, labels)
     points = prototypes[y] + _WOBBLE * rng.standard_normal((total, _POINTS, 2))
     shear = np.eye(2) + _SHEAR * rng.standard_normal((total, 2, 2))
     points = (points - points.mean(axis=1, keepdims=True)) @ shear.transpose(0, 2, 1) + 0.5
@@ -97,10 +105,10 @@ def _smooth(points: F64) -> F64:
     return curve
 
 
-def _mixture(rng: np.random.Generator, p: int, classes: int, total: int) -> tuple[F64, I64]:
+def _mixture(rng: np.random.Generator, p: int, classes: int, total: int, labels: I64 | None) -> tuple[F64, I64]:
     basis, weights = _basis(p)
     centres = rng.standard_normal((classes, len(weights))) * weights
-    y = rng.integers(classes, size=total)
+    y = _labels(rng, classes, total, labels)
     coefficients = centres[y]
     coefficients[:, 0] += _CENTRE * weights[0]
     coefficients += _DEFORMATION * rng.standard_normal((total, len(weights))) * weights
