@@ -6,8 +6,10 @@ Nothing here decides anything: which round comes next, what is sent and what is 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +21,8 @@ from dpgt_node.algo.methods import network_of, rule_of
 from dpgt_node.algo.methods.base import at
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
-from dpgt_node.errors import DpgtError, ExitCode, invariant
+from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
@@ -95,6 +98,7 @@ class AgentWork:
         "_law",
         "_m",
         "_mechanism",
+        "_module",
         "_name",
         "_oracle",
         "_rule",
@@ -104,8 +108,10 @@ class AgentWork:
         "_sources",
         "_tools",
         "account",
+        "closed_form",
         "dimension",
         "evaluation_numbers",
+        "gradient_numbers",
         "wire_dtype",
     )
 
@@ -139,6 +145,11 @@ class AgentWork:
         self._evaluated = run.evaluate.samples
         self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
         """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
+        self.gradient_numbers = oracle.dimension * max(self._m, 1)
+        """d times the samples of one gradient, likewise."""
+        self.closed_form = run.data.dataset in TOYS or run.model.name == "softmax"
+        """Whether that is all: what a network computes, and code of the operator's own, may take any time."""
+        self._module = run.model.name if ":" in run.model.name and not self.closed_form else None
 
     def initial(self) -> F64:
         """x_{i,0}, float64 (d,), may be read-only."""
@@ -190,7 +201,9 @@ class AgentWork:
     @np.errstate(all="ignore")
     def evaluate(self, effect: Evaluate) -> Metrics:
         """Metrics of x_{i,k}; what overflowed to not-a-number is None."""
-        return without_nan(self._oracle.evaluate(effect.x, self._evaluated))
+        with self._own_code(effect.k):
+            metrics = self._oracle.evaluate(effect.x, self._evaluated)
+        return without_nan(metrics)
 
     @np.errstate(all="ignore")
     def private(self, state: State, samples_bytes: int) -> Private:
@@ -213,7 +226,23 @@ class AgentWork:
         self._checked(x, k, "x")
         if batch is None:
             batch = self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
-        return self._checked(self._sources.at(k).gradient(x, batch), k, "the gradient"), batch
+        with self._own_code(k):
+            gradient = self._sources.at(k).gradient(x, batch)
+        return self._checked(gradient, k, "the gradient"), batch
+
+    @contextlib.contextmanager
+    def _own_code(self, k: int) -> Iterator[None]:
+        """ConfigError names module and round where a module of the operator's own fails: it is no bug of this one."""
+        try:
+            yield
+        except (DpgtError, MemoryError):
+            raise
+        except Exception as error:
+            if self._module is None:
+                raise
+            said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".removesuffix(": ")
+            message = f"{self._module!r} failed in round {k}: {said}"
+            raise ConfigError.one("run file", "model.name", message) from error
 
     def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
         self._checked(private, k, stream.lower())

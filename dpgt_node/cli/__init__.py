@@ -5,6 +5,7 @@ Verbs are imported when they are called, so that ``dpgt status`` does not pay fo
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -19,6 +20,9 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # Names are what this host takes them for, in `dpgt doctor` as in a daemon: gRPC's own resolver asks DNS servers alone.
 os.environ["GRPC_DNS_RESOLVER"] = "native"
+
+# Pictures go into files alone, whatever a notebook set for itself.
+os.environ["MPLBACKEND"] = "agg"
 
 import click  # noqa: E402  # after the environment is set
 
@@ -52,6 +56,16 @@ VERBS = {
 }
 ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "data", "ledger", "doctor", "bench"})
 """Verbs that do nothing but print: without standard output they have failed."""
+DAEMONS = frozenset({"node", "coordinator"})
+REMEDIES = {
+    errno.ENOSPC: ": free some space, or choose another place",
+    errno.EDQUOT: ": free some space, or choose another place",
+    errno.EROFS: ": choose a place that can be written",
+    errno.EACCES: ": this user may not; change the mode, or choose another place",
+    errno.EPERM: ": this user may not; change the mode, or choose another place",
+    errno.EMFILE: ": raise the limit on open files (ulimit -n)",
+    errno.ENOENT: ": is the current folder still there?",
+}
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -123,10 +137,30 @@ def run(arguments: Sequence[str]) -> int:
         return int(ExitCode.CONFIG)
     except Exception as error:  # the outermost frame: whatever is left is a bug and says so
         logging.getLogger(__name__).debug("traceback", exc_info=True)
+        for line in (mendable := _mendable(error, verb)):
+            print(f"{prefix}: {line}", file=sys.stderr)
+        if mendable:
+            return int(ExitCode.CONFIG)
         print(
             f"{prefix}: this is a bug: {type(error).__name__}: {error} (--log-level debug shows where)", file=sys.stderr
         )
         return int(ExitCode.BUG)
+
+
+def _mendable(error: Exception, verb: str) -> list[str]:
+    """What is wrong with this host, if that is why ``error`` came up."""
+    from dpgt_node.runtime.requirements import outdated
+
+    wrong = outdated()
+    if wrong:
+        return [f"{line}: pip install --upgrade it, or mend PYTHONPATH" for line in wrong]
+    if isinstance(error, ImportError):
+        return [f"{error}: a package is missing or damaged; install dpgt-node anew"]
+    # A daemon names what its disk refuses by itself; anything else that comes up there is a bug, and it is restarted.
+    if isinstance(error, OSError) and error.errno is not None and verb not in DAEMONS:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return [f"{where}{error.strerror or error}{REMEDIES.get(error.errno, '')}"]
+    return []
 
 
 def main() -> None:

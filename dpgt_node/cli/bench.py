@@ -109,7 +109,7 @@ def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
 def _run(name: str, module: Any, settings: Any, folder: Path | None, as_json: bool) -> ExitCode:
     from dpgt_node.bench.figures import Around
 
-    around = Around(dict(os.environ), common.data_root(), folder)
+    around = Around(dict(os.environ), common.data_root() or Path("dpgt-data"), folder)
     machine, printed = _machine(), _Tables(silent=as_json)
     if not as_json:
         click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))

@@ -38,19 +38,22 @@ _MARK = {True: "ok", False: "FAILS", None: "?"}
 def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_text: str | None) -> ExitCode:
     """Check the assumptions, step bounds and theorem conditions of RUN.toml; predict rates and epsilon.
 
-    Exits 1 when a condition fails without which a run is refused; all others are warnings.
+    Exits 1 when a condition fails without which a run is refused, or when launch and simulate would refuse its data or
+    model; all others are warnings.
     """
-    from dpgt_node.learning.oracle import odd_about_data
+    from dpgt_node.learning.oracle import data_problem, odd_about_data
 
     run = load_run(run_file)
     report, unknown = examine(run), None
     if not alone and (alike is not None or shape_text is not None):
         raise ConfigError.one("command line", "--alike" if shape_text is None else "--shape", "goes with --alone")
     staying = expected(run, str(run_file), alike, shape_text) if alone and not report.failed_hard else None
+    refused = data_problem(run, data_root())
     try:
         needs = disk_needs(run)
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
+        refused = None if report.failed_hard else str(error)
     odd = odd_about_data(run, data_root())
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]
@@ -61,6 +64,7 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
             "delta_warning": warned_delta(report),
             "looked_at": looked_at(report),
             "data": list(odd),
+            "refused": refused,
             "disk": disk_json(needs),
         }
         if staying is not None:
@@ -77,7 +81,8 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
         click.echo(reddened(render(report, disk_lines(needs, unknown), odd)))
         if staying is not None:
             click.echo(staying.words("synthetic data of the same shape"))
-    return ExitCode.CHECK_FAILED if report.failed_hard else ExitCode.DONE
+        click.echo("\n".join(f"Refused: {line}" for line in (refused or "").splitlines()), nl=refused is not None)
+    return ExitCode.CHECK_FAILED if report.failed_hard or refused is not None else ExitCode.DONE
 
 
 def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from dpgt_node.config import RunConfig, parse_address
-from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.errors import ConfigError, DpgtError, Problem
 
 T = TypeVar("T")
 
@@ -72,13 +73,19 @@ def reddened(text: str) -> str:
     )
 
 
-def data_root() -> Path:
-    """Where picture sets live: ``DPGT_DATA``, by default ``dpgt`` in the user's cache folder."""
+def data_root() -> Path | None:
+    """Where picture sets live: ``DPGT_DATA``, by default ``dpgt`` in the user's cache folder.
+
+    None for a user without a home folder, as in containers: only who asks for such a set needs one.
+    """
     value = os.environ.get("DPGT_DATA")
     if value:
         return Path(value)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "dpgt"
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "dpgt"
+    except RuntimeError:
+        return None
 
 
 def load_local_run(path: Path) -> RunConfig:
@@ -145,6 +152,29 @@ def warn_of_data(run: RunConfig, source: str) -> None:
 
     for line in odd_about_data(run, data_root()):
         logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
+
+
+@contextlib.contextmanager
+def after_run(what: str, remedy: str = "") -> Iterator[None]:
+    """What fails in here is a warning: the run that it comes after is over and whole."""
+    log = logging.getLogger("dpgt_node.report")
+    try:
+        yield
+    except (OSError, DpgtError) as error:
+        log.warning("no %s: %s; the run is whole%s", what, error, remedy)
+    except Exception as error:  # of the libraries that draw
+        log.debug("traceback", exc_info=True)
+        log.warning("no %s: %s: %s; the run is whole%s", what, type(error).__name__, error, remedy)
+
+
+def report_or_word(out: Path) -> Path | None:
+    """Build the report of the run in ``out``; None, and a warning, where that fails."""
+    from dpgt_node.report.html import build_report
+
+    path = None
+    with after_run("report", f", and `dpgt report {out}` tries again"):
+        path = build_report(out)
+    return path
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:

@@ -36,7 +36,12 @@ def fetch(name: str, root: Path | None) -> ExitCode:
     """
     from dpgt_node.learning.data.fetch import fetch as bring
 
-    found = bring(name, root or common.data_root(), lambda line: click.echo(f"dpgt data: {line}", err=True))
+    folder = root or common.data_root()
+    if folder is None:
+        raise ConfigError.one(
+            "command line", "--root", "no home folder is known here: give --root DIR, or set DPGT_DATA"
+        )
+    found = bring(name, folder, lambda line: click.echo(f"dpgt data: {line}", err=True))
     click.echo(f"{name}: {found.source}, verified, in {found.folder}")
     return ExitCode.DONE
 

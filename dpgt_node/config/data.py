@@ -12,7 +12,7 @@ from dpgt_node.config.declare.reader import Section
 from dpgt_node.config.model import Data, Parameter, RunConfig
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS, Linear
 from dpgt_node.config.vocabulary import DATASET_PREFIXES, MAX_ENTRIES, TOYS
-from dpgt_node.errors import Problem
+from dpgt_node.errors import ConfigError, Problem
 
 
 def read_data(section: Section) -> Data:
@@ -70,19 +70,27 @@ def _explain(dataset: str, partition: str | None) -> Mapping[str, str]:
     return explained
 
 
+def expanded(path: str) -> Path:
+    """``~`` as the user's home folder.  ConfigError: there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError.one("run file", "data.dataset", f"{path}: no home folder is known here: set HOME") from error
+
+
 def resolved_dataset(run: RunConfig) -> str:
     """``run.data.dataset`` with a relative path (``npz:PATH``) made absolute against the run file's folder."""
     prefix, colon, path = run.data.dataset.partition(":")
     if not colon or prefix not in DATASET_PREFIXES.built or run.base is None:
         return run.data.dataset
-    return f"{prefix}:{(run.base / Path(path).expanduser()).absolute()}"
+    return f"{prefix}:{(run.base / expanded(path)).absolute()}"
 
 
 def resolved_test(run: RunConfig) -> Path | None:
     """The ``test`` file of a table, absolute against the run file's folder; None where there is none."""
     if "test" not in run.data.params:
         return None
-    path = Path(str(run.data.params["test"])).expanduser()
+    path = expanded(str(run.data.params["test"]))
     return path if run.base is None else (run.base / path).absolute()
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "build_oracle",
     "constants",
     "data_is_here",
+    "data_problem",
     "odd_about_data",
     "oracle_and_digest",
     "own_dataset",
@@ -243,6 +244,17 @@ def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
         return data_root is not None and any((data_root / folder).is_dir() for folder in IMAGE_FOLDERS[name])
     prefix, colon, path = name.partition(":")
     return not colon or prefix not in DATASET_PREFIXES.built or Path(path).exists()
+
+
+def data_problem(run: RunConfig, data_root: Path | None = None) -> str | None:
+    """Why ``launch`` and ``simulate`` would find no data here; None: they would, or each agent may have its own."""
+    if run.data.dataset in TOYS or "classes" in run.data.params or data_is_here(run, data_root):
+        return None
+    try:
+        run_dataset(run, data_root)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def sample_counts(run: RunConfig, data_root: Path | None = None) -> tuple[int | None, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dpgt_node.errors import DpgtError, NoAgreement, PeerError, PeerLost, RefusedError, Untrusted
 
 A_BUG = "ends with a bug"
+SAYS_MORE = "its own log says more"
 _ALONE: tuple[type[PeerError], ...] = (NoAgreement, PeerLost, RefusedError, Untrusted)
 _CALLS = {
     "UNAVAILABLE": "the other end cannot be reached",
@@ -26,7 +27,7 @@ def told(error: BaseException) -> str:
     if isinstance(error, PeerError) and not isinstance(error, _ALONE):
         return _CALLS.get(error.grpc_status, PeerError.told)
     kind = type(error).told if isinstance(error, DpgtError) else A_BUG
-    return f"{kind}; its own log says more"
+    return f"{kind}; {SAYS_MORE}"
 
 
 def answered(error: PeerError) -> str:

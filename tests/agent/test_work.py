@@ -12,7 +12,7 @@ from dpgt_node.agent.work import AgentWork, Diverged
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler, laplace
@@ -336,3 +336,13 @@ def test_a_private_part_that_overflowed_is_a_diverged_run_not_a_bug():
         3, px=parts(s).px, tx=parts(s).tx, p=np.full(4, np.inf), t=parts(s).t, g=parts(s).g, batch=s.batch
     )
     assert "y is no longer finite in round 3" in str(diverge(lambda: work(config).release(DrawRelease(broken))))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_module_of_the_operators_own_that_fails_is_named_with_its_round(own: bool) -> None:
+    """Code of the operator's own is no bug of this program; that of this program stays one."""
+    work = AgentWork.__new__(AgentWork)
+    work._module = "own:net" if own else None
+    with pytest.raises(ConfigError if own else IndexError) as caught, work._own_code(7):
+        raise IndexError("out of range\nand more")
+    assert not own or str(caught.value) == "run file: model.name: 'own:net' failed in round 7: IndexError: out of range"

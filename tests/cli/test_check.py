@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from dpgt_node import cli
 from dpgt_node.config import demo_toml
+from tests.cli import documents
 from tests.e2e.processes import quadratic
 
 DEMO_R = "R = [[0,0,0,0,1],[1,0,0,0,0],[1,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0]]"
@@ -92,11 +94,39 @@ def test_a_file_that_cannot_be_validated_is_2(demo: Path, capsys: pytest.Capture
 
 
 def test_data_that_is_not_on_this_machine_leaves_D_open(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed(demo, 'dataset = "digits"', 'dataset = "npz:/nowhere/shard.npz"')
+    """With classes stated, each agent may have a file of its own."""
+    changed(demo, 'dataset = "digits"', 'dataset = "npz:/nowhere/shard.npz"\nclasses = 10')
     assert cli.run(["check", str(demo), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
     assert fits["passed"] is None and "agent-1" in fits["note"]
+
+
+def test_data_that_launch_would_not_find_are_refused_here_too(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(demo, 'dataset = "digits"', 'dataset = "npz:/nowhere/shard.npz"')
+    assert cli.run(["check", str(demo)]) == 1
+    assert "Refused: /nowhere/shard.npz: cannot be read: No such file or directory" in capsys.readouterr().out
+    assert cli.run(["launch", str(demo), "--out", str(demo.parent / "out")]) == 2
+    assert cli.run(["check", str(demo), "--format", "json"]) == 1
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data__features": "hog"}, "needs samples of 28 x 28"),
+        ({"model__name": "no_such_module:made"}, "Refused: run file: model.name: "),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(
+    changes: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = documents.edited({**documents.quadratic(3, 2), "data": {"dataset": "digits"}}, changes)
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(document), encoding="utf-8")
+    code = cli.run(["check", str(tmp_path / "run.toml")])
+    shown = capsys.readouterr()
+    assert code in (1, 2) and words in shown.out + shown.err
+    assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")]) == 2
 
 
 def test_a_slow_factor_is_not_rounded_to_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,8 @@ def attack(
     if not transcripts or run_path is None:
         raise click.UsageError("TRANSCRIPT... and --run RUN.toml are needed")
     extra = _settings(settings, chosen)
-    extra.setdefault("data", str(data_root()))
+    if (root := data_root()) is not None:
+        extra.setdefault("data", str(root))
     case = _case(transcripts, run_path, truth, (agents, rounds, seed, extra))
     results = []
     if names and case.captures and not any("capture" in one.needs for one in chosen.values()):

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.text import Text
 
 from dpgt_node.cli import common
-from dpgt_node.errors import DpgtError
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.attack import Result
@@ -80,7 +79,7 @@ def eavesdropped(run: RunConfig, out: Path, console: Console) -> None:
         ]
         save(out / "adversary", [head, replace(traffic, attack="traffic, this run over mTLS"), *named])
         build_report(out)
-    except (DpgtError, OSError) as error:
+    except Exception as error:  # the run is over, whatever fails here
         console.print(Text(f"The eavesdropper gave up: {error}", style="red"), soft_wrap=True)
     else:
         console.print(Text(f"The digits, true and recovered: {out / PICTURE}, and in the report"), soft_wrap=True)
@@ -149,7 +148,9 @@ def _in_the_clear(run: RunConfig, folder: Path) -> list[Result]:
         decode([Capture(stream, str(capture))], Decoder(transcript, senders=frozenset(run.graph.agents)))
     observation = Observation.load([transcript], run)
     truth = find_truth(place, run.graph.agents, observation.run_id)
-    options = Options(rounds=(0,), extra={"fuse": "no", "data": str(common.data_root())})
+    options = Options(
+        rounds=(0,), extra={"fuse": "no", **({} if (root := common.data_root()) is None else {"data": str(root)})}
+    )
     results = [gradients.run(observation, truth, options)]
     with contextlib.suppress(NotApplicable):  # a model without a bias has no gradient of it to read labels from
         results.append(labels.run(observation, truth, options))

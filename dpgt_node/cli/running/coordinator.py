@@ -36,7 +36,6 @@ def coordinator(
 ) -> ExitCode:
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
     from dpgt_node.config import load_run
-    from dpgt_node.report.html import build_report
     from dpgt_node.runtime import process
     from dpgt_node.runtime.coordinator import outdir
 
@@ -62,9 +61,10 @@ def coordinator(
         outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
         if outcome.summary is not None:
             with outdir.blamed(out):
-                path = await asyncio.to_thread(build_report, out)
+                path = await asyncio.to_thread(common.report_or_word, out)
                 (out / outdir.CLOSING_FILE).unlink(missing_ok=True)
-            logging.getLogger(__name__).info("report: %s", path)
+            if path is not None:
+                logging.getLogger(__name__).info("report: %s", path)
         if outcome.conclude.exit_code is not ExitCode.DONE:
             with contextlib.suppress(OSError):  # its log may lie on the disk that is full
                 print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)

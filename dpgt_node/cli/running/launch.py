@@ -116,7 +116,6 @@ def launch_run(
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
-    from dpgt_node.report.html import build_report
     from dpgt_node.runtime.agent.agreeing import require_means
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.launch import launcher, supervisor
@@ -168,8 +167,9 @@ def launch_run(
     summary = load_summary(out)
     assert summary is not None
     if alone:
-        write_rivals(out, rivals(run, common.data_root()))
-        build_report(out)
+        with common.after_run("what agents reach alone"):
+            write_rivals(out, rivals(run, common.data_root()))
+        common.report_or_word(out)
     print_summary(run, summary, out, console)
     return ExitCode.DONE
 

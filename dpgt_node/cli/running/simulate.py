@@ -43,7 +43,6 @@ def simulate(
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
-    from dpgt_node.report.html import build_report
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.process import tune_malloc
     from dpgt_node.sim import saved
@@ -114,10 +113,10 @@ def simulate(
             finally:
                 for number, handler in previous.items():
                     signal.signal(number, handler)
-        with outdir.blamed(out):
-            if alone and conclude.exit_code is ExitCode.DONE:
+        if alone and conclude.exit_code is ExitCode.DONE:
+            with common.after_run("what agents reach alone"):
                 write_rivals(out, rivals(run, common.data_root()))
-            build_report(out)
+        common.report_or_word(out)
     if conclude.exit_code is not ExitCode.DONE:
         error = DpgtError(f"{conclude.reason}\ngo on with the same command and --out {out}")
         error.exit_code = conclude.exit_code

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.config.data import expanded
 from dpgt_node.config.model import Parameter
 from dpgt_node.config.vocabulary import PLUG_IN
 from dpgt_node.errors import ConfigError, Problem
@@ -55,7 +56,7 @@ def load_dataset(
     count = len(names) or params.get("classes")
     if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
         return _plugin(name)
-    file = Path(path).expanduser()
+    file = expanded(path)
     if prefix in ("csv", "parquet"):
         fraction = float(params.get("test_fraction", 0.0))
         return _table(prefix, file, str(params["label"]), test, fraction, count, _stamp(file), _stamp(test))

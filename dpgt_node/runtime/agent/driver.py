@@ -1,7 +1,7 @@
 """Carries out an agent's work: the only place where it meets threads and disks.
 
-Work on more than 64 kB, and every commit that waits for a disk, runs in a thread and comes back as an event; the rest
-runs inline, so a small round costs no thread switch.
+Work on more than 64 kB or on many samples, every network, and every commit that waits for a disk run in a thread and
+come back as an event.  The rest runs inline, so a small round costs no thread switch.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NOT_RECORDED = "what [adversary] asks for cannot be recorded"
 INLINE_BYTES = 64 * 1024
 """Vectors up to this size are worked on inline; larger ones in a thread, so that heartbeats do not starve."""
 
-EVALUATION_NUMBERS = 1 << 20
-"""d times rows up to which an evaluation is made inline: a few milliseconds."""
+NUMBERS = 1 << 20
+"""d times rows up to which a closed form is computed inline: a few milliseconds.  Networks always get a thread."""
 
 EVALUATIONS_AHEAD = 2
 """Rounds go on while so many evaluations wait for their turn; then they wait too, or the x of all of them would pile
@@ -86,9 +86,10 @@ class AgentDriver:
         self._evaluated = evaluated
         self._recording = recording
         self._drawn: State | None = None
-        self._inline = work.dimension * 8 <= INLINE_BYTES
-        self._commit_inline = commit_inline and self._inline
-        self._evaluate_inline = self._inline and work.evaluation_numbers <= EVALUATION_NUMBERS
+        cheap = work.closed_form and work.gradient_numbers <= NUMBERS
+        self._inline = cheap and work.dimension * 8 <= INLINE_BYTES
+        self._commit_inline = commit_inline and work.dimension * 8 <= INLINE_BYTES
+        self._evaluate_inline = self._inline and work.evaluation_numbers <= NUMBERS
         self._turns = threading.Semaphore(EVALUATIONS_AHEAD + 1)
         self._loop = asyncio.get_running_loop()
         # One thread each: the store and the oracle are used by one thread at a time, and a slow evaluation or commit

@@ -32,6 +32,7 @@ from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import asked
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
+from dpgt_node.runtime.requirements import outdated
 from dpgt_node.runtime.store.disk import agent_need
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, read_ledger
@@ -289,6 +290,8 @@ def _versions() -> Row:
     found = (
         f"dpgt-node {__version__}, protocol {PROTOCOL_VERSION}, {python}, {libraries}, SQLite {sqlite3.sqlite_version}"
     )
+    if wrong := outdated():
+        return _row("versions", failed(f"{found}; {'; '.join(wrong)}", "pip install --upgrade them"))
     if sys.byteorder != "little":
         return _row("versions", failed(f"{found}: big-endian", "vectors travel little-endian; another machine"))
     return _row("versions", passed(f"{found}; all hosts need the same dpgt-node"))

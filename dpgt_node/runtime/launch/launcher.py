@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -23,9 +24,10 @@ from dpgt_node.config import NodeConfig, NodeTls, RunConfig, load_node, node_to_
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.told import SAYS_MORE
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
 from dpgt_node.runtime.launch.places import Place, Places
-from dpgt_node.runtime.launch.supervisor import Child, Ended, Supervisor
+from dpgt_node.runtime.launch.supervisor import Child, Ended, Supervisor, last_line
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
@@ -226,7 +228,19 @@ class Launcher:
             return children.verdict(failed, name_it=True)
         if not coordinator.exited.done():
             return Ended(ExitCode.BUG, "the coordinator did not end")
-        return children.verdict(coordinator, name_it=False)
+        return self._in_full(children.verdict(coordinator, name_it=False), nodes)
+
+    def _in_full(self, ended: Ended, nodes: Sequence[Child]) -> Ended:
+        """What an agent keeps from other hosts is the user's own here: with what its own log says."""
+        if SAYS_MORE not in ended.reason:
+            return ended
+        blamed_ = (
+            child
+            for child in nodes
+            if re.search(rf"\b{re.escape(child.name)}\b", ended.reason) and self._children.failed(child)
+        )
+        said = next((f"{child.name}: {line}" for child in blamed_ if (line := last_line(child.log_path))), None)
+        return ended if said is None else replace(ended, reason=f"{said}\n{ended.reason}")
 
     async def _poll(self, channel: grpc.aio.Channel) -> None:
         if self._on_status is None:

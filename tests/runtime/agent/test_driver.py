@@ -15,7 +15,7 @@ from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.calls import Call
-from dpgt_node.runtime.agent.driver import EVALUATION_NUMBERS, EVALUATIONS_AHEAD, INLINE_BYTES, AgentDriver
+from dpgt_node.runtime.agent.driver import EVALUATIONS_AHEAD, INLINE_BYTES, NUMBERS, AgentDriver
 from dpgt_node.runtime.interpreter import Interpreter
 from tests.protocol import cases
 from tests.runtime.cluster import eventually
@@ -29,7 +29,8 @@ class World:
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
-        self.evaluation_numbers = 0
+        self.evaluation_numbers = self.gradient_numbers = 0
+        self.closed_form = True
         self.did: list[str] = []
         self.where: dict[str, str] = {}
         self.fails: dict[str, Exception] = {}
@@ -205,7 +206,7 @@ async def test_a_slow_evaluation_or_commit_does_not_hold_the_loop() -> None:
 
 async def test_small_vectors_over_many_samples_are_evaluated_beside_the_rounds() -> None:
     world = World(SMALL)
-    world.evaluation_numbers = EVALUATION_NUMBERS + 1
+    world.evaluation_numbers = NUMBERS + 1
     world.gates["evaluate"] = threading.Event()
     d = driver(world)
     d.feed(t.PeerNeeds(1, 0, 0))
@@ -216,6 +217,25 @@ async def test_small_vectors_over_many_samples_are_evaluated_beside_the_rounds()
     assert world.where["evaluate"].startswith("dpgt-evaluate") and world.where["advance"] == MAIN
     world.gates["evaluate"].set()
     await eventually("both evaluations come", lambda: "evaluated 0" in world.did and "evaluated 2" in world.did)
+    await d.close()
+
+
+@pytest.mark.parametrize("costly", ["many samples", "a network"])
+async def test_a_small_model_that_takes_long_does_not_hold_up_heartbeats(costly: str) -> None:
+    """What d says of the time that a gradient takes holds for closed forms over few samples alone."""
+    world = World(SMALL)
+    if costly == "a network":
+        world.closed_form = False
+    else:
+        world.gradient_numbers = NUMBERS + 1
+    world.gates["advance"] = threading.Event()
+    d = driver(world)
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(0))
+    await eventually("the gradient is being computed", lambda: "advance" in world.where)
+    assert world.where["advance"].startswith("dpgt-work"), "and the event loop is free"
+    world.gates["advance"].set()
+    await eventually("the round goes on", lambda: "send 0" in world.did)
     await d.close()
 
 
