@@ -24,18 +24,20 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
-from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data
+from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
-from dpgt_node.runtime.agent.budget import asked
+from dpgt_node.runtime.agent.budget import asked, terms_of
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.requirements import outdated
 from dpgt_node.runtime.store.disk import agent_need
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
-from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, read_ledger
+from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, look_on, read_ledger
+from dpgt_node.runtime.store.runs import salt_of, select_runs
+from dpgt_node.runtime.store.terms import differences
 from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
@@ -81,6 +83,8 @@ async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | 
         rows_of_data, oracle = _data(config, run, data_root)
         rows += rows_of_data
         rows.append(_tried("policy", lambda: _policy(config, run, oracle)))
+        if oracle is not None and _begun(config, run) is not None:
+            rows.append(_tried("goes on", lambda: _goes_on(config, run, data_root)))
     host, port = parse_address(config.listen)
     rows += _certificates(config)
     if rows[1].passed and (graph := masks(run)) is not None:
@@ -177,6 +181,37 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
         said = [*verdict.warnings, *([void] if void is not None else [])]
         return warned(f"{found}; {'; '.join(said)}", "[policy] in NODE.toml")
     return passed(found)
+
+
+def _begun(config: NodeConfig, run: RunConfig) -> Charge | None:
+    """What this agent has released in the unfinished run of this run file, which it would go on with."""
+    if not (config.state_dir / DATABASE).exists():
+        return None
+    mine = [
+        known
+        for known in look_on(config.state_dir, select_runs)
+        if (known.run_sha256, known.name) == (run_sha256(run), config.name)
+    ]
+    if not mine or mine[-1].finished:
+        return None
+    return next((charge for charge in _charges(config) if charge.run_id == mine[-1].run_id), None)
+
+
+def _goes_on(config: NodeConfig, run: RunConfig, data_root: Path | None) -> Finding:
+    """Whether what lies here now is what the run was begun with: the agent refuses everything else."""
+    charge = _begun(config, run)
+    if charge is None:
+        return passed("nothing was begun")
+    index = run.graph.agents.index(config.name)
+    shard = config.shard - 1 if config.shard is not None else index
+    oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
+    now = terms_of(config.data_id, run, oracle.samples, charge.terms.keystream)
+    salt = b"" if charge.terms.since is None else look_on(config.state_dir, lambda db: salt_of(db, charge.run_id))
+    found = differences(charge.terms, now, digest, salt)
+    whose = f"run {charge.run_id.hex()[:12]} was begun here, rounds 0..{charge.k} are released"
+    if found:
+        return failed(f"{whose}; {'; '.join(found)}: it would be refused", "bring that back, or start a new run")
+    return passed(f"{whose}: the same data on the same terms")
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------

@@ -29,3 +29,9 @@ def select_runs(connection: sqlite3.Connection) -> tuple[RunInfo, ...]:
     """All of them, in the order in which they were begun."""
     found = connection.execute(_RUNS).fetchall()
     return tuple(RunInfo(i, sha, name, bool(done), -1 if k is None else k) for i, sha, name, done, k in found)
+
+
+def salt_of(connection: sqlite3.Connection, run_id: bytes) -> bytes:
+    """The salt of the seal of that run's data; it stays on this host."""
+    found = connection.execute("SELECT salt FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return b"" if found is None else bytes(found[0])

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, to_toml
+from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, run_sha256, to_toml
+from dpgt_node.config.model import Data, Privacy
+from dpgt_node.learning.oracle import build_oracle, oracle_and_digest
+from dpgt_node.runtime.agent.budget import terms_of
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.doctor import Row, examine_node
+from dpgt_node.runtime.store.ledger import SYSTEM
+from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.runtime.cluster import make_run
+from tests.runtime.store.records import record
 from tests.runtime.trust import parties as trust
 from tests.runtime.trust.parties import DATES, serving
 
@@ -229,3 +237,20 @@ def test_the_command_on_the_coordinators_host(host: Host, capsys: pytest.Capture
     assert cli.run(["doctor", str(run), "--tls", str(host.folder), *options]) == 1
     assert "dpgt:agent:agent-1, not dpgt:coordinator" in capsys.readouterr().out
     assert not (host.folder / "out").exists()
+
+
+async def test_a_resume_that_would_be_refused_is_foretold(host: Host) -> None:
+    host.run = replace(host.run, data=Data("digits"), privacy=Privacy(clip_l2=1.0))
+    _, digest = oracle_and_digest(host.run, 0)
+    D = build_oracle(host.run, 0).samples
+    for number, (sealed, samples, says) in enumerate(
+        ((digest, D, None), (bytes(32), D, "not the same ones"), (digest, 7, "the data had 7 samples"))
+    ):
+        host.options["state_dir"] = host.folder / f"state-{number}"
+        terms = terms_of("default", host.run, samples, SYSTEM)
+        with contextlib.closing(Store(host.options["state_dir"], "process")) as store:
+            store.begin_run(bytes(16), run_sha256(host.run), "agent-1", terms, shard_sha256=sealed)
+            assert "goes on" not in await host.rows(), "nothing is released: it is begun anew"
+            store.commit_round(bytes(16), record(0))
+        row = (await host.rows())["goes on"]
+        assert row.status == ("passed" if says is None else "failed") and (says or "the same data") in row.found
