@@ -53,6 +53,11 @@ class Rows:
             self._x = self._rule.point(self.vectors)
         return self._x
 
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Names of the vectors that every state has."""
+        return self._rule.state
+
     def go_on(self, vectors: Vectors) -> None:
         """Be where ``vectors`` was taken."""
         self.vectors, self._x = vectors, None

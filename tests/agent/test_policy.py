@@ -385,3 +385,16 @@ def test_the_oracle_notices(mutant):
     through = judge(policy, run_of(K=3), FakeAccount(costs), earlier, samples=None).budget_through
     assert through == 1 and best(policy, costs, past, 1e-5, through) <= 0.92 * (1 + 1e-5)
     assert best(policy, costs, past, 1e-5, mutant(policy, costs, earlier).budget_through) > 0.92 * (1 + 1e-5)
+
+
+def test_a_cap_covers_the_free_rounds_up_to_the_release_that_it_does_not():
+    """Two of four releases fit: the agent stops before the third, not after the second."""
+    run = run_of(K=19)
+    run = replace(run, scheme=replace(run.scheme, releases=(0, 5, 11, 16), settle=2))
+    account = account_of(run)
+    each = account.cost("tight", 0)
+    assert each is not None
+    verdict = judge(Policy(epsilon_max=2.5 * each, allow_declared=True), run, account, [], samples=None)
+    assert verdict.budget_through == 10 and "covers rounds 0..10 of 19" in (verdict.shortfall or "")
+    whole = judge(Policy(epsilon_max=4 * each, allow_declared=True), run, account, [], samples=None)
+    assert whole.shortfall is None and whole.budget_through == 19

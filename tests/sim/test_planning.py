@@ -166,6 +166,18 @@ def test_another_method_is_not_planned() -> None:
             Planner(other, SHAPE)
 
 
+def test_a_run_with_rounds_that_release_nothing_is_not_planned() -> None:
+    """A search would change the rounds that its run file names."""
+    once = replace(run(), algorithm=model.Algorithm(5, mechanism="noise-once"))
+    for changed in (
+        replace(once, scheme=replace(once.scheme, settle=1)),
+        replace(once, noise=replace(once.noise, by_release=(2.0, 1.0))),
+        replace(once, privacy=replace(once.privacy, by_release=(2.0, 1.0))),
+    ):
+        with pytest.raises(ConfigError, match="release a gradient in every round, all of them alike"):
+            Planner(changed, SHAPE)
+
+
 @pytest.mark.usefixtures("small")
 def test_too_much_epsilon_is_refused_with_the_nearest(planner: Planner) -> None:
     with pytest.raises(ConfigError, match=r"needs so little noise .*; \S+ is possible"):

@@ -228,6 +228,18 @@ def test_the_fast_simulator_draws_the_same(method: str, law: NoiseLaw, tmp_path:
     assert error < TOLERANCE
 
 
+def test_the_fast_simulator_follows_exponents_too(tmp_path: Path) -> None:
+    """Under S1 a scale grows with k, not with the number of releases."""
+    config = run()
+    scheme = model.SchemeS1(0.5, 0.4, 0.3, 1.0, 0.5, 0.5, 0.5, 0.0, samples=1, releases=RELEASES, settle=SETTLE)
+    exponents = model.NoiseStream("exponent", (0.1, 0.2, 0.3, 0.4, 0.5))
+    config = replace(config, scheme=scheme, noise=replace(config.noise, eta=exponents, multiplier=0.01))
+    error, _, _ = both(config, tmp_path)
+    assert error < TOLERANCE
+    sigma = Schedule.from_config(config).sigma
+    assert sigma("Y", 1, 9) == pytest.approx(0.01 * 10**0.2 * 1.5) and sigma("Y", 1, 8) == 0.0
+
+
 def test_a_release_in_every_round_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits, whether the rounds are listed or not."""
     plain = cases.run("two agents", K=5)

@@ -157,3 +157,18 @@ def test_what_was_released_is_kept_for_a_published_model(how: str, tmp_path: Pat
     go("agents", run, tmp_path / "slow")
     slow = read_sum(tmp_path / "slow/agents/agent-1/state" / SUM_FILE)
     np.testing.assert_allclose(slow.mean(), total.mean(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("stop_at", [4, 7, 8, 20])
+@pytest.mark.parametrize("rule", ["noise-once", "atc-dsgd noise-once"])
+@pytest.mark.parametrize("how", BOTH)
+def test_a_simulation_that_stops_between_releases_goes_on_to_the_same_bits(
+    how: str, rule: str, stop_at: int, tmp_path: Path
+) -> None:
+    run = made(rule)
+    run = replace(run, scheme=replace(run.scheme, releases=(0, 7, 8, 15), settle=5))
+    go(how, run, tmp_path / "whole")
+    go(how, run, tmp_path / "cut", stop_at=stop_at)
+    assert (tmp_path / "cut" / SAVED_FILE).exists()
+    go(how, run, tmp_path / "cut")
+    assert outputs(tmp_path / "cut") == outputs(tmp_path / "whole")

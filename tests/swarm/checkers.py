@@ -40,8 +40,8 @@ class Checkers:
 
     durable    whatever leaves is durable, with its ledger rows, at the sender
     payload    one payload for each (agent, k, stream), byte for byte
-    draws      a durable round is never drawn again, nor is its batch
-    ledger     a row for every charged release, none for anything else; epsilon never falls
+    draws      a durable round is never drawn again, nor is its batch; a round that releases nothing draws nothing
+    ledger     a row for every charged release, none for a round that releases nothing; epsilon never falls
     cap        no release beyond the owner's budget
     order      rounds are released in order, without gaps
     barrier    nobody releases a round that the barrier keeps shut
@@ -58,13 +58,13 @@ class Checkers:
     def __init__(self, world: World) -> None:
         self._world = world
         run, n = world.plan.run, world.n
-        self._charged = MECHANISMS[run.algorithm.mechanism].charged
+        self._mechanism, self._release = MECHANISMS[run.algorithm.mechanism], Schedule.from_config(run).release
         self._C = np.array(run.graph.C, dtype=float).reshape(n, n)
         self._beta = Schedule.from_config(run).beta
         self._streams = world.params[0].streams
         self._tracks = issubclass(rule_of(run), Tracking)
         # Where the stream of a charge is not sent, the one that is carries it.
-        self._carrier = {s: s if s in self._streams else self._streams[0] for s in self._charged}
+        self._carrier = {s: s if s in self._streams else self._streams[0] for s in self._mechanism.charged}
         self._ins: dict[tuple[int, Stream], tuple[int, ...]] = {}
         for p in world.params:
             self._ins |= {(p.index, s): tuple(j for j, _ in edges) for s, edges in p.incoming.items()}
@@ -108,6 +108,8 @@ class Checkers:
 
     def uses_keystream(self, i: int, k: int, purpose: str) -> None:
         """Randomness of round ``k`` is asked for."""
+        if self._release(k) is None:
+            raise Violation("draws", f"{self._name(i)} draws {purpose} of round {k}, which releases nothing")
         if (i, k) in self.records and i not in self.rolled_back:
             raise Violation("draws", f"{self._name(i)} draws {purpose} of round {k}, which is durable, a second time")
 
@@ -117,7 +119,7 @@ class Checkers:
         if k != disk.released + 1:
             raise Violation("order", f"{self._name(i)} commits round {k} after round {disk.released}")
         rows = {row.stream: row for row in record.rows}
-        if len(rows) != len(record.rows) or set(rows) != set(self._charged):
+        if len(rows) != len(record.rows) or set(rows) != set(self._charged(k)):
             raise Violation("ledger", f"{self._name(i)} commits round {k} with rows for {sorted(rows)}")
         for stream, row in rows.items():
             if row.sha256 != record.on(self._carrier[stream]).sha256 or row.k != k:
@@ -160,7 +162,7 @@ class Checkers:
         record = disk.rounds.get(payload.k)
         if record is None:
             raise Violation("durable", f"{what} leaves before it is durable")
-        charged = [stream for stream, carrier in self._carrier.items() if carrier == payload.stream]
+        charged = [stream for stream in self._charged(payload.k) if self._carrier[stream] == payload.stream]
         rows = [row for row in disk.ledger if row.k == payload.k and row.sha256 == payload.sha256]
         if {row.stream for row in rows} != set(charged):
             raise Violation("ledger", f"{what} leaves without its ledger row")
@@ -299,10 +301,14 @@ class Checkers:
             if sorted(disk.rounds) != list(range(K + 1)):
                 raise Violation("order", f"{self._name(i)} released rounds {sorted(disk.rounds)} of 0..{K}")
             rows = [(row.k, row.stream) for row in disk.ledger]
-            if rows != [(k, stream) for k in range(K + 1) for stream in self._charged]:
+            if rows != [(k, stream) for k in range(K + 1) for stream in self._charged(k)]:
                 raise Violation("ledger", f"the ledger of {self._name(i)} has other rows than its releases")
             if disk.final is None:
                 raise Violation("goodbye", f"the run finished without the result of {self._name(i)}")
+
+    def _charged(self, k: int) -> tuple[Stream, ...]:
+        """Streams with a row in round ``k``."""
+        return () if self._release(k) is None else self._mechanism.charged
 
     def _name(self, i: int) -> str:
         return self._world.names[i]

@@ -163,17 +163,28 @@ def forgotten(seed: int) -> Plan:
 
 
 def any_method(seed: int) -> Plan:
-    """The trial of ``seed`` by Algorithm 1 in seven of ten cases, else by another method.
+    """The trial of ``seed`` by Algorithm 1 in seven of ten cases, else by another method; where each gradient is
+    perturbed once, some rounds release nothing in half of the cases.
 
     Mutants are hunted in ``plan_for``: where there is no noise, a redraw does not show.
     """
     chance, plan = random.Random(f"method of {seed}"), plan_for(seed)
     method = METHODS[chance.choices(tuple(METHODS), (0.7, 0.1, 0.2))[0]]
     if method.name == plan.run.algorithm.method:
-        return plan
+        return _apart(seed, plan)
     algorithm = replace(plan.run.algorithm, method=method.name, mechanism=next(iter(method.rules)))
     noise = plan.run.noise if method.noisy else replace(plan.run.noise, multiplier=0.0)
-    return replace(plan, run=replace(plan.run, algorithm=algorithm, noise=noise))
+    return _apart(seed, replace(plan, run=replace(plan.run, algorithm=algorithm, noise=noise)))
+
+
+def _apart(seed: int, plan: Plan) -> Plan:
+    chance, run = random.Random(f"releases of {seed}"), plan.run
+    if not _MECHANISMS[run.algorithm.mechanism].accounted.once or chance.random() < 0.5:
+        return plan
+    settle = chance.randint(0, run.K // 2)
+    later = [k for k in range(1, run.K - settle + 1) if chance.random() < 0.4]
+    scheme = replace(run.scheme, releases=(0, *later), settle=settle)
+    return replace(plan, run=replace(run, scheme=scheme, noise=replace(run.noise, by_release=(2.0, 0.5))))
 
 
 def _matrix(chance: random.Random, n: int) -> model.Matrix:

@@ -52,6 +52,8 @@ def test_the_plans_cover_what_they_should() -> None:
         "noise-once",
     }
     assert {any_method(seed).run.algorithm.method for seed in range(SEEDS)} == set(METHODS)
+    apart = [plan.run.scheme for plan in map(any_method, range(SEEDS)) if plan.run.scheme.apart]
+    assert len(apart) > 30 and any(scheme.settle for scheme in apart)
     assert {plan.run.n for plan in plans} == {1, 2, 3, 4, 5}
     assert {plan.run.runtime.on_agent_loss for plan in plans} == {"wait", "stop"}
     assert any(plan.run.graph.R[i][i] for plan in plans for i in range(plan.run.n))
