@@ -147,9 +147,9 @@ def document(answer: Answer) -> Any:
             "declared": answer.alone.declared,
             "epsilon": answer.alone.epsilon,
             "earlier": list(answer.earlier),
-            "alone": _total(tally([answer.alone], SOUND)),
-            "before": None if answer.before is None else _total(answer.before),
-            "after": _total(answer.after),
+            "alone": _total(tally([answer.alone], SOUND), answer),
+            "before": None if answer.before is None else _total(answer.before, answer),
+            "after": _total(answer.after, answer),
             "policy": None
             if policy is None
             else {"epsilon_max": policy.epsilon_max, "delta_max": policy.delta_max, "accountant": policy.accountant},
@@ -213,14 +213,18 @@ def _remains(answer: Answer) -> float | None:
     return None if cap is None else max(0.0, math.nextafter(cap - answer.after.epsilon, -math.inf))
 
 
-def _total(one: Total) -> dict[str, object]:
-    return {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe}
+def _total(one: Total, answer: Answer) -> dict[str, object]:
+    word = _word(one, answer)
+    return {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe, "strength": word}
+
+
+def _word(one: Total, answer: Answer) -> str:
+    enforced = not answer.alone.declared
+    return strength(None, one.epsilon, float(one.delta), samples=answer.samples, enforced=enforced)
 
 
 def _said(one: Total, answer: Answer) -> str:
     if math.isinf(one.epsilon):
         return "no finite epsilon" + (f" ({one.unbounded} has none)" if one.unbounded else "")
     delta = f"delta {float(one.delta):g}" if one.delta else "pure"
-    enforced = not answer.alone.declared
-    word = strength(None, one.epsilon, float(one.delta), samples=answer.samples, enforced=enforced)
-    return f"epsilon {judged(one.epsilon, word)}, {delta} ({one.recipe})"
+    return f"epsilon {judged(one.epsilon, _word(one, answer))}, {delta} ({one.recipe})"
