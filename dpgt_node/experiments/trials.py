@@ -6,11 +6,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.adversary.audit.bounds import Bound, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.report import Audit
@@ -108,10 +107,18 @@ class Trials:
 
 
 # ---------------------------------------------------------------- what trials prove
+class Claiming(Protocol):
+    """Who claims an epsilon by accountant: an account, or what is left of it towards some."""
+
+    def epsilon_after(self, k: int) -> dict[str, float | None]:
+        """Of rounds 0..``k``."""
+        ...
+
+
 def judge(
     run: RunConfig,
     agent: str,
-    account: AgentAccount,
+    account: Claiming,
     worlds: tuple[F64, F64],
     *,
     vantage: str,

@@ -90,6 +90,24 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert "Towards whom" not in (tmp_path / "t" / "report.html").read_text()
 
 
+def test_an_audit_of_a_coalition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = RUN.replace("samples = 100", 'samples = "full"').replace("scale_eta = 0.01", "scale_eta = 0.0004")
+    run = str(run_file(tmp_path, text))
+    bounds = []
+    for more in (("--colluding", "0"), ("--colluding", "1"), ()):  # by default all others
+        assert (
+            cli.run(["eavesdrop", "audit", run, "--agent", "agent-2", "--runs", "3000", *more, "--format", "json"]) == 0
+        )
+        found = json.loads(capsys.readouterr().out)
+        (claim,) = [one for one in found["claims"] if one["accountant"] == "gdp"]
+        assert 0.6 * claim["claimed"] < claim["realised"] <= claim["claimed"]
+        bounds.append(claim["claimed"])
+    assert bounds == sorted(bounds) and bounds[0] < bounds[1] == bounds[2]
+    plain = text.replace("cancel = 2\n", "").replace("mask_graph = [[1, 2], [1, 3]]\n", "")
+    assert cli.run(["eavesdrop", "audit", str(run_file(tmp_path, plain)), "--colluding", "1"]) == 2
+    assert "nobody shares noise" in capsys.readouterr().err
+
+
 def test_a_launch_that_cannot_share_noise_soundly_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,12 @@ RUNS = 10_000
     type=click.IntRange(min=1),
     help="Real launches instead, of the run with data whose labels are to be told; every sample is a trial.",
 )
+@click.option(
+    "--colluding",
+    metavar="T",
+    type=click.IntRange(min=0),
+    help="Where agents share noise: audit what T of the others learn together, with their own keys.  [default: all]",
+)
 @click.option("--resume", type=common.FOLDER, help="Keep the trials here, and do only what is missing.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
@@ -77,6 +83,7 @@ def audit(
     agents: tuple[str, ...],
     runs: int,
     launches: int | None,
+    colluding: int | None,
     resume: Path | None,
     jobs: int,
     canaries: int | None,
@@ -109,6 +116,13 @@ def audit(
         if test_keystream is not None:
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
         return _say(_launches(files[0], agents, launches, resume, test, confidence), format_)
+    if colluding is not None or common.load_local_run(files[0]).noise.cancel is not None:
+        if canaries is not None:
+            raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
+        return _say(
+            _coalitions(files[0], agents, colluding, runs, resume, test, confidence, test_keystream),
+            format_,
+        )
     return _say(
         _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
         format_,
@@ -184,6 +198,36 @@ def _canaries(
         trials = campaign.kept_in(None if resume is None else resume / name)
         conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
         audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
+    return audits
+
+
+def _coalitions(
+    file: Path,
+    agents: Sequence[str],
+    colluding: int | None,
+    runs: int,
+    resume: Path | None,
+    test: Literal["threshold", "guess"],
+    confidence: float,
+    test_keystream: str | None,
+) -> list[Audit]:
+    import os
+
+    from dpgt_node.experiments.coalitions import Coalition, conduct
+    from dpgt_node.learning.oracle import build_oracle
+
+    run = common.load_local_run(file)
+    common.check_keystream(run, test_keystream)
+    secret = os.urandom(16).hex() if test_keystream is None else test_keystream
+    audits = []
+    for name in _chosen(run, agents):
+        index = run.graph.agents.index(name)
+        oracle = build_oracle(run, index, data_root=common.data_root())
+        size = run.n - 1 if colluding is None else colluding
+        coalition = Coalition.of(run, index, size, dimension=oracle.dimension, samples=oracle.samples, secret=secret)
+        trials = coalition.kept_in(None if resume is None else resume / f"{name}-{size}")
+        conduct(coalition, trials, runs)
+        audits.append(coalition.judge(trials, runs, test=test, confidence=confidence))
     return audits
 
 

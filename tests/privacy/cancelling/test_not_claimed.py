@@ -58,7 +58,7 @@ def test_a_directed_ring_where_it_holds() -> None:
     np.testing.assert_allclose(seen_by(Tracking(ring, ring, 2), 0, 2), np.diag([1, 9 / 109, 0]), atol=1e-9)
 
 
-def test_what_is_sound_for_every_loss_is_hardly_less_than_the_whole_transcript() -> None:
+def test_what_is_sound_is_hardly_less() -> None:
     K, run = 40, Tracking(RING_R, RING_C, 40)
     for observer, formula, sound in ((1, 0.979, 0.998), (2, 0.928, 0.984), (3, 0.676, 0.972), (4, 0.813, 0.951)):
         assert (worst_energy(seen_by(run, 0, observer)) / (K + 1)) ** 0.5 == pytest.approx(formula, abs=1e-3)
