@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from dpgt_node.config import RunConfig, parse_address
-from dpgt_node.errors import ConfigError, DpgtError, Problem
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
 
 T = TypeVar("T")
 
@@ -152,6 +153,19 @@ def warn_of_data(run: RunConfig, source: str) -> None:
 
     for line in odd_about_data(run, data_root()):
         logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """What asks a command to end in order.  SIGHUP too, unless it is ignored, as nohup does."""
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return tuple(n for n in asked if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN)
+
+
+def end_now(verb: str) -> NoReturn:
+    """End this process without another step: what it stored is safe at any instant."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"dpgt {verb}: interrupted", file=sys.stderr, flush=True)
+    os._exit(int(ExitCode.STOPPED))
 
 
 @contextlib.contextmanager

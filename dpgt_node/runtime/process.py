@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 _MALLOC = ((-4, 0), (-8, 1), (-1, 2**31 - 1))
 """M_MMAP_MAX, M_ARENA_MAX, M_TRIM_THRESHOLD."""
+FILES_MAX = 1 << 16
+"""More open files no process here needs; a limit of millions costs some libraries time."""
 _PR_SET_PDEATHSIG = 1
 _WATCH_S = 0.5
 
@@ -32,6 +35,16 @@ def tune_malloc() -> None:
         return
     if not all(mallopt(which, value) for which, value in _MALLOC):
         log.debug("mallopt refused the settings")
+
+
+def raise_open_files() -> None:
+    """Raise the soft limit on open files to the hard one, children's included; a system may refuse, and then does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def peak_rss_mib() -> float:

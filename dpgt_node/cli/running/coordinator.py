@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +42,7 @@ def coordinator(
     if die_with_parent is not None:
         process.die_with_parent(die_with_parent)
     process.tune_malloc()
+    process.raise_open_files()
     run = load_run(run_file)
     if insecure == (tls_folder is not None):
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
@@ -51,12 +51,15 @@ def coordinator(
     common.check_startable(run, str(run_file), warn=False)
 
     from dpgt_node.runtime.coordinator.serve import serve
+    from dpgt_node.runtime.launch.hostcheck import require_files
+
+    require_files(2 * run.n, str(run_file))
 
     async def main() -> ExitCode:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        for number in common.ending_signals():
+            loop.add_signal_handler(number, lambda: common.end_now("coordinator") if stop.is_set() else stop.set())
         keystream = "test" if test_keystream is not None else None
         outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
         if outcome.summary is not None:

@@ -116,13 +116,16 @@ def launch_run(
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
+    from dpgt_node.runtime import process
     from dpgt_node.runtime.agent.agreeing import require_means
     from dpgt_node.runtime.coordinator import outdir
-    from dpgt_node.runtime.launch import launcher, supervisor
+    from dpgt_node.runtime.launch import hostcheck, launcher, supervisor
     from dpgt_node.runtime.store.disk import require_room
     from dpgt_node.sim.rivals import check_rivals, rivals
 
     console = Console()
+    process.raise_open_files()
+    hostcheck.require_files(2 * run.n, source)
     if alone:
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from pathlib import Path
 
 import click
@@ -32,31 +31,46 @@ def node(
     die_with_parent: int | None,
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.methods import network_of
     from dpgt_node.config import check_node_in_run, load_node, load_run
     from dpgt_node.runtime import process
     from dpgt_node.runtime.agent.node import Node, NodeSetup, oracle_or_refusal
+    from dpgt_node.runtime.launch.hostcheck import require_files
     from dpgt_node.runtime.trust.channels import Security
 
     common.daemon_logging(context)
     if die_with_parent is not None:
         process.die_with_parent(die_with_parent)
     process.tune_malloc()
+    process.raise_open_files()
     config = load_node(config_file)
     run = load_run(config.run)
     check_node_in_run(config, run)
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(config.run), warn=False)
+    network = network_of(run, Topology.from_config(run.graph))
+    senders, peers = network.senders(index := run.graph.agents.index(config.name)), network.peers(index)
+    require_files(len(senders) + len(peers) + 1, config.name)
     elsewhere = _dialled(dial, run.graph.agents)
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
-    index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index
 
     async def main() -> ExitCode:
         oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
         daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, daemon.interrupt)
+        loop, asked = asyncio.get_running_loop(), 0
+
+        def interrupt() -> None:
+            """In order the first time; at once before there is an order, as while costs are computed, and again."""
+            nonlocal asked
+            asked += 1
+            if asked > 1 or daemon.session is None:
+                common.end_now("node")
+            daemon.interrupt()
+
+        for number in common.ending_signals():
+            loop.add_signal_handler(number, interrupt)
         try:
             return await daemon.serve()
         finally:

@@ -44,7 +44,7 @@ def simulate(
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.runtime.coordinator import outdir
-    from dpgt_node.runtime.process import tune_malloc
+    from dpgt_node.runtime.process import raise_open_files, tune_malloc
     from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast
     from dpgt_node.sim.rivals import check_rivals, rivals
@@ -63,10 +63,15 @@ def simulate(
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console()
     interrupted = False
+    first: int | None = None
     tune_malloc()
+    raise_open_files()
 
     def stop(_number: int, _frame: object) -> None:
+        """In order after a round; at once before the first, where costs are computed, and the second time."""
         nonlocal interrupted
+        if interrupted or first is None:
+            raise KeyboardInterrupt
         interrupted = True
 
     with outdir.claim(out):
@@ -75,7 +80,6 @@ def simulate(
         if claimed.resumed and saved.begins_anew(out):
             message = f"{out}: begins again from round 0: what ran there before was killed ahead of its first save"
             click.echo(f"dpgt simulate: {message} (one a minute at most)", err=True)
-        first: int | None = None
         with LiveView(run, console, keystream=keystream) as view:
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:
@@ -98,7 +102,7 @@ def simulate(
                     LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus, of, run.privacy.delta)
                 )
 
-            previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+            previous = {number: signal.signal(number, stop) for number in common.ending_signals()}
             try:
                 with outdir.blamed(out):
                     conclude, summary = simulation(

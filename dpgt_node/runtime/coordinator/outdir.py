@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from dpgt_node.config import RunConfig, run_sha256, to_toml
+from dpgt_node.config import RunConfig, canonical_json, diff_runs, load_run, run_sha256, to_toml
 from dpgt_node.durable import contents, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.summary import SUMMARY_FILE, load_summary
@@ -76,6 +76,7 @@ def prepare(
         raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
     if held_digest != digest:
         message = f"{path} holds another run (sha256 {held_digest[:12]}, this one {digest[:12]}); choose another folder"
+        message += _differences(path / RUN_FILE, run)
         raise ConfigError.one(source, "--out", message)
     summary = load_summary(path) if SUMMARY_FILE in entries else None
     finished = summary is not None and summary.status == "finished"
@@ -91,6 +92,15 @@ def prepare(
         with blamed(path / RUN_FILE):
             write_text(path / RUN_FILE, to_toml(run))
     return OutDir(path, run_id, resumed=True, closing=finished)
+
+
+def _differences(held: Path, run: RunConfig) -> str:
+    """Which keys make ``run`` another one than the run file at ``held``; "" where that cannot be read."""
+    try:
+        found = diff_runs(canonical_json(run), canonical_json(load_run(held)))
+    except ConfigError:
+        return ""
+    return f", or undo what was edited: {'; '.join(found)}" if found else ""
 
 
 def held_run_id(path: Path) -> bytes | None:

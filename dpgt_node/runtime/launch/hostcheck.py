@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dpgt_node.config import NodeConfig, format_address, is_wildcard, parse_address
+from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.store.disk import free_bytes, readable
 
 CONNECT_S = 5.0
@@ -224,6 +225,13 @@ def free_space(path: Path, need_bytes: int | None) -> Finding:
     if free < need_bytes:
         return failed(words, "a larger disk, or fewer rounds")
     return passed(words) if free > 2 * need_bytes else warned(words, "little room for anything else")
+
+
+def require_files(connections: int, source: str) -> None:
+    """ConfigError with what :func:`open_files` finds wrong: without descriptors a run hangs, and nothing says why."""
+    found = open_files(connections)
+    if found.status == "failed":
+        raise ConfigError.one(source, "open files", f"{found.found}: {found.todo}")
 
 
 def open_files(connections: int) -> Finding:

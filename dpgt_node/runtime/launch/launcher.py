@@ -84,7 +84,10 @@ class Launcher:
     async def run(self) -> Ended:
         """Start everything, wait for the end, leave nothing behind."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             loop.add_signal_handler(number, self._interrupt)
         try:
             with held_port() as port:
@@ -97,7 +100,7 @@ class Launcher:
                 return await self._watch(coordinator, address)
         finally:
             await self._children.end(at_once=lambda: self._interrupts > 1)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     def _interrupt(self) -> None:
@@ -222,8 +225,8 @@ class Launcher:
                 await self._poll(channel)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), POLL_S)
-        if self._interrupts:
-            return Ended(ExitCode.STOPPED, "interrupted")
+        if self._interrupts and not (coordinator.exited.done() and coordinator.exited.result() == 0):
+            return Ended(ExitCode.STOPPED, "interrupted")  # else the run was over before anybody heard of it
         if failed is not None and (stopping or not children.failed(coordinator)):
             return children.verdict(failed, name_it=True)
         if not coordinator.exited.done():

@@ -13,6 +13,7 @@ from dpgt_node.errors import DpgtError, StoreError
 _FULL = "the disk is full: free some space, then start the same command again"
 _READ_ONLY = "the file system is read-only: mount it writable, then start the same command again"
 _DENIED = "this user may not write there: change its owner or mode, then start the same command again"
+_FILES = "too many open files: raise the limit (ulimit -n, LimitNOFILE=), then start the same command again"
 _FAILING = "the disk fails: look at the system's log, and move the state directory as it is to a sound disk"
 DAMAGED = (
     "the state directory is damaged: put back the newest copy (an older one is found out and refused), or start a new "
@@ -26,6 +27,8 @@ _ERRNO = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
     errno.EIO: _FAILING,
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
     errno.ENOENT: DAMAGED,
     errno.ENOTDIR: "a part of this path is a file: give state_dir another path",
     errno.ELOOP: "this path is a loop of links: give state_dir another path",
@@ -34,7 +37,7 @@ _SQLITE = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _DENIED,
-    sqlite3.SQLITE_CANTOPEN: _DENIED,
+    sqlite3.SQLITE_CANTOPEN: f"{_DENIED}; or the limit on open files is too low (ulimit -n)",
     sqlite3.SQLITE_IOERR: "the disk is full or fails: make sure of room and health, then start the same command again",
     sqlite3.SQLITE_CORRUPT: DAMAGED,
     sqlite3.SQLITE_NOTADB: DAMAGED,
