@@ -26,6 +26,7 @@ from tests.swarm.calls import Calls
 from tests.swarm.checkers import Violation
 from tests.swarm.disk import Disk
 from tests.swarm.network import End
+from tests.swarm.pairs import Shell
 from tests.swarm.process import Process
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class AgentProcess(Process):
         self.disk = disk
         self.work = work
         self.session: Session | None = None
+        self._shell = None if world.graph is None else Shell(world, index)
+        self._life = life
         self._instance = bytes([index, life & 255]) * 8
         self._run_id = b""
         self._events: deque[Any] = deque()
@@ -84,7 +87,9 @@ class AgentProcess(Process):
             farewell_ns=FAREWELL_NS,
         )
         streams = {world.names[j]: found for (j, i), found in world.streams.items() if i == self.index}
-        self.session = world.parts.session(terms, s.Peers(world.names, self.index, streams), held, self._make_agent)
+        partners = () if world.graph is None else tuple(world.names[j] for j in world.graph.partners(self.index))
+        peers = s.Peers(world.names, self.index, streams, partners)
+        self.session = world.parts.session(terms, peers, held, self._make_agent)
         self.feed(s.Begin(self.name))
 
     def listening(self) -> bool:
@@ -169,6 +174,10 @@ class AgentProcess(Process):
                 self.feed(self._read_run(effect))
             case s.BeginRun():
                 self.feed(self._begin_run(effect))
+            case s.CheckRing() if self._shell is not None:
+                self.feed(self._shell.check(effect))
+            case s.KeepKeys() if self._shell is not None:
+                self.feed(self._shell.keep())
             case s.MakeReport(bytes_sent):
                 last = self.world.K + 1
                 result = m.FinishedReport("finished", 2 * last, bytes_sent, {}, m.MetricsReport(last))
@@ -265,7 +274,9 @@ class AgentProcess(Process):
         except StoreError as error:
             return s.RunRefused(error)
         self._run_id = effect.run_id
-        return s.RunBegun(None if effect.finished else self.world.plan.budget[self.index], recorded=True)
+        shares = None if self._shell is None or effect.finished else self._shell.begin(self._life)
+        budget = None if effect.finished else self.world.plan.budget[self.index]
+        return s.RunBegun(budget, recorded=True, agreement=shares)
 
     def _read_round(self, effect: s.ReadRound) -> s.RoundRead:
         try:

@@ -52,6 +52,7 @@ class Checkers:
     retention  no payload is dropped that somebody may ask for
     calls      of a neighbour's calls the newest is served, and no other
     queues     inbox, outbox and streams stay bounded
+    keys       nobody draws before all pairs agreed; both ends of a pair draw with one key, and every round with another
     stale      with an old copy of the state directory nothing is drawn that somebody remembers
     """
 
@@ -80,11 +81,17 @@ class Checkers:
         self._outbox = world.plan.checkpoint_every + 2 * every + 1
         self._inbox = every + 1
         self.rolled_back: set[int] = set()
+        self.agreed: set[int] = set()
+        """Whose keys were durable once, confirmed by all partners."""
+        self._keys: dict[tuple[int, int, int], bytes] = {}
+        self._used: dict[bytes, tuple[int, int, int]] = {}
 
     # --- drawing and committing ---------------------------------------------------------------------------------
 
     def draws(self, i: int, k: int) -> None:
         """Agent ``i`` is about to draw round ``k``."""
+        if self._world.graph is not None and len(self.agreed) < self._world.n:
+            raise Violation("keys", f"{self._name(i)} draws round {k}, and not all pairs have agreed on keys")
         if (i, k) in self.records:
             if i not in self.rolled_back:
                 raise Violation("draws", f"{self._name(i)} draws round {k} a second time")
@@ -105,6 +112,14 @@ class Checkers:
         late = [j for j in range(self._world.n) if self.mixed[j] < start]
         if late:
             raise Violation("barrier", f"{self._name(i)} draws round {k}, {self._name(late[0])} is before {start}")
+
+    def draws_with(self, i: int, partner: int, k: int, key: bytes) -> None:
+        """Agent ``i`` draws what it shares with ``partner`` in round ``k``."""
+        low, high = sorted((i, partner))
+        if self._keys.setdefault((low, high, k), key) != key:
+            raise Violation("keys", f"{self._name(low)} and {self._name(high)} draw round {k} with different keys")
+        if self._used.setdefault(key, (low, high, k)) != (low, high, k):
+            raise Violation("keys", f"{self._name(i)} draws round {k} with a key that was used before")
 
     def uses_keystream(self, i: int, k: int, purpose: str) -> None:
         """Randomness of round ``k`` is asked for."""

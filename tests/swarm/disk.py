@@ -10,6 +10,7 @@ from dpgt_node.errors import StoreError
 from dpgt_node.protocol.agent.session_types import Held
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
 from dpgt_node.types import F64
+from tests.swarm.pairs import PairDisk
 
 
 class Disk:
@@ -28,12 +29,14 @@ class Disk:
         self.checkpoint: State | None = None
         self.final: F64 | None = None
         self.full = self.lies = self.torn = False
+        self.pairs = PairDisk()
 
     def copy(self) -> Disk:
         """A backup."""
         other = Disk(self.name)
         other.run_id, other.checkpoint, other.final = self.run_id, self.checkpoint, self.final
         other.rounds, other.kept_from, other.ledger = dict(self.rounds), self.kept_from, list(self.ledger)
+        other.pairs = self.pairs.copy()
         return other
 
     @property
@@ -70,6 +73,7 @@ class Disk:
             raise RuntimeError(f"round {record.k} is durable already; it is drawn once")
         self.rounds[record.k] = replace(record, checkpoint=None)
         self.ledger.extend(record.rows)
+        self.pairs.advance(record.k)
         if record.checkpoint is not None:
             self.checkpoint = record.checkpoint
 

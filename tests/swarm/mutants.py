@@ -43,7 +43,8 @@ from dpgt_node.protocol.types import (
     VectorReceived,
 )
 from dpgt_node.types import Stream
-from tests.swarm.plan import Plan, forgotten, plan_for
+from tests.swarm.key_mutants import IsReadyAtOnce, OffersOnce, ProvesOnce, agreeing
+from tests.swarm.plan import Plan, forgotten, plan_for, sharing
 from tests.swarm.world import Parts
 
 
@@ -505,6 +506,10 @@ def _session(kind: Callable[..., Session], *checkers: str, seed: int = 0) -> Mut
     return Mutant(Parts(session=kind), frozenset(checkers), seed)
 
 
+def _keys(kind: Callable[..., Session]) -> Mutant:
+    return Mutant(Parts(session=kind), frozenset({"keys", "liveness"}), plan=sharing)
+
+
 def _agent(
     kind: Callable[..., AgentMachine], *checkers: str, seed: int = 0, plan: Callable[[int], Plan] = plan_for
 ) -> Mutant:
@@ -552,6 +557,9 @@ MUTANTS: dict[str, Mutant] = {
     "a newer call is turned away": _session(with_parts(receiver=KeepsTheFirstCall), "calls"),
     "a held call is never read on": _session(with_parts(receiver=ForgetsToReadOn), "liveness", "end"),
     "resume asks too late": _session(with_parts(receiver=AsksFromTheWindow), "end"),
+    "ready before the keys are there": _keys(agreeing(IsReadyAtOnce)),
+    "a key is offered once": _keys(agreeing(OffersOnce)),
+    "a key is proved once": _keys(agreeing(ProvesOnce)),
     "breaks without a word": _session(BreaksWithoutAWord, "liveness"),
     "leaves when its result is saved": _session(LeavesWhenSaved, "liveness"),
     "a result is reported once": _session(ReportsOnce, "liveness"),

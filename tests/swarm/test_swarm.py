@@ -54,6 +54,8 @@ def test_the_plans_cover_what_they_should() -> None:
     assert {any_method(seed).run.algorithm.method for seed in range(SEEDS)} == set(METHODS)
     apart = [plan.run.scheme for plan in map(any_method, range(SEEDS)) if plan.run.scheme.apart]
     assert len(apart) > 30 and any(scheme.settle for scheme in apart)
+    shared = [plan.run.noise for seed in range(SEEDS) if (plan := any_method(seed)).run.noise.cancel is not None]
+    assert len(shared) >= SEEDS // 8 and {type(noise.mask_graph) for noise in shared} == {str, tuple}
     assert {plan.run.n for plan in plans} == {1, 2, 3, 4, 5}
     assert {plan.run.runtime.on_agent_loss for plan in plans} == {"wait", "stop"}
     assert any(plan.run.graph.R[i][i] for plan in plans for i in range(plan.run.n))
@@ -148,6 +150,17 @@ def assert_same_result(plans: list[Plan]) -> int:
             pytest.fail(story(plan, last=200), pytrace=False)
         assert [x.tobytes() for x in verdict.finals if x is not None] == expected, str(plan)
     return len(plans) - 1
+
+
+def test_a_kill_while_agents_agree_on_keys_changes_no_bit() -> None:
+    """At every effect boundary of one round: before, within and after the agreement, of every process."""
+    plan = killed(1, threads=False)
+    one = model.NoiseStream("constant", (0.3,) * 3)
+    noise_ = model.Noise(None, one, law="gaussian", cancel=2, mask_graph=((1, 2), (2, 3)))
+    algorithm = replace(plan.run.algorithm, mechanism="noise-once")
+    plans = list(every_kill(replace(plan, run=replace(plan.run, algorithm=algorithm, noise=noise_))))
+    assert len(plans) > 180
+    assert_same_result([plans[0], *plans[1::3]])
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["inline", "threads"])

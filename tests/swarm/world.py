@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import canonical_json
+from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose
+from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.machine import AgentMachine
@@ -33,6 +36,7 @@ from tests.swarm.clock import SECOND, Clock
 from tests.swarm.coordinator import CoordinatorProcess, OutFolder
 from tests.swarm.disk import Disk
 from tests.swarm.network import KEEPALIVE_NS, Network
+from tests.swarm.pairs import Watched as WatchedPairs
 from tests.swarm.plan import MILLISECOND, Fault, Plan, who
 from tests.swarm.process import COORDINATOR, Process
 from tests.swarm.seats import disturbed
@@ -106,15 +110,20 @@ class World:
         network = network_of(run, topology)
         self.params = tuple(network.edges(i) for i in range(self.n))
         self._keystreams = tuple(_Watched(self, i) for i in range(self.n))
+        self.graph = masks(run)
+        """Who shares noise with whom, None where nobody does."""
         oracles = tuple(build_oracle(run, i) for i in range(self.n))
 
-        def build(work: Callable[..., AgentWork], keystream: Callable[[int], Keystream]) -> tuple[AgentWork, ...]:
+        def build(
+            work: Callable[..., AgentWork], keystream: Callable[[int], Keystream], pairs: Callable[[int], PairKeys]
+        ) -> tuple[AgentWork, ...]:
+            sampler = LaplaceSampler if self.graph is None else partial(sampler_for, run)
             return tuple(
-                work(run, topology, schedule, i, oracles[i], keystream(i), LaplaceSampler()) for i in range(self.n)
+                work(run, topology, schedule, i, oracles[i], keystream(i), sampler(), pairs(i)) for i in range(self.n)
             )
 
-        self._works = build(parts.work, lambda i: self._keystreams[i])
-        self._reference = build(AgentWork, lambda i: TestKeystream(plan.key, i))
+        self._works = build(parts.work, lambda i: self._keystreams[i], partial(WatchedPairs, self))
+        self._reference = build(AgentWork, lambda i: TestKeystream(plan.key, i), lambda i: TestPairKeys(plan.key, i))
         self.dimension = self._reference[0].dimension
         self.caps = tuple(
             None if last is None else self._reference[i].epsilon_after(last) for i, last in enumerate(plan.budget)
@@ -138,6 +147,8 @@ class World:
         """Until when something may have kept each agent's heartbeats from the coordinator."""
         self.excused = False
         """Whether an agent's operator made a mistake that ends the run."""
+        self.other_keys = False
+        """Whether an agent may have lost the key that others pinned."""
         self.status = "unfinished"
 
     # --- the trial ----------------------------------------------------------------------------------------------
@@ -272,7 +283,9 @@ class World:
             if status == "budget" and not (used_up or self.checkers.rolled_back):
                 raise Violation("cap", "the run ended for a budget that nobody has used up")
             self._over(status)
-        elif status == "refused" and (self.checkers.rolled_back or any(disk.torn for disk in self.disks)):
+        elif status == "refused" and (
+            self.checkers.rolled_back or self.other_keys or any(disk.torn for disk in self.disks)
+        ):
             self._over(status)
         elif not self._may_end(status):
             raise Violation("end", f"the run ended as {status}: {end.reason}")
@@ -369,6 +382,8 @@ class World:
             disk = self._chance.choice(newest if self._chance.random() < 0.6 else self._backups[a]).copy()
             if disk.released < self.disks[a].released or self.disks[a].final is not None:
                 self.checkers.rolled_back.add(a)
+            # Before round 0 that is no fork; but the others may have pinned another key, and go on with no second one.
+            self.other_keys |= disk.pairs.offer != self.disks[a].pairs.offer
             self.disks[a] = disk
         self.clock.after(fault.length_ns, lambda: self._start(a))
 

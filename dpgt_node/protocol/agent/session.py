@@ -269,7 +269,7 @@ class Session:
                 self._step_inside(t.StopRequested(reason), out, now_ns)
             case m.Goodbye():
                 self._goodbye(out, now_ns)
-            case m.KeyRing() | m.KeyProof() if self._agreeing is not None:
+            case m.KeyRing() | m.KeyProof() if self._peers.partners:
                 self._agree(message, out, now_ns)
             case _:
                 raise PeerError("the coordinator sent an unexpected message")
@@ -315,7 +315,7 @@ class Session:
 
     def _answer(self, out: list[Any], now_ns: int) -> None:
         """To Welcome, once the run was begun here."""
-        words = (*([] if self._agreeing is None else self._agreeing.words()), *([m.Ready()] if self._inside else []))
+        words = (*([m.Ready()] if self._inside else []), *([] if self._agreeing is None else self._agreeing.words()))
         if self._phase in (SessionPhase.AGREEING, SessionPhase.INSIDE):
             self._emit((s.Say(word, first=word is words[0]) for word in words), out, now_ns)
 

@@ -161,10 +161,10 @@ def test_all_is_said_again_after_a_break_and_after_a_restart() -> None:
     assert half.hears(m.KeyRing(OFFERS)) == [s.CheckRing(OFFERS)]
     # killed after it had them: others may still lack what it says
     whole = Desk(AGREED)
-    assert whole.first == whole.words(OFFERS[0], m.KeyProofs(OURS), m.Ready())
+    assert whole.first == whole.words(m.Ready(), OFFERS[0], m.KeyProofs(OURS))
     assert whole.session.phase is SessionPhase.INSIDE
     assert whole.hears(m.KeyRing(OFFERS)) == [] == whole.proves("agent-2")
-    assert whole.back(1.0) == [Write(AGAIN, word) for word in (OFFERS[0], m.KeyProofs(OURS), m.Ready())]
+    assert whole.back(1.0) == [Write(AGAIN, word) for word in (m.Ready(), OFFERS[0], m.KeyProofs(OURS))]
 
 
 def test_keys_that_cannot_be_kept_end_the_agent() -> None:
