@@ -38,6 +38,22 @@ class Sharing:
     partners: int
     others: int
 
+    @property
+    def text(self) -> str:
+        """As a ledger holds it: the three numbers."""
+        return f"{self.r} {self.partners} {self.others}"
+
+    @classmethod
+    def of(cls, text: str) -> Sharing | None:
+        """What ``text`` says; None where it is empty.  ValueError."""
+        return cls(*map(int, text.split())) if text else None
+
+    def some(self, costs: Mapping[str, float | None], delta: float, colluding: int) -> dict[str, float | None]:
+        """``towards`` of every accountant that has a value."""
+        return {
+            name: None if cost is None else self.towards(name, cost, delta, colluding) for name, cost in costs.items()
+        }
+
     def towards(self, accountant: str, cost: float, delta: float, colluding: int) -> float:
         """What of an epsilon ``cost`` is left towards any ``colluding`` others; never more, and all of it if pure.
 

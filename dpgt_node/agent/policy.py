@@ -106,7 +106,7 @@ def judge(
     """Judge ``run`` for the agent of ``account`` (``samples``: its D) after ``spent``, all other runs on the data set.
 
     What all others together learn keeps to ``epsilon_max``, and what any ``colluding`` of them learn to
-    ``epsilon_max_colluding``: whichever covers fewer rounds decides.  Earlier runs count for both with all they cost.
+    ``epsilon_max_colluding``: whichever covers fewer rounds decides.
     """
     problems = (*_mechanism(policy, run), *_noise(policy, account), *study_problem(policy, run))
     warnings = [STUDY] if run.evaluate.metrics == "study" else []
@@ -121,7 +121,8 @@ def judge(
         warnings.append(f"{whom}, epsilon_max_colluding rests on this: {'; '.join(ASSUMPTIONS)}")
     capped = replace(policy, epsilon_max=cap)
     towards = _TowardsSome(account, mine, run.privacy.delta, t, run.K)
-    some = _capped(capped, run, towards, spent, samples, problems, warnings, "epsilon_max_colluding")
+    less = [one if one.some is None else replace(one, epsilon=one.some) for one in spent]
+    some = _capped(capped, run, towards, less, samples, problems, warnings, "epsilon_max_colluding")
     if everybody.budget_through is not None and everybody.budget_through <= (some.budget_through or 0):
         return replace(everybody, warnings=some.warnings)
     shortfall = None if some.shortfall is None else f"{whom}, {some.shortfall}"

@@ -50,10 +50,7 @@ class Claims:
 
     def epsilon_after(self, k: int) -> dict[str, float | None]:
         """Of the whole run, whatever ``k``."""
-        return {
-            name: None if cost is None else self.shared.towards(name, cost, self.delta, self.colluding)
-            for name, cost in self.whole.items()
-        }
+        return self.shared.some(self.whole, self.delta, self.colluding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Policy, model, parse_document
 from dpgt_node.privacy.accountants.composition import Spent
+from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.store.ledger import Charge, Terms
 from tests.config.cases import spoiled
 from tests.config.test_run_errors import CANCEL
 
@@ -94,3 +96,19 @@ def test_earlier_runs_count_for_both() -> None:
 def test_what_contradicts_the_policy_is_said_once() -> None:
     policy = Policy(epsilon_max=1.0, epsilon_max_colluding=1.0, colluding=1, mechanisms=("paper",))
     assert len(asked(policy, run()).problems) == 1
+
+
+def test_earlier_runs_count_for_the_second_cap_with_what_so_many_learn() -> None:
+    """Two equal runs: mu^2 adds up towards everybody, and towards any one."""
+    shared = sharing(run())
+    assert shared is not None
+    costs = {"gdp": WHOLE}
+    earlier = Spent("earlier", costs, 1e-5, some=shared[0].some(costs, 1e-5, 1))
+    policy = Policy(epsilon_max=WHOLE * 3, epsilon_max_colluding=ONE * 1.6, colluding=1, delta_max=1e-5)
+    assert asked(policy, run(), (earlier,)).budget_through == K
+    found = asked(policy, run(), (replace(earlier, some=None),))
+    assert found.budget_through is not None and found.budget_through < K
+    terms = Terms("default", 1e-5, "replace-one", shares=shared[0].text)
+    charge = Charge(bytes(16), terms, "noise-once", "gaussian", K, costs)
+    (one,) = spent_on("default", [charge], 1)
+    assert one.some == earlier.some and spent_on("default", [charge])[0].some is None

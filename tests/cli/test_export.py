@@ -363,7 +363,7 @@ def owner(folder: Path, runs: int, name: str = "agent-1", data_id: str = "ward 7
             account = account_for(last, Topology.from_config(last.graph), Schedule.from_config(last), 0, 479, 650)
             keystream = TEST if spoil == str(number) else SYSTEM
             run_id = bytes([number + 1]) * 16
-            store.begin_run(run_id, run_sha256(last), name, terms_of(data_id, last, 479, keystream))
+            store.begin_run(run_id, run_sha256(last), name, terms_of(data_id, last, name, 479, keystream))
             for k in range(last.K + 1):
                 made_up = record(k, 650)
                 cost, y = account.cost_after(k, "Y"), made_up.rows[1]

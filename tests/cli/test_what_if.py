@@ -57,7 +57,7 @@ def release(store: Store, path: Path, run_id: bytes, through: int = K, data_id: 
     """Rounds 0..``through`` of the run, charged as its agent would."""
     run = load_run(path)
     costs = account(run)
-    store.begin_run(run_id, run_sha256(run), "agent-1", terms_of(data_id, run, D, SYSTEM))
+    store.begin_run(run_id, run_sha256(run), "agent-1", terms_of(data_id, run, "agent-1", D, SYSTEM))
     for k in range(through + 1):
         made = record(k, 3)
         rows = [

@@ -37,13 +37,15 @@ from dpgt_node.privacy.laws.law import Guarantee
 class Spent:
     """What a run on the data set has cost: ``epsilon`` by accountant; ``delta`` of those that need one.
 
-    ``run``: its name in messages.  ``declared``: its C was declared, not enforced.
+    ``run``: its name in messages.  ``declared``: its C was declared, not enforced.  ``some``: epsilon towards as many
+    of the other agents as the owner's policy says, where noise was shared; None: ``epsilon``.
     """
 
     run: str
     epsilon: Mapping[str, float | None]
     delta: float
     declared: bool = False
+    some: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

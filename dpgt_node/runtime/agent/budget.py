@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.accounts.towards import Sharing, sharing
 from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import NodeConfig, Policy
@@ -20,17 +21,24 @@ from dpgt_node.runtime.store.terms import OtherTerms
 log = logging.getLogger(__name__)
 
 
-def terms_of(data_id: str, run: RunConfig, samples: int | None, keystream: str) -> Terms:
-    """What the charges of ``run`` mean on this data set of ``samples``, with noise of this ``keystream``."""
+def terms_of(data_id: str, run: RunConfig, agent: str, samples: int | None, keystream: str) -> Terms:
+    """What ``agent``'s charges of ``run`` mean on this data set of ``samples``, with noise of this ``keystream``."""
     known = run.privacy.adjacency is not None or run.privacy.enforced
     words = adjacency(run) + (DECLARED if known and not run.privacy.enforced else "")
-    return Terms(data_id, run.privacy.delta, words, samples, keystream)
+    shared = sharing(run)
+    shares = "" if shared is None else shared[run.graph.agents.index(agent)].text
+    return Terms(data_id, run.privacy.delta, words, samples, keystream, shares=shares)
 
 
-def spent_on(data_id: str, charges: Sequence[Charge]) -> list[Spent]:
-    """What was spent of the budget of ``data_id``."""
-    mine = [charge for charge in charges if charge.terms.data_id == data_id]
-    return [Spent(c.run_id.hex()[:12], c.cost, c.terms.delta, c.terms.declared) for c in mine]
+def spent_on(data_id: str, charges: Sequence[Charge], colluding: int | None = None) -> list[Spent]:
+    """What was spent of the budget of ``data_id``, and how much of that towards ``colluding`` other agents."""
+    return [_spent(charge, colluding) for charge in charges if charge.terms.data_id == data_id]
+
+
+def _spent(charge: Charge, colluding: int | None) -> Spent:
+    terms, shared = charge.terms, Sharing.of(charge.terms.shares)
+    some = None if shared is None or colluding is None else shared.some(charge.cost, terms.delta, colluding)
+    return Spent(charge.run_id.hex()[:12], charge.cost, terms.delta, terms.declared, some)
 
 
 def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAccount) -> None:
@@ -62,7 +70,8 @@ def asked(
     run_id: bytes | None,
 ) -> tuple[list[Spent], Verdict]:
     """What other runs than ``run_id`` have spent of ``data_id``, and what the policy says to ``run`` after them."""
-    spent = spent_on(data_id, [charge for charge in charges if charge.run_id != run_id])
+    others = [charge for charge in charges if charge.run_id != run_id]
+    spent = spent_on(data_id, others, policy.colluding)
     return spent, judge(policy, run, account, spent, samples=samples)
 
 

@@ -114,7 +114,7 @@ class Opening:
                 run_id,
                 self._sha256,
                 config.name,
-                terms_of(config.data_id, run, samples, self._keystream),
+                terms_of(config.data_id, run, config.name, samples, self._keystream),
                 shard_sha256=self._shard_sha256,
                 average_from=window_start(run.K),
             )

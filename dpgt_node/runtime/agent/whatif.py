@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.accounts.towards import sharing
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.algo.graph import Topology
@@ -93,7 +94,9 @@ def what_if(
     run_id = None if begun is None else begun.run_id
     spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, run_id)
     declared = run.privacy.adjacency is not None and not run.privacy.enforced
-    mine = Spent("this run", {name: account.total(name) for name in ACCOUNTANTS}, run.privacy.delta, declared)
+    costs, shared, t = {name: account.total(name) for name in ACCOUNTANTS}, sharing(run), policy.colluding
+    some = None if shared is None or t is None else shared[index].some(costs, run.privacy.delta, t)
+    mine = Spent("this run", costs, run.privacy.delta, declared, some)
     cap = None if policy.delta_max is None else Fraction(repr(policy.delta_max))
 
     def fits(more: int) -> bool:

@@ -205,7 +205,7 @@ def _goes_on(config: NodeConfig, run: RunConfig, data_root: Path | None) -> Find
     index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index
     oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
-    now = terms_of(config.data_id, run, oracle.samples, charge.terms.keystream)
+    now = terms_of(config.data_id, run, config.name, oracle.samples, charge.terms.keystream)
     salt = b"" if charge.terms.since is None else look_on(config.state_dir, lambda db: salt_of(db, charge.run_id))
     found = differences(charge.terms, now, digest, salt)
     whose = f"run {charge.run_id.hex()[:12]} was begun here, rounds 0..{charge.k} are released"

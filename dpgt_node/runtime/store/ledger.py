@@ -35,7 +35,8 @@ DECLARED = "; declared, not enforced"
 """How the adjacency ends where nothing enforces C."""
 _ROW = "k, stream, mechanism, law, scale, sensitivity, sha256, cost"
 _SELECT = f"SELECT run, {_ROW}, head FROM ledger ORDER BY id"
-_TERMS = "SELECT id, run_id, data_id, delta, adjacency, samples, keystream, data_seal, since FROM runs"
+_TERMS = "SELECT id, run_id, data_id, delta, adjacency, samples, keystream, data_seal, since, shares FROM runs"
+_TERMS_BEFORE_9 = "SELECT id, run_id, data_id, delta, adjacency, samples, keystream, data_seal, since FROM runs"
 _TERMS_BEFORE_5 = "SELECT id, run_id, data_id, delta, adjacency, NULL, '', '', NULL FROM runs"
 _BY_KEY = (
     f"SELECT id % {ROUNDS_MAX}, x_sha256, y_sha256, {{}} FROM rounds"
@@ -44,7 +45,7 @@ _BY_KEY = (
 _ROUNDS = {
     2: "SELECT k, x_sha256, y_sha256, NULL FROM rounds WHERE run = ? ORDER BY k",
     **dict.fromkeys((3, 4, 5, 6), _BY_KEY.format("NULL")),
-    VERSION: _BY_KEY.format("uncharged"),
+    **dict.fromkeys((7, 8, VERSION), _BY_KEY.format("uncharged")),
 }
 """A run's rounds in order, by version of the database: those that can be read as they are."""
 
@@ -63,6 +64,7 @@ class Terms:
     are neighbours, in words.  ``samples``: D, None without a data set.  ``keystream``: "system", or "test", whose noise
     hides nothing.  ``seal``: what the data are known by (``terms.data_seal``), PRIVATE.  ``since``: rows of the ledger
     behind so many say all of this; None: the run was begun by a version that recorded less, and no row does.
+    ``shares``: how the agent shares noise that cancels, ``accounts.towards.Sharing.text``; empty where it does not.
     """
 
     data_id: str
@@ -72,6 +74,7 @@ class Terms:
     keystream: str = SYSTEM
     seal: str = field(default="", repr=False)
     since: int | None = field(default=0, compare=False)
+    shares: str = ""
 
     @property
     def declared(self) -> bool:
@@ -80,7 +83,8 @@ class Terms:
 
     def text(self, run_id: bytes) -> str:
         """The part of a row's text that all rows of the run share."""
-        return f"{self.text_before_5(run_id)}{self.samples}\n{self.keystream}\n{self.seal}\n"
+        shares = f"{self.shares}\n" if self.shares else ""
+        return f"{self.text_before_5(run_id)}{self.samples}\n{self.keystream}\n{self.seal}\n{shares}"
 
     def text_before_5(self, run_id: bytes) -> str:
         """The same of rows that versions 2 to 4 wrote."""
@@ -267,7 +271,9 @@ def walk(connection: sqlite3.Connection, where: Path) -> Iterator[tuple[LedgerEn
 
 
 def _runs(connection: sqlite3.Connection, where: Path) -> dict[int, tuple[bytes, Terms]]:
-    return _select_terms(connection, _TERMS if version_of(connection, where) >= 5 else _TERMS_BEFORE_5)
+    version = version_of(connection, where)
+    query = _TERMS if version == VERSION else _TERMS_BEFORE_9 if version >= 5 else _TERMS_BEFORE_5
+    return _select_terms(connection, query)
 
 
 def version_of(connection: sqlite3.Connection, where: Path) -> int:

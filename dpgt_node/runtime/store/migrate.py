@@ -123,7 +123,7 @@ def _to_2(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
-# --- 2 to 8: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
+# --- 2 to 9: payloads apart from what stays for ever; seals; no index but the keys ----------------------------------
 
 
 def _from_2(db: sqlite3.Connection, path: Path) -> None:
@@ -193,7 +193,7 @@ def _from_5(db: sqlite3.Connection, path: Path) -> None:
 
 _FILL_RUNS = (
     "INSERT INTO runs SELECT id, run_id, run_sha256, name, data_id, delta, adjacency,"
-    " NULL, '', x'', '', NULL, x_final_sha256 FROM old_runs"
+    " NULL, '', x'', '', NULL, '', x_final_sha256 FROM old_runs"
 )
 """What they did not record stays open until the run goes on: the rows that follow say it then."""
 
@@ -212,6 +212,16 @@ def _from_6(db: sqlite3.Connection, path: Path) -> None:
 
 def _from_7(db: sqlite3.Connection, path: Path) -> None:
     _statements(db, PAIRS)
+
+
+# --- 8 to 9: runs say how their agent shares noise ------------------------------------------------------------------
+
+
+def _from_8(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("ALTER TABLE runs RENAME TO old_runs")
+    kept = "id, run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since"
+    fill = f"INSERT INTO runs SELECT {kept}, '', x_final_sha256 FROM old_runs ORDER BY id"
+    _statements(db, f"{RUNS}{fill};\nDROP TABLE old_runs;\n")
 
 
 def _checkpoint(
@@ -233,11 +243,12 @@ def _checkpoint(
 
 _STEPS: Mapping[int, tuple[int, Callable[[sqlite3.Connection, Path], None]]] = {
     1: (2, _to_2),
-    2: (8, _from_2),
+    2: (9, _from_2),
     3: (7, _from_3),
     4: (5, _from_4),
     5: (6, _from_5),
     6: (7, _from_6),
     7: (8, _from_7),
+    8: (9, _from_8),
 }
 """From a version: the next one, and how."""

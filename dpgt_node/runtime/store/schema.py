@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.errors import invariant
 
-VERSION = 8
+VERSION = 9
 APPLICATION = 0x64706774  # "dpgt", marks the database file as ours
 ROUNDS_MAX = 1 << 32
 """Rounds of a run are numbered below this."""
@@ -23,6 +23,7 @@ CREATE TABLE runs (
     salt BLOB NOT NULL,          -- of the seal; never leaves this host
     data_seal TEXT NOT NULL,     -- SHA-256 of salt and data; empty: no data set, or not recorded
     since INTEGER,               -- rows of the ledger behind so many have all of this in their text; NULL: none has
+    shares TEXT NOT NULL,        -- noise that cancels: "r partners others"; empty: none, or not recorded
     x_final_sha256 BLOB          -- of the float64 little-endian bytes; NULL: not finished
 ) STRICT;
 """
@@ -115,12 +116,12 @@ CREATE TABLE pair_keys (
 """
 SCHEMA = RUNS + ROUNDS + PAYLOADS + LEDGER + CHECKPOINTS + SIGNATURE + PAIRS
 INSERT_RUN = (
-    "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+    "INSERT INTO runs (run_id, run_sha256, name, data_id, delta, adjacency, samples, keystream, salt, data_seal, since,"
+    " shares) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
 )
 UPDATE_TERMS = (
-    "UPDATE runs SET delta = ?, adjacency = ?, samples = ?, keystream = ?, salt = ?, data_seal = ?, since = ?"
-    " WHERE id = ?"
+    "UPDATE runs SET delta = ?, adjacency = ?, samples = ?, keystream = ?, salt = ?, data_seal = ?, since = ?,"
+    " shares = ? WHERE id = ?"
 )
 INSERT_ROUND = "INSERT INTO rounds VALUES (?, ?, ?, CASE WHEN ? THEN (SELECT max(id) FROM ledger) END)"
 INSERT_PAYLOADS = "INSERT INTO payloads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, Towards, table
 from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import judged
+from dpgt_node.report.text import epsilon, judged
 from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.store.ledger import TEST, Charge, Ledger, LedgerEntry, last_charges
 
@@ -64,6 +66,7 @@ def render(ledger: Ledger) -> str:
             lines.append(f"    {charge.terms.adjacency}")
             own = dict.fromkeys(ACCOUNTANTS, charge.terms.delta)
             lines += _costs(charge.cost, own, charge.terms.samples, declared=charge.terms.declared)
+            lines += _towards_lines(charge)
         if len(charges) > 1:
             lines.append("  all its runs together, by each accountant alone")
             declared = any(run.declared for run in spent)
@@ -175,7 +178,30 @@ def _run(charge: Charge) -> dict[str, Any]:
         "adjacency": charge.terms.adjacency,
         "samples": charge.terms.samples,
         "keystream": charge.terms.keystream or None,
+        "towards": None if (whom := _towards(charge)) is None else whom.to_json(),
     }
+
+
+def _towards(charge: Charge) -> Towards | None:
+    """What any t of the other agents together learned; None where noise was not shared, or hides nothing."""
+    shared, delta = Sharing.of(charge.terms.shares), charge.terms.delta
+    for name in reversed(APPROXIMATE):
+        cost = charge.cost.get(name)
+        if shared is not None and cost is not None and cost < math.inf:
+            return table(name, delta, [(shared, cost)])
+    return None
+
+
+def _towards_lines(charge: Charge) -> list[str]:
+    whom = _towards(charge)
+    if whom is None:
+        return []
+    values = (f"{head}: {epsilon(value)}" for head, value in zip(whom.heads, whom.epsilon[0], strict=True))
+    return [
+        f"    {whom.title}: {', '.join(values)}",
+        f"    {whom.rests_on}",
+        *(f"    - {text}" for text in ASSUMPTIONS),
+    ]
 
 
 def _costs(

@@ -84,4 +84,5 @@ def continued(
 
 def written(terms: Terms, salt: bytes) -> tuple[object, ...]:
     """The values of UPDATE_TERMS and, behind the run's name, of INSERT_RUN."""
-    return (terms.delta, terms.adjacency, terms.samples, terms.keystream, salt, terms.seal, terms.since)
+    noise = (terms.samples, terms.keystream, salt, terms.seal, terms.since, terms.shares)
+    return (terms.delta, terms.adjacency, *noise)

@@ -247,7 +247,7 @@ async def test_a_resume_that_would_be_refused_is_foretold(host: Host) -> None:
         ((digest, D, None), (bytes(32), D, "not the same ones"), (digest, 7, "the data had 7 samples"))
     ):
         host.options["state_dir"] = host.folder / f"state-{number}"
-        terms = terms_of("default", host.run, samples, SYSTEM)
+        terms = terms_of("default", host.run, host.run.graph.agents[0], samples, SYSTEM)
         with contextlib.closing(Store(host.options["state_dir"], "process")) as store:
             store.begin_run(bytes(16), run_sha256(host.run), "agent-1", terms, shard_sha256=sealed)
             assert "goes on" not in await host.rows(), "nothing is released: it is begun anew"

@@ -125,6 +125,7 @@ def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
         for table in ("signature", "agreements", "pinned_keys", "pair_keys"):
             db.execute(f"DROP TABLE {table}")
         db.execute("ALTER TABLE rounds DROP COLUMN uncharged")
+        db.execute("ALTER TABLE runs DROP COLUMN shares")
         db.execute("PRAGMA user_version = 5")
     assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 5
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:
@@ -145,11 +146,41 @@ def test_a_state_directory_of_version_7_goes_on(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
         for table in ("agreements", "pinned_keys", "pair_keys"):
             db.execute(f"DROP TABLE {table}")
+        db.execute("ALTER TABLE runs DROP COLUMN shares")
         db.execute("PRAGMA user_version = 7")
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:
         assert store.head == head and store.pairs.open(RUN) is None
     Store(tmp_path / "new", "process").close()
     assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
+
+
+def test_a_state_directory_of_version_8_goes_on(tmp_path: Path) -> None:
+    """Its runs do not say how their agent shares noise: they count with all they cost."""
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        store.commit_round(RUN, record(0))
+        head = store.head
+    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
+        db.execute("ALTER TABLE runs DROP COLUMN shares")
+        db.execute("PRAGMA user_version = 8")
+    assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 8
+    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", replace(TERMS, shares="2 4 4"))
+        assert store.head == head and store.ledger().terms[RUN].shares == ""
+        store.commit_round(RUN, record(1))
+    Store(tmp_path / "new", "process").close()
+    assert tables(tmp_path / "old" / DATABASE) == tables(tmp_path / "new" / DATABASE)
+
+
+def test_how_noise_is_shared_is_part_of_the_chain(tmp_path: Path) -> None:
+    with contextlib.closing(Store(tmp_path, "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", replace(TERMS, shares="2 4 4"))
+        store.commit_round(RUN, record(0))
+    assert read_ledger(tmp_path).terms[RUN].shares == "2 4 4"
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("UPDATE runs SET shares = '9 4 4'")
+    with pytest.raises(StoreError, match="ledger row 1"):
+        read_ledger(tmp_path)
 
 
 def test_a_torn_checkpoint_is_not_migrated(tmp_path: Path) -> None:
