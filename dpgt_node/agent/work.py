@@ -63,6 +63,24 @@ class Diverged(DpgtError):
         )
 
 
+class OutOfReach(Diverged):
+    """A value lies so far beyond the scale of its noise that the sampler would clip it: the run would learn something
+    else without a word.
+    """
+
+    told = "has values that its noise does not reach"
+
+    @classmethod
+    def beyond(cls, name: str, k: int, stream: Stream, reach: float) -> OutOfReach:
+        """In ``stream`` of agent ``name`` in round ``k``; ``reach``: the largest magnitude that its noise covers."""
+        key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
+        return cls(
+            f"{name}: in round {k} a value lies beyond {reach:.4g}, as far as noise of this scale reaches, and would "
+            f"be released as that: take a larger {key}, clip gradients (privacy.clip_l1 or clip_l2), or lower the step "
+            "sizes if the run diverged"
+        )
+
+
 def without_nan(m: Metrics) -> Metrics:
     """What overflowed to not-a-number is None."""
     values = (m.loss_train, m.accuracy_train, m.accuracy_test, m.grad_norm)
@@ -248,12 +266,17 @@ class AgentWork:
         self._checked(private, k, stream.lower())
         invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
         scale = self.account.scale(stream, k)
+        clipped = self._sampler.clipped
         if self._shared is not None:
             invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
-            return self._shared.perturb(private, scale, self._keystream.stream(k, stream), k)
-        if scale == 0.0:
+            noisy = self._shared.perturb(private, scale, self._keystream.stream(k, stream), k)
+        elif scale == 0.0:
             return private.copy()
-        return self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
+        else:
+            noisy = self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
+        if self._sampler.clipped != clipped:
+            raise OutOfReach.beyond(self._name, k, stream, self._sampler.range(scale))
+        return noisy
 
     def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
         # A value beyond the range of float32 would be sent as infinity.

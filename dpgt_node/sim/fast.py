@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.agent.noise import check_range, sampler_for
-from dpgt_node.agent.work import Diverged, wire_dtype_of, without_nan
+from dpgt_node.agent.work import Diverged, OutOfReach, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
@@ -141,13 +141,20 @@ class FastRun:
         scales = self._scale(stream, k)
         if not scales.any():
             return private.copy()
+        clipped = self._sampler.clipped
         try:
             if self._masks is not None:
-                return self._perturb_pairs(self._masks, k, private, scales, self._streams(k, stream))
-            return perturb(self._sampler, private, scales, self._streams(k, stream))
+                noisy = self._perturb_pairs(self._masks, k, private, scales, self._streams(k, stream))
+            else:
+                noisy = perturb(self._sampler, private, scales, self._streams(k, stream))
         except ValueError:
             self._checked(private, k, stream.lower())
             raise
+        if self._sampler.clipped != clipped:
+            reaches = [self._sampler.range(scale) for scale in scales.tolist()]
+            beyond = int(np.argmax(np.abs(private).max(axis=1) > reaches))
+            raise OutOfReach.beyond(self._names[beyond], k, stream, reaches[beyond])
+        return noisy
 
     def _perturb_pairs(self, masks: MaskGraph, k: int, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
         pairs = [(i, j, pair_stream(self._pair_keys[i].key(j, k))) for i, j in masks.edges]

@@ -3,20 +3,25 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.work import AgentWork, Diverged
+from dpgt_node.agent.work import AgentWork, Diverged, OutOfReach
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import load_run
 from dpgt_node.config.model import Privacy, RunConfig
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
+from dpgt_node.sim.fast import simulate_fast
+from dpgt_node.sim.simulate import simulate
+from tests.e2e import processes
 from tests.learning.cases import run
 from tests.oracles import dense
 from tests.states import parts, tracking
@@ -156,6 +161,8 @@ def test_the_transcript_part_never_meets_the_sampler():
     seen = []
 
     class Spy:
+        clipped = 0
+
         def perturb(self, private, scale, stream):
             seen.append((private.copy(), scale))
             return private.copy()
@@ -346,3 +353,14 @@ def test_a_module_of_the_operators_own_that_fails_is_named_with_its_round(own: b
     with pytest.raises(ConfigError if own else IndexError) as caught, work._own_code(7):
         raise IndexError("out of range\nand more")
     assert not own or str(caught.value) == "run file: model.name: 'own:net' failed in round 7: IndexError: out of range"
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_value_that_its_noise_does_not_reach_stops_the_run(law: str, fast: bool, tmp_path: Path) -> None:
+    """The sampler would clip it, and the run would end somewhere else: at .00037 where the optimum is 2."""
+    text = processes.quadratic(3, 20).replace("scale_zeta = 0.1", "scale_zeta = 1e-9").replace("0.01", "1e-9")
+    run_file = tmp_path / "run.toml"
+    run_file.write_text(text.replace("[noise]", f'[noise]\nlaw = "{law}"'), encoding="utf-8")
+    with pytest.raises(OutOfReach, match=r"agent-\d: in round \d+ a value lies beyond .*take a larger noise\.scale_"):
+        (simulate_fast if fast else simulate)(load_run(run_file), tmp_path / "out", bytes(16))

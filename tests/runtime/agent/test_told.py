@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet as pq
 
-from dpgt_node.agent.work import Diverged
+from dpgt_node.agent.work import Diverged, OutOfReach
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.config.model import Data
 from dpgt_node.errors import (
@@ -451,6 +451,7 @@ def test_kinds_can_be_told_apart() -> None:
         BudgetReached(),
         RefusedError("x"),
         Diverged(),
+        OutOfReach(),
         PeerLost("x"),
     )
     assert len({told(error) for error in errors}) == len(errors)
