@@ -382,21 +382,30 @@ def check(victim: Victim, code: int) -> list[str]:
     return found
 
 
+def perturbed(state: Path) -> np.ndarray:
+    """Every g~_k of the one run in a state directory, while it has them: (K + 1, d)."""
+    with contextlib.closing(sqlite3.connect(state / "dpgt.sqlite3")) as db:
+        return np.array([np.frombuffer(g) for (g,) in db.execute("SELECT g_data FROM payloads ORDER BY id")])
+
+
 def _explained(victim: Victim) -> list[str]:
     """The senders' stored releases explain the receivers' results: nobody mixed bytes that are not in the ledger."""
     run = victim.case.run
     shape = (run.K + 1, run.n, 650)
-    x_breve, y_breve = np.empty(shape), np.empty(shape)
+    x_breve, y_breve, drawn = np.empty(shape), np.empty(shape), np.empty(shape)
+    once = MECHANISMS[run.algorithm.mechanism].accounted.once  # then y follows the perturbed gradients
     for i, name in enumerate(victim.names):
         with contextlib.closing(Store(victim.state(name), "process")) as store:
             (info,) = store.runs()
             for k in range(run.K + 1):
                 x, y = store.payloads(info.run_id, k)
                 x_breve[k, i], y_breve[k, i] = x.array(), y.array()
+        if once:
+            drawn[:, i] = perturbed(victim.state(name))
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     trajectory = dense.algorithm1_released(
         run.graph.R, run.graph.C, schedule.alpha, schedule.beta, schedule.gamma,
-        np.zeros((run.n, 650)), lambda i, k, x: x - (i + 1), x_breve, y_breve,
+        np.zeros((run.n, 650)), lambda i, k, x: drawn[min(k, run.K), i] if once else x - (i + 1), x_breve, y_breve,
     )  # fmt: skip
     assert topology.names == victim.names
     found = []
