@@ -22,6 +22,10 @@ OTHER = bytes(16)
 RELEASES = (0, 3)
 BEFORE = """
 ALTER TABLE rounds DROP COLUMN uncharged;
+ALTER TABLE runs DROP COLUMN shares;
+DROP TABLE agreements;
+DROP TABLE pinned_keys;
+DROP TABLE pair_keys;
 PRAGMA user_version = 6;
 """
 
