@@ -19,8 +19,8 @@ from dpgt_node.learning.oracle import constants, sample_counts
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo frozen mnist-pure paper-s1 paper-s2 pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic "
-    "resnet18 spanning-trees zeros"
+    "demo-private demo frozen mnist-pure mnist-two-classes paper-s1 paper-s2 "
+    "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 spanning-trees zeros"
 )
 
 
@@ -44,7 +44,8 @@ def test_the_files_are_these():
 def test_an_example_may_start_within_the_step_bounds(path):
     run = load_run(path)
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    samples = (12_000,) * 5 if run.data.dataset == "mnist" else sample_counts(run)  # MNIST may not be on this machine
+    pictures = run.data.dataset in ("mnist", "fashion-mnist")  # which may not be on this machine
+    samples = (60_000 // run.n,) * run.n if pictures else sample_counts(run)
     assert hard_failures(run, topology, schedule, samples) == ()
     assert step_warnings(topology, schedule) == ()
     assert parse_run(to_toml(run), "copy", Path()) == run
@@ -93,6 +94,20 @@ def test_the_pure_run_releases_twice_and_costs_what_it_says():
     assert list(schedule.releases) == [0, 30] and schedule.sums(0)
     assert account.cost("tight", 0) == account.cost("tight", 29) == pytest.approx(0.5, rel=1e-4)
     assert 0.9999 < account.total("tight") <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("mnist-two-classes", (12_665, 12_089, 11_263, 12_183, 11_800)),
+    ],
+)
+def test_runs_where_an_exchange_pays_cost_epsilon_1_and_no_noise_is_wasted(name, samples):
+    run = load(name)
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    assert len(schedule.releases) == 41 and 8 * 41 - 1 + run.scheme.settle == run.K
+    totals = [account_for(run, topology, schedule, i, D, 3_930).total("gdp") for i, D in enumerate(samples)]
+    assert all(0.999 < total <= 1.0 for total in totals)
 
 
 @pytest.mark.parametrize(
