@@ -25,7 +25,9 @@ class KeyRelay:
         self._served: set[str] = set()
 
     def take(self, name: str, word: m.KeyOffer | m.KeyProofs, say: Say) -> bool:
-        """What agent ``name`` said, an offer over each new call; ``say`` tells an agent.  False: it must not say it."""
+        """What agent ``name`` said, an offer over each new call; ``say`` tells an agent.  False: it must not say it,
+        or says something else of the same offer than before.
+        """
         return self._offered(name, word, say) if isinstance(word, m.KeyOffer) else self._proved(name, word.proofs, say)
 
     def _offered(self, name: str, offer: m.KeyOffer, say: Say) -> bool:
@@ -50,8 +52,10 @@ class KeyRelay:
                 say(name, m.KeyProof(sender, proofs[name]))
 
     def _proved(self, name: str, proofs: Mapping[str, bytes], say: Say) -> bool:
-        if not proofs.keys() <= set(self._names) - {name}:
+        if not proofs.keys() <= set(self._names) - {name} or self._proofs.get(name, proofs) != proofs:
             return False
+        if name in self._proofs:
+            return True  # said again: whoever was served has them, so an agent cannot flood the others
         self._proofs[name] = proofs
         for peer in self._names:
             if peer in proofs and peer in self._served:

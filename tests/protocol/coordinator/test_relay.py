@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.config import parse_run
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.calls import End, Write
 from dpgt_node.protocol.coordinator.relay import KeyRelay
+from tests.protocol.coordinator import desk as coordinators
 
 NAMES = ("a", "b", "c")
 OFFERS = {name: m.KeyOffer(name, name.encode() * 32, b"certificate", b"signature") for name in NAMES}
@@ -64,6 +71,17 @@ def test_another_offer_of_a_name_takes_its_proofs_along() -> None:
     assert desk("b", OFFERS["b"]) == [("b", m.KeyRing((other, OFFERS["b"], OFFERS["c"])))]
 
 
+def test_what_is_said_again_is_not_passed_on_again() -> None:
+    """Whoever was served has it; an agent must not be able to fill the others' queues."""
+    desk = Desk()
+    for name in NAMES:
+        desk(name, OFFERS[name])
+    of_a = proofs("a", b="", c="")
+    assert len(desk("a", of_a)) == 2 and desk("a", of_a) == []
+    assert not desk.relay.take("a", proofs("a", b="other", c=""), lambda *_: None)
+    assert desk("c", OFFERS["c"]) == [("c", RING), ("c", m.KeyProof("a", of_a.proofs["c"]))]
+
+
 def test_what_is_not_an_agents_own_to_say_is_refused() -> None:
     relay = KeyRelay(NAMES)
 
@@ -73,3 +91,42 @@ def test_what_is_not_an_agents_own_to_say_is_refused() -> None:
     assert not relay.take("a", OFFERS["b"], nothing)
     assert not relay.take("a", proofs("a", d=""), nothing)
     assert not relay.take("a", proofs("a", a=""), nothing)
+
+
+# --- within the coordinator -------------------------------------------------------------------------------------------
+
+SHARED = coordinators.RUN.replace("[algorithm]\n", '[algorithm]\nmechanism = "noise-once"\n').replace(
+    "scale_zeta = 0.1\n", 'law = "gaussian"\ncancel = 2\n'
+)
+
+
+def offer(name: str) -> m.KeyOffer:
+    return m.KeyOffer(name, name.encode().ljust(32), b"certificate", b"signature")
+
+
+def test_the_barrier_opens_when_all_are_ready_and_an_offer_alone_is_not_ready() -> None:
+    desk = coordinators.Desk(parse_run(SHARED.format(K=2), "run.toml", Path("/")))
+    calls = {name: desk.register(name)[0] for name in coordinators.NAMES}
+    said = [effect for name, call in calls.items() for effect in desk.say(call, offer(name))]
+    ring = m.KeyRing(tuple(offer(name) for name in coordinators.NAMES))
+    assert said == [Write(call, ring) for call in calls.values()]
+    one, two, three = calls.values()
+    assert desk.say(one, m.KeyProofs({"agent-2": b"p" * 32})) == [Write(two, m.KeyProof("agent-1", b"p" * 32))]
+    assert not any(isinstance(e, Write) for e in [*desk.say(one, m.Ready()), *desk.say(two, m.Ready())])
+    opened = desk.say(three, m.Ready())
+    assert {type(e.message) for e in opened if isinstance(e, Write)} == {m.Start}
+
+
+@pytest.mark.parametrize("word", [offer("agent-2"), m.KeyProofs({"agent-1": b"p" * 32}), m.KeyProofs({"x": b"p" * 32})])
+def test_whoever_says_of_keys_what_is_not_its_own_is_hung_up_on(word: m.KeyOffer | m.KeyProofs) -> None:
+    desk = coordinators.Desk(parse_run(SHARED.format(K=2), "run.toml", Path("/")))
+    call, _ = desk.register("agent-1")
+    (end,) = [effect for effect in desk.say(call, word) if isinstance(effect, End)]
+    assert end.error is not None and "says of keys what is not its own to say" in str(end.error)
+
+
+def test_a_run_without_shared_noise_hears_nothing_of_keys() -> None:
+    desk = coordinators.Desk()
+    call, _ = desk.register("agent-1")
+    (end,) = [effect for effect in desk.say(call, offer("agent-1")) if isinstance(effect, End)]
+    assert end.error is not None and "sent an unexpected message" in str(end.error)
