@@ -23,7 +23,9 @@ RUNS = 10_000
 
 @click.command()
 @click.argument("files", metavar="[TRANSCRIPT... | RUN.toml]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--preset", type=click.Choice(["counterexample"]), help="Audit a built-in run instead of files.")
+@click.option(
+    "--preset", type=click.Choice(["counterexample", "partial-observer"]), help="Audit a built-in run instead of files."
+)
 @click.option(
     "--run",
     "run_file",
@@ -99,13 +101,17 @@ def audit(
     TRANSCRIPT... with --run: the exact log-likelihood ratio of what was captured.
 
     --preset counterexample: a run in which the paper's Lemma 5 is false.
+
+    --preset partial-observer: a run in which the row-space formula for observers of a part of the messages is false.
     """
     if preset is not None:
         if files or run_file or truth:
             raise ConfigError.one("command line", "--preset", "takes no files")
+        from dpgt_node.experiments.partial_runs import partial_audits
         from dpgt_node.experiments.witnesses import counterexample_audits
 
-        return _say(counterexample_audits(test_keystream), format_)
+        made = counterexample_audits if preset == "counterexample" else partial_audits
+        return _say(made(test_keystream), format_)
     if not files:
         raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
     if run_file is not None:
