@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -153,7 +154,7 @@ def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Poin
         if factor != 1.0:
             target = replace(found.target, epsilon=factor * found.target.epsilon)
             try:
-                other = planner.plan(target, _PARETO_REHEARSALS)
+                other = planner.plan(target, _PARETO_REHEARSALS, keep_steps=found.kept)
             except ConfigError as error:
                 click.echo(f"dpgt plan: left out: {error}", err=True)
                 continue
@@ -172,7 +173,7 @@ def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Poin
                 beta=c.beta,
                 gamma=c.gamma,
                 scale_eta=max(eta.values),
-                accuracy_predicted=c.predicted,
+                accuracy_predicted=None if math.isnan(c.predicted) else c.predicted,
                 accuracy_mean=outcome.mean,
                 accuracy_worst=outcome.worst,
                 accuracy_alone=None if ground is None else ground.alone,
@@ -232,12 +233,13 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
     for i, name in enumerate(names):
         values = "   ".join(cell(key, i) for key in speaking)
         lines.append(f"  {name:<{wide}}  {values}")
+    guess = "" if math.isnan(found.candidate.predicted) else f" (predictor: {found.candidate.predicted:.3f})"
     return [
         *lines,
         *_wrapped(
             [
-                f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f} "
-                f"(predictor: {found.candidate.predicted:.3f}). Real data may be easier or harder. "
+                f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f}"
+                f"{guess}. Real data may be easier or harder. "
                 f"{looked_at}"
             ]
         ),

@@ -29,7 +29,7 @@ class Point:
     beta: float
     gamma: float
     scale_eta: float
-    accuracy_predicted: float
+    accuracy_predicted: float | None
     accuracy_mean: float
     accuracy_worst: float
     accuracy_alone: float | None = None

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -120,9 +121,6 @@ class Planner:
         if not (method.theorems and method.noisy):
             message = f"a plan sets steps and noise of Algorithm 1 (dpgt), not of {method.name}"
             raise ConfigError.one("run file", "algorithm.method", message)
-        if run.scheme.apart or run.scheme.first != "gradient" or run.noise.by_release or run.privacy.by_release:
-            message = "a plan is for runs that release a gradient in every round, all of them alike"
-            raise ConfigError.one("run file", "scheme", message)
         self._run, self._shape, self._public, self._alike = run, shape, public, alike
         self._progress, self._tune_clip = progress, tune_clip and run.privacy.enforced
         self._topology = Topology.from_config(run.graph)
@@ -140,32 +138,35 @@ class Planner:
         """The best run found for ``target`` in that many rehearsals.  Raises ConfigError for what is impossible.
 
         ``keep_steps``: nothing is searched; K, alpha, beta and gamma are the run file's, which must be of scheme S2.
+        So are its releases, where it says which rounds have one or that they differ.
         """
         way = route(self._run, target)
+        if _says_what(self._run):
+            self._check_given(way, target, keep_steps)
         base = way.apply(self._run)
-        # What cannot be met with any steps is refused before the search.
-        self._calibrated(base, way, target, Candidate(1, *self._part(0.5, 0.5), 1.0, 1.0, 0.0))
-        candidates = [self._kept(way, target)] if keep_steps else list(self._candidates(way, target))
         rehearsals = 1 if keep_steps else rehearsals
-        self._progress(f"epsilon {target.epsilon:g}: predicting {len(candidates)} candidates")
-        predicted = self._predict(candidates)
+        if _says_what(self._run):
+            predicted = [self._own_steps()]
+        else:
+            # What cannot be met with any steps is refused before the search.
+            self._calibrated(base, way, target, Candidate(1, *self._part(0.5, 0.5), 1.0, 1.0, 0.0))
+            candidates = [self._kept(way, target)] if keep_steps else list(self._candidates(way, target))
+            self._progress(f"epsilon {target.epsilon:g}: predicting {len(candidates)} candidates")
+            predicted = self._predict(candidates)
         self._progress(f"epsilon {target.epsilon:g}: rehearsing the best, up to {rehearsals}")
         best, outcome, rehearsed = self._best(base, way, target, predicted, rehearsals)
         run = self._calibrated(base, way, target, best)
         self._check_range(run, way, target)
-        return Plan(
-            run,
-            target,
-            way,
-            totals(self.accounts(run)),
-            best,
-            outcome,
-            len(predicted),
-            rehearsed,
-            self._one_step,
-            self.rehearsal.chance,
-            keep_steps,
-        )
+        epsilon, count, chance = totals(self.accounts(run)), len(predicted), self.rehearsal.chance
+        return Plan(run, target, way, epsilon, best, outcome, count, rehearsed, self._one_step, chance, keep_steps)
+
+    def _check_given(self, way: Route, target: Target, keep_steps: bool) -> None:
+        if not keep_steps:
+            message = "the run file says what is released, and a search would change it: plan with --keep-steps"
+            raise ConfigError.one("command line", "--keep-steps", message)
+        if not way.accounted.once:
+            message = f"{way.mechanism} releases in every round, and the run file says otherwise"
+            raise ConfigError.one(target.source, "--mechanism", message)
 
     def accounts(self, run: RunConfig) -> Sequence[AgentAccount]:
         """The accounts of a run, as its agents will keep them."""
@@ -198,15 +199,19 @@ class Planner:
                 gamma = _short(part * self._one_step / speed)
                 yield self._placed(way, target, Candidate(K, alpha, beta, gamma, 1.0, 0.0), response, unit)
 
-    def _kept(self, way: Route, target: Target) -> tuple[Candidate, F64, F64]:
-        """The run file's own steps, as :meth:`_candidates` gives them."""
+    def _own_steps(self) -> Candidate:
+        """Those of the run file; the predictor, which knows one kind of release, says nothing of them yet."""
         run, scheme = self._run, self._run.scheme
         if not isinstance(scheme, SchemeS2):
             raise ConfigError.one("command line", "--keep-steps", 'needs scheme.kind = "S2" in the run file')
         failures = hard_failures(run, self._topology, Schedule.from_config(run), self._shape.samples)
         if failures:
             raise ConfigError(Problem("run file", key, message) for key, message in failures)
-        c = Candidate(run.K, scheme.alpha, scheme.beta, scheme.gamma, 1.0, 0.0)
+        return Candidate(run.K, scheme.alpha, scheme.beta, scheme.gamma, 1.0, math.nan)
+
+    def _kept(self, way: Route, target: Target) -> tuple[Candidate, F64, F64]:
+        """The run file's own steps, as :meth:`_candidates` gives them."""
+        c = self._own_steps()
         return self._placed(way, target, c, self._response(way, c.alpha, c.beta, c.K), self._unit(way))
 
     def _response(self, way: Route, alpha: float, beta: float, K_max: int) -> Response:
@@ -304,6 +309,8 @@ class Planner:
     @staticmethod
     def _with_steps(run: RunConfig, K: int, alpha: float, beta: float, gamma: float) -> RunConfig:
         scheme = SchemeS2(alpha=alpha, beta=beta, gamma=gamma, p_m=1.0, samples="full")
+        if _says_what(run) and isinstance(run.scheme, SchemeS2) and run.K == K:
+            scheme = replace(run.scheme, p_m=1.0, samples="full")
         return replace(run, algorithm=replace(run.algorithm, iterations=K), scheme=scheme)
 
     def _check_range(self, run: RunConfig, way: Route, target: Target) -> None:
@@ -360,6 +367,11 @@ class _Trials:
                 found.append(self._planner.rehearsal.accuracies(self._runs[c], seed))
             self._rounds += c.K + 1
         return Outcome.of(found[:draws])
+
+
+def _says_what(run: RunConfig) -> bool:
+    """Whether the run file says what is released: in which rounds, or that releases differ."""
+    return run.scheme.apart or run.scheme.first != "gradient" or bool(run.noise.by_release or run.privacy.by_release)
 
 
 def _clipped(privacy: Privacy, part: float) -> Privacy:

@@ -135,6 +135,11 @@ class Rehearsal:
             self._by_clip[clip] = batched([self._oracle(shard, clip) for shard in self._shards])
         return self._by_clip[clip](x, self._batches)
 
+    def class_sums(self, clip: Clip | None) -> F64:
+        """Every agent's stand-in features summed by class (n, d): what the first release may be of."""
+        oracles = (self._oracle(shard, clip) for shard in self._shards)
+        return np.stack([oracle.class_sums(batch) for oracle, batch in zip(oracles, self._batches, strict=True)])
+
     def accuracies(self, run: RunConfig, seed: int) -> F64:
         """Test accuracy of every agent's x_{i,K+1} in one repetition: float64 (n,)."""
         return np.array(self._accuracies(self.final(run, seed)))
@@ -197,7 +202,9 @@ class _Work:
         self._schedule, self._n = schedule, run.n
 
     def gradient(self, k: int, x: F64) -> F64:
-        return self._rehearsal.gradients(x, self._clip)
+        share = self._schedule.share(k)
+        clip = self._clip if self._clip is None or share == 1.0 else self._clip.times(share)
+        return self._rehearsal.class_sums(clip) if self._schedule.sums(k) else self._rehearsal.gradients(x, clip)
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         noise = self._law.plain(self._rng, private.shape)

@@ -6,6 +6,7 @@ import csv
 import json
 import tomllib
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,29 @@ def test_kept_steps(run_file: Path, mechanism: str, capsys: pytest.CaptureFixtur
     assert "costs at most epsilon = 4 (gdp, delta = 1e-05)" in out
     account = [float(line.split("gdp ")[1].split()[0]) for line in out.splitlines() if line.startswith("#   agent")]
     assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
+
+
+RELEASES = 'releases = [0, 3, 5]\nsettle = 2\nfirst = "class-sums"\nfirst_scale = 0.5\n'
+
+
+def test_releases_of_the_run_file_are_kept_with_its_steps(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scales are set for the releases there are; which they are, and how they differ, stays as it is."""
+    text = RUN.replace(S1, S2.format(gamma=0.9) + RELEASES).replace("iterations = 7", "iterations = 9")
+    text = text.replace("[algorithm]", '[algorithm]\nmechanism = "noise-once"')
+    text = text.replace("[noise]\n", "[noise]\nby_release = [3.0, 1.0]\n")
+    run_file.write_text(text.replace("clip_l2 = 1.0\n", "clip_l2 = 1.0\nby_release = [2.0, 1.0]\n"))
+    assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps"]) == 0
+    out = capsys.readouterr().out
+    planned, given = parse_run(out, "planned", run_file.parent), load_run(run_file)
+    assert planned.scheme == replace(given.scheme, p_m=1.0, samples="full") and planned.K == 9
+    assert planned.noise.by_release == (3.0, 1.0) and planned.privacy.by_release == (2.0, 1.0)
+    assert "predictor" not in out
+    account = [float(line.split("gdp ")[1].split()[0]) for line in out.splitlines() if line.startswith("#   agent")]
+    assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
+    assert cli.run(["plan", str(run_file), "--epsilon", "4"]) == 2
+    assert "plan with --keep-steps" in capsys.readouterr().err
+    assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps", "--mechanism", "public-state"]) == 2
+    assert "public-state releases in every round" in capsys.readouterr().err
 
 
 def test_kept_steps_that_cannot_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

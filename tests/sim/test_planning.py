@@ -166,16 +166,21 @@ def test_another_method_is_not_planned() -> None:
             Planner(other, SHAPE)
 
 
-def test_a_run_with_rounds_that_release_nothing_is_not_planned() -> None:
-    """A search would change the rounds that its run file names."""
-    once = replace(run(), algorithm=model.Algorithm(5, mechanism="noise-once"))
-    for changed in (
-        replace(once, scheme=replace(once.scheme, settle=1)),
-        replace(once, noise=replace(once.noise, by_release=(2.0, 1.0))),
-        replace(once, privacy=replace(once.privacy, by_release=(2.0, 1.0))),
-    ):
-        with pytest.raises(ConfigError, match="release a gradient in every round, all of them alike"):
-            Planner(changed, SHAPE)
+def test_a_rehearsal_clips_each_release_as_the_run_does() -> None:
+    """Without noise: class sums first, then gradients under their own clip; nothing in rounds that release nothing."""
+    once = replace(run(clip_l2=1.0), algorithm=model.Algorithm(5, mechanism="noise-once"))
+    scheme = replace(once.scheme, releases=(0, 3), settle=1, first="class-sums", first_scale=0.5)
+    config = replace(once, scheme=scheme, privacy=replace(once.privacy, by_release=(2.0, 0.1)))
+    rehearsal = Rehearsal(config, SHAPE)
+    A = np.eye(3) - 0.3 * (np.diag(np.sum(RING, 1)) - np.array(RING))
+    B = np.eye(3) - 0.2 * (np.diag(np.sum(CHORD, 0)) - np.array(CHORD))
+    x, y, held = np.zeros((3, rehearsal.dimension)), np.zeros((3, rehearsal.dimension)), 0.0
+    for k in range(6):
+        if k in (0, 3):
+            new = rehearsal.gradients(x, Clip(2, 0.1)) if k else 0.5 * rehearsal.class_sums(Clip(2, 2.0))
+            y, held = y + new - held, new
+        x, y = A @ x - (y if k < 5 else 0.0), B @ y
+    np.testing.assert_allclose(rehearsal.final(config, 0), x, atol=1e-12)
 
 
 @pytest.mark.usefixtures("small")
