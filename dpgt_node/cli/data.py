@@ -23,7 +23,7 @@ _SHOWN_CLASSES = 20
 
 @click.group()
 def data() -> None:
-    """Data sets: fetch the named ones, show how a run divides its own."""
+    """Data sets: fetch the named ones, show how a run divides its own, train on an agent's alone."""
 
 
 @data.command()
@@ -65,6 +65,35 @@ def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
 
         draw_census(plot, run.name, counted.names, counted.counts)
         click.echo(f"dpgt data: wrote {plot}", err=True)
+    return ExitCode.DONE
+
+
+@data.command()
+@click.argument("node_file", metavar="NODE.toml", type=click.Path(path_type=Path))
+def alone(node_file: Path) -> ExitCode:
+    """What this host's agent reaches with its own samples alone: no exchange, no noise, epsilon 0.
+
+    It is printed here and goes nowhere else.  Compare it with what a plan promises before you join a run.
+    """
+    from dpgt_node.config import check_node_in_run, load_node
+    from dpgt_node.learning.alone import alone as trained
+
+    node = load_node(node_file)
+    run = load_run(node.run)
+    check_node_in_run(node, run)
+    shard = run.graph.agents.index(node.name) if node.shard is None else node.shard - 1
+    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path)
+    if found is None:
+        raise ConfigError.one(str(node.run), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
+    parts = [
+        f"{100 * accuracy:.1f} % of {what}"
+        for accuracy, what in (
+            (found.metrics.accuracy_test, f"{found.tested:,} test samples"),
+            (found.kept_back, "the fifth of its own that was kept back to choose with"),
+        )
+        if accuracy is not None
+    ]
+    click.echo(f"{node.name} alone, {found.samples:,} samples, epsilon 0: {', '.join(parts) or 'too few to judge by'}")
     return ExitCode.DONE
 
 

@@ -15,7 +15,7 @@ The result is as private as the samples: what it says of a test set is a metric 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +43,20 @@ _LOOKS, _RATE, _MOMENTS, _TINY = 20, 1e-3, (0.9, 0.999), 1e-8
 """Of Adam: looks at the samples kept back, step, decay of both moments, what no square root falls below."""
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """``metrics``: of the model that all of the agent's samples made.  ``samples``: how many those are, ``tested``: of
+    the test set.
+
+    ``kept_back``: accuracy on the fifth that was kept back, before it was trained on; None with fewer than five.
+    """
+
+    metrics: Metrics
+    samples: int
+    tested: int
+    kept_back: float | None
+
+
 class _Model(Protocol):
     """Of an oracle, what fitting asks for."""
 
@@ -56,43 +70,60 @@ class _Model(Protocol):
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics: ...
 
 
-def alone(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Metrics:
-    """Metrics of what 0-based agent ``shard`` reaches alone; all None for toys, which have no samples.
+def alone(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Alone | None:
+    """What 0-based agent ``shard`` reaches alone; None for toys, which have no samples.
 
     ``data_root``, ``data_path``: as :func:`~dpgt_node.learning.oracle.build_oracle` takes them.  Raises ConfigError.
     """
     if run.data.dataset in TOYS:
-        return Metrics()
+        return None
     data = own_dataset(run, shard, data_root=data_root, data_path=data_path)
-    if run.model.name == "softmax":
-        oracle: SoftmaxOracle | TorchOracle = SoftmaxOracle(data, None, bias=run.model.bias)
-        x = fitted(data, run.model)
-    else:
-        from dpgt_node.learning.torch_oracle import TorchOracle
-
-        oracle = TorchOracle(data, None, run.model, clip=None)
-        parts = [TorchOracle(part, None, run.model, clip=None) for part in _parts(data)]
-        x = _trained(oracle, parts[0], parts[1], run.K + 1, Schedule.from_config(run).m_for(oracle.samples))
-    return oracle.evaluate(x, run.evaluate.samples)
+    oracle, choice = _softmax(data, run.model) if run.model.name == "softmax" else _torch(data, run)
+    metrics = oracle.evaluate(choice.x, run.evaluate.samples)
+    return Alone(metrics, oracle.samples, oracle.tested, choice.kept_back)
 
 
 def fitted(data: Dataset, model: Model) -> F64:
     """x of softmax regression on the training part of ``data``, by the rule of this module: float64 (d,)."""
+    return _softmax(data, model)[1].x
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """``x`` of all samples; ``kept_back``: accuracy of the choice on those kept back."""
+
+    x: F64
+    kept_back: float | None
+
+
+def _softmax(data: Dataset, model: Model) -> tuple[SoftmaxOracle, _Choice]:
     whole = SoftmaxOracle(data, None, bias=model.bias)
     start, size = np.zeros(whole.dimension), whole.mean_square
-    best, worse = (np.inf, float(_PENALTIES[0])), 0
+    best, worse, hits = (np.inf, float(_PENALTIES[0])), 0, None
     if whole.samples < _KEPT_BACK:  # too few to keep one back: the most cautious penalty
-        return _minimiser(whole, size * best[1], start)
+        return whole, _Choice(_minimiser(whole, size * best[1], start), None)
     part, kept = (SoftmaxOracle(each, None, bias=model.bias) for each in _parts(data))
     x = start
     for penalty in _PENALTIES.tolist():
         x = _minimiser(part, size * penalty, x)
-        loss = kept.loss_and_gradient(x)[0]
-        worse = 0 if loss < best[0] else worse + 1
-        best = min(best, (loss, penalty))
+        found = kept.evaluate(x)
+        assert found.loss_train is not None
+        worse = 0 if found.loss_train < best[0] else worse + 1
+        if worse == 0:
+            best, hits = (found.loss_train, penalty), found.accuracy_train
         if worse == _PATIENCE:
             break
-    return _minimiser(whole, size * best[1], start)
+    return whole, _Choice(_minimiser(whole, size * best[1], start), hits)
+
+
+def _torch(data: Dataset, run: RunConfig) -> tuple[TorchOracle, _Choice]:
+    from dpgt_node.learning.torch_oracle import TorchOracle
+
+    whole, m = TorchOracle(data, None, run.model, clip=None), Schedule.from_config(run).m_for(len(data.y_train))
+    if whole.samples < _KEPT_BACK:
+        return whole, _Choice(next(_adam(whole, [run.K + 1], m)), None)
+    part, kept = (TorchOracle(each, None, run.model, clip=None) for each in _parts(data))
+    return whole, _trained(whole, part, kept, run.K + 1, m)
 
 
 def _parts(data: Dataset) -> Iterator[Dataset]:
@@ -118,12 +149,13 @@ def _minimiser(oracle: SoftmaxOracle, penalty: float, start: F64) -> F64:
     return np.asarray(found.x, dtype=np.float64)
 
 
-def _trained(whole: _Model, part: _Model, kept: _Model, gradients: int, m: int) -> F64:
+def _trained(whole: _Model, part: _Model, kept: _Model, gradients: int, m: int) -> _Choice:
     """Adam: as many gradients as are best on ``kept`` after ``part``, then so many on ``whole``."""
     looks = sorted({-(-gradients * (i + 1) // _LOOKS) for i in range(_LOOKS)})
     path = zip(looks, _adam(part, looks, m), strict=True)
     scores = [((kept.evaluate(x).accuracy_train or 0.0), -count) for count, x in path]
-    return next(_adam(whole, [-max(scores)[1]], m))
+    hits, count = max(scores)
+    return _Choice(next(_adam(whole, [-count], m)), hits)
 
 
 def _adam(model: _Model, looks: list[int], m: int) -> Iterator[F64]:

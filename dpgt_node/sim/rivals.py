@@ -36,8 +36,9 @@ def check_rivals(run: RunConfig, source: str) -> None:
 
 def rivals(run: RunConfig, data_root: Path | None) -> Rivals:
     """Every agent trained alone on this machine's copy of its samples.  Raises ConfigError."""
-    found = {name: alone(run, i, data_root=data_root).accuracy_test for i, name in enumerate(run.graph.agents)}
-    return Rivals({name: value for name, value in found.items() if value is not None})
+    found = {name: alone(run, i, data_root=data_root) for i, name in enumerate(run.graph.agents)}
+    accuracies = {name: one.metrics.accuracy_test for name, one in found.items() if one is not None}
+    return Rivals({name: value for name, value in accuracies.items() if value is not None})
 
 
 def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunConfig:

@@ -144,3 +144,31 @@ def test_a_whole_run_on_picture_files(small_mnist, monkeypatch):
     assert cli.run(["simulate", run, "--out", str(small_mnist / "out")]) == 0
     summary = json.loads((small_mnist / "out/summary.json").read_text())
     assert summary["rounds"] == 4 and [agent["releases"] for agent in summary["agents"]] == [8, 8, 8]
+
+
+NODE = """
+name = "agent-2"
+run = "run.toml"
+listen = "127.0.0.1:0"
+coordinator = "127.0.0.1:7700"
+state_dir = "state"
+[tls]
+insecure = true
+"""
+
+
+def test_what_an_owner_reaches_alone_is_printed_on_its_host(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN + 'dataset = "digits"\n')
+    node = tmp_path / "NODE.toml"
+    node.write_text(NODE)
+    assert cli.run(["data", "alone", str(node)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("agent-2 alone, 479 samples, epsilon 0: 9") and "% of 359 test samples, " in said
+    assert said.endswith("% of the fifth of its own that was kept back to choose with\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["NODE.toml", "run.toml"]
+    node.write_text(NODE.replace("agent-2", "agent-9"))
+    assert cli.run(["data", "alone", str(node)]) == 2
+    (tmp_path / "run.toml").write_text(RUN.replace("samples = 2", "") + 'dataset = "quadratic"\ndimension = 3\n')
+    node.write_text(NODE)
+    assert cli.run(["data", "alone", str(node)]) == 2
+    assert "is a formula without samples" in capsys.readouterr().err

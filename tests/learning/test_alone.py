@@ -64,18 +64,22 @@ def test_few_samples_and_a_single_class(samples):
 def test_alone_of_a_run_ignores_clip_noise_and_the_others(tmp_path):
     made = replace(run("digits"), evaluate=Evaluation(10, "study"))
     found = alone(made, 1)
-    assert found.accuracy_test is not None and 0.9 < found.accuracy_test < 1.0
+    assert found is not None and found.metrics.accuracy_test is not None and 0.9 < found.metrics.accuracy_test < 1.0
+    assert (found.samples, found.tested) == (479, 359) and found.kept_back is not None and 0.8 < found.kept_back <= 1.0
     clipped = replace(made, privacy=Privacy(clip_l2=1e-3), noise=replace(made.noise, multiplier=9.0))
     assert alone(clipped, 1) == found
     assert alone(made, 0) != found
     path = save(tmp_path / "own.npz", blobs(60))
     own = replace(made, data=replace(made.data, params={"classes": 3}))
     own = replace(own, data=replace(own.data, dataset=f"npz:{path}"))
-    assert alone(own, 0, data_path=path).accuracy_test is not None
+    found = alone(own, 0, data_path=path)
+    assert found is not None and found.samples == 60 and found.metrics.accuracy_test is not None
+    few = alone(own, 0, data_path=save(tmp_path / "few.npz", blobs(4)))
+    assert few is not None and few.samples == 4 and few.kept_back is None
 
 
 def test_toys_have_nobody_alone():
-    assert alone(run("quadratic", dimension=3), 0) == Metrics()
+    assert alone(run("quadratic", dimension=3), 0) is None
 
 
 class Line:
@@ -100,13 +104,13 @@ class Line:
 
 def test_torch_models_take_as_many_gradients_as_are_best_on_what_is_kept_back():
     whole, part, kept = Line(1.0, 1.0), Line(1.0, 1.0), Line(1.0, 0.05)
-    x = module._trained(whole, part, kept, 1000, 4)
+    choice = module._trained(whole, part, kept, 1000, 4)
     assert part.asked == 1000 and whole.asked == 50  # one step is 0.001: 50 of them are the best that was looked at
-    assert abs(float(x[0]) - 0.05) < 0.005
+    assert abs(float(choice.x[0]) - 0.05) < 0.005 and choice.kept_back is not None and choice.kept_back > 0.99
 
 
 @pytest.mark.torch
 def test_a_torch_model_alone():
     made = run("digits", K=40, samples=32)
     found = alone(replace(made, model=Model(name="mlp")), 0)
-    assert found.accuracy_test is not None and found.accuracy_test > 0.3
+    assert found is not None and found.metrics.accuracy_test is not None and found.metrics.accuracy_test > 0.3
