@@ -18,7 +18,7 @@ from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, sharing
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
-from dpgt_node.privacy.accountants.registry import PURE, SOUND
+from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE, SOUND, called
 from dpgt_node.privacy.accountants.rounding import within
 
 STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
@@ -151,6 +151,11 @@ def _capped(
         return Verdict(tuple(problems), None, None, None, tuple(warnings))
     if policy.epsilon_max is None:
         warnings.append("no [policy] epsilon_max: epsilon may be any finite number")
+    if policy.accountant in CONDITIONAL:
+        warnings.append(
+            f'accountant = "{policy.accountant}" is conditional: no proof stands behind its values, so this cap is no '
+            f"guarantee (sound: {', '.join(SOUND)})"
+        )
     problems += _declared(policy, run)
     named: tuple[str, ...] = (policy.accountant,) if policy.accountant is not None else SOUND
     names = [name for name in named if account.total(name) is not None]
@@ -302,12 +307,16 @@ def _shortfall(
     earlier: str,
     k: int,
 ) -> str:
-    spent = "" if before is None else f", {earlier} on this data set {before.epsilon:.6g}"
+    spent = (
+        ""
+        if before is None
+        else f", {earlier} on this data set {before.epsilon:.6g}{' (conditional)' if before.conditional else ''}"
+    )
     delta = f" and delta {float(whole.delta):.6g}" if whole.delta else ""
     together = "" if before is None else f", with all earlier ones {whole.epsilon:.6g} ({whole.recipe})"
     covers = f"rounds 0..{k} of {run.K}" if k >= 0 else "no round"
     costs = "an infinite epsilon (its noise is off)" if cost is None or math.isinf(cost) else f"{cost:.6g}"
-    return f"this run costs {costs} under {name}{delta}{together}{spent}: {cap} covers {covers}"
+    return f"this run costs {costs} under {called(name)}{delta}{together}{spent}: {cap} covers {covers}"
 
 
 def _earlier(runs: int) -> str:

@@ -143,6 +143,19 @@ def test_a_study_is_refused_under_a_policy_unless_the_owner_allows_it(policy):
     assert allowed.problems == () and any("which no epsilon covers" in line for line in allowed.warnings)
 
 
+def test_a_cap_by_a_conditional_accountant_is_called_no_guarantee():
+    costs = {"lemma5": [1.0, 2.0, 3.0, 4.0], "tight": [9.0] * 4}
+    policy = Policy(3.0, accountant="lemma5", allow_declared=True)
+    found = judge(policy, run_of(K=3), FakeAccount(costs), [], samples=None)
+    assert any("no proof stands behind its values, so this cap is no guarantee" in line for line in found.warnings)
+    assert found.total.conditional and found.total.recipe == "lemma5 (conditional)"
+    assert found.shortfall.startswith("this run costs 4") and "under lemma5 (conditional)" in found.shortfall
+    again = judge(policy, run_of(K=3), FakeAccount(costs), [spent(lemma5=0.5)], samples=None)
+    assert "1 earlier run on this data set 0.5 (conditional)" in again.shortfall
+    sound = judge(replace(policy, accountant="tight"), run_of(K=3), FakeAccount(costs), [], samples=None)
+    assert not sound.total.conditional and not any("no proof" in line for line in sound.warnings)
+
+
 def test_permissions_alone_are_no_policy():
     assert not Policy().limits and not Policy(allow_study=True, allow_declared=True).limits
     assert all(policy.limits for policy in [*ANY, Policy(accountant="tight")])

@@ -18,6 +18,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, load_run, node_to_toml, run_sha256
 from dpgt_node.errors import RefusedError
+from dpgt_node.privacy.accountants.registry import CONDITIONAL, SOUND
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.agent import budget
 from dpgt_node.runtime.agent.budget import obey, terms_of
@@ -223,3 +224,25 @@ def test_a_mutant_that_forgets_earlier_runs_is_noticed(
     monkeypatch.setattr(budget, "spent_on", lambda *_: [])
     with pytest.raises(AssertionError):
         test_it_foretells_what_the_ledger_says_afterwards(state, tmp_path, dpgt)
+
+
+def test_a_conditional_value_is_never_called_pure_and_the_sound_one_stands_beside_it(
+    state: Path, tmp_path: Path, dpgt: Dpgt
+) -> None:
+    path = run_file(tmp_path, 3, mechanism="published-point", law="laplace", C="clip_l1 = 0.5")
+    costs = account(load_run(path))
+    (name,) = CONDITIONAL
+    for data_id, others in (("new", 0), ("ward 7", 2)):
+        node = node_file(tmp_path, state, policy=Policy(1e9, accountant=name), data_id=data_id)
+        said = json.loads(dpgt(state, "--what-if", path, "--node", node, "--format", "json")[1])
+        assert said["after"]["conditional"] and said["after"]["strength"] == "none" and len(said["earlier"]) == others
+        assert "conditional" not in said["sound"] and said["sound"]["epsilon"] >= min(
+            cost for one in SOUND if (cost := costs.total(one)) is not None
+        )
+        text = dpgt(state, "--what-if", path, "--node", node)[1]
+        (together,) = [line for line in text.splitlines() if line.startswith("  all together")]
+        assert f"{name} (conditional)" in together and "pure" not in together
+        assert "a cap on it is no guarantee" in text and "  soundly  " in text
+        assert f'accountant = "{name}" is conditional: no proof stands behind its values' in text
+    plain = node_file(tmp_path, state, policy=Policy(1e9), data_id="new")
+    assert "conditional" not in dpgt(state, "--what-if", path, "--node", plain)[1]

@@ -29,7 +29,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, SOUND
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, SOUND, called
 from dpgt_node.privacy.laws.law import Guarantee
 
 
@@ -65,13 +65,15 @@ class Part:
 class Total:
     """What runs cost together; ``recipe`` says how that was added up.
 
-    ``unbounded``: the first run that has no finite epsilon; epsilon is infinite then.
+    ``unbounded``: the first run that has no finite epsilon; epsilon is infinite then.  ``conditional``: no proof stands
+    behind it, because an accountant that is conditional counted a run.
     """
 
     epsilon: float
     delta: Fraction
     recipe: str
     unbounded: str | None = None
+    conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,8 @@ def total(parts: Sequence[Part], delta_max: Fraction | None = None) -> Total | N
         words.append(f"{_names(members)} composed: {kind} {measured:.4g}")
     if plain:
         words.append(_names(plain) if len(plain) == 1 else f"sum of {_names(plain)}")
-    return Total(add_up(epsilons), delta, "; plus ".join(words))
+    conditional = any(part.by in CONDITIONAL for part in parts)
+    return Total(add_up(epsilons), delta, "; plus ".join(words), conditional=conditional)
 
 
 def tally(
@@ -203,4 +206,4 @@ def _below(delta: Fraction) -> float:
 
 def _names(parts: Sequence[Part]) -> str:
     counts = {name: sum(part.by == name for part in parts) for name in ACCOUNTANTS}
-    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in counts.items() if n)
+    return ", ".join(called(name) + (f" x{n}" if n > 1 else "") for name, n in counts.items() if n)

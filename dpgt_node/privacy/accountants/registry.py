@@ -35,3 +35,8 @@ CONDITIONAL: Final = _names(one for one in ACCOUNTANTS.values() if not one.sound
 """No proof stands behind these: they cap a budget only where its owner names one."""
 HEADLINE: Final = PURE[::-1] + APPROXIMATE[::-1]
 """The sound ones in the order in which equal values are named."""
+
+
+def called(name: str) -> str:
+    """How an accountant is named beside a number: with "(conditional)" where no proof stands behind it."""
+    return f"{name} (conditional)" if name in CONDITIONAL else name

@@ -36,8 +36,9 @@ class Answer:
     """What run ``run`` of ``agent`` would cost on data set ``data_id``.
 
     ``begun``: what the directory holds of this very run, which counts once; None where it is new.  ``before``: the
-    other runs, None where there is none; ``after``: with this one to its end.  ``alone``: by accountant.  ``policy``:
-    None where none was given.  ``more``: how many runs like it fit after it, None without a cap.
+    other runs, None where there is none; ``after``: with this one to its end; ``sound``: the
+    same by sound accountants alone, where ``after`` is conditional.  ``alone``: by accountant.  ``policy``: None where
+    none was given.  ``more``: how many runs like it fit after it, None without a cap.
     """
 
     run: RunConfig
@@ -50,6 +51,7 @@ class Answer:
     alone: Spent
     before: Total | None
     after: Total
+    sound: Total | None
     policy: Policy | None
     verdict: Verdict
     more: int | None
@@ -104,6 +106,7 @@ def what_if(
         again = judge(policy, run, account, asking, samples=oracle.samples)
         return not again.problems and again.shortfall is None
 
+    after = verdict.total or tally([*spent, mine], SOUND, policy.accountant, cap)
     return Answer(
         run,
         agent,
@@ -114,7 +117,8 @@ def what_if(
         tuple(one.run for one in spent),
         mine,
         tally(spent, SOUND, policy.accountant, cap) if spent else None,
-        verdict.total or tally([*spent, mine], SOUND, policy.accountant, cap),
+        after,
+        tally([*spent, mine], SOUND, None, cap) if after.conditional else None,
         None if node is None else policy,
         verdict,
         None if verdict.budget_through is None else _how_many(fits),
@@ -153,6 +157,7 @@ def document(answer: Answer) -> Any:
             "alone": _total(tally([answer.alone], SOUND), answer),
             "before": None if answer.before is None else _total(answer.before, answer),
             "after": _total(answer.after, answer),
+            "sound": None if answer.sound is None else _total(answer.sound, answer),
             "policy": None
             if policy is None
             else {"epsilon_max": policy.epsilon_max, "delta_max": policy.delta_max, "accountant": policy.accountant},
@@ -183,6 +188,9 @@ def render(answer: Answer) -> str:
     earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"
     lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before, answer)}")
     lines.append(f"  all together  {_said(answer.after, answer)}")
+    if answer.sound is not None:
+        lines.append("  WARNING: a conditional value has no proof: a cap on it is no guarantee")
+        lines.append(f"  soundly       {_said(answer.sound, answer)}")
     if (warning := delta_warning(float(answer.after.delta), answer.samples)) is not None:
         lines.append(f"  WARNING: {warning}")
     if answer.alone.declared:
@@ -218,16 +226,17 @@ def _remains(answer: Answer) -> float | None:
 
 def _total(one: Total, answer: Answer) -> dict[str, object]:
     word = _word(one, answer)
-    return {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe, "strength": word}
+    found: dict[str, object] = {"epsilon": one.epsilon, "delta": float(one.delta), "recipe": one.recipe}
+    return {**found, "strength": word, **({"conditional": True} if one.conditional else {})}
 
 
 def _word(one: Total, answer: Answer) -> str:
-    enforced = not answer.alone.declared
-    return strength(None, one.epsilon, float(one.delta), samples=answer.samples, enforced=enforced)
+    proven = not answer.alone.declared and not one.conditional
+    return strength(None, one.epsilon, float(one.delta), samples=answer.samples, enforced=proven)
 
 
 def _said(one: Total, answer: Answer) -> str:
     if math.isinf(one.epsilon):
         return "no finite epsilon" + (f" ({one.unbounded} has none)" if one.unbounded else "")
-    delta = f"delta {float(one.delta):g}" if one.delta else "pure"
+    delta = f"delta {float(one.delta):g}" if one.delta else "conditional" if one.conditional else "pure"
     return f"epsilon {judged(one.epsilon, _word(one, answer))}, {delta} ({one.recipe})"

@@ -25,7 +25,7 @@ from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_add
 from dpgt_node.config.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
-from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND
+from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
@@ -166,9 +166,9 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     cost = account.total(accountant) if accountant is not None else None
     privacy = run.privacy
     word = strength(accountant, cost, privacy.delta, samples=oracle.samples, enforced=privacy.enforced)
-    found = (
-        "the run's cost is not known" if cost is None else f"the run costs epsilon {cost:.6g} ({accountant}): {word}"
-    )
+    found = "the run's cost is not known"
+    if accountant is not None and cost is not None:
+        found = f"the run costs epsilon {cost:.6g} ({called(accountant)}): {word}"
     found += f", {len(spent)} run(s) on this data set before"
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
