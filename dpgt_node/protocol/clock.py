@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SECOND = 1_000_000_000
 """Nanoseconds; all times of machines are nanoseconds of one monotonic clock."""
 HEARTBEAT_NS = 2 * SECOND
 BACKOFF_NS = (SECOND // 20, SECOND)
+CAUSES = 8
+"""So many causes of one spell of trouble are said."""
 """The wait after a first failure, and the longest."""
 
 
@@ -45,22 +47,32 @@ class Awake:
 
 @dataclass(slots=True)
 class Backoff:
-    """Waits between attempts, doubling from 50 ms to 1 s; ``reset`` after success.
+    """Waits between attempts, doubling from 50 ms to 1 s; ``worked`` after success.
 
-    A spell of trouble is worth a line when it begins and when its cause changes, not one for every attempt.
+    A spell of trouble is worth a line for each of its causes, not one for every attempt.  Causes may come from others,
+    so there is an end to them.
     """
 
     _wait_ns: int = BACKOFF_NS[0]
-    _said: str | None = None
+    _said: set[str] = field(default_factory=set)
 
     def news(self, cause: str) -> bool:
         """Whether ``cause`` was not said yet in this spell."""
-        known, self._said = self._said, cause
-        return cause != known
+        if cause in self._said or len(self._said) >= CAUSES:
+            return False
+        self._said.add(cause)
+        return True
 
-    def reset(self) -> None:
-        """The connection works."""
-        self._wait_ns, self._said = BACKOFF_NS[0], None
+    @property
+    def causes(self) -> int:
+        """How many this spell has."""
+        return len(self._said)
+
+    def worked(self, for_ns: int) -> None:
+        """The connection was good for so long.  One that is closed at once is no success, or attempts would race."""
+        if for_ns >= BACKOFF_NS[1]:
+            self._wait_ns = BACKOFF_NS[0]
+            self._said.clear()
 
     def next_ns(self) -> int:
         """How long to wait now."""

@@ -27,8 +27,12 @@ from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import A_BUG, answered
 from dpgt_node.wire import convert
-from dpgt_node.wire.fields import MAX_MESSAGE_BYTES, MAX_TEXT, is_name, one_line, shown
-from dpgt_node.wire.server import METADATA_BYTES, Server, Service, new_server
+from dpgt_node.wire.fields import MAX_TEXT, is_name, one_line, shown
+from dpgt_node.wire.options import CHANNEL_OPTIONS as CHANNEL_OPTIONS
+from dpgt_node.wire.options import SERVER_OPTIONS as SERVER_OPTIONS
+from dpgt_node.wire.options import channel_options as channel_options
+from dpgt_node.wire.options import server_options
+from dpgt_node.wire.server import Server, Service, new_server
 
 log = logging.getLogger(__name__)
 
@@ -42,31 +46,7 @@ status is lost then, and another attempt will hear it.
 """
 _MAX_DETAILS = 900
 
-_KEEPALIVE: tuple[tuple[str, int], ...] = (
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.http2.ping_timeout_ms", 5000),  # notices a stopped process; keepalive alone does not
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES),
-)
 _SCHEMES = frozenset({"dns", "external", "ipv4", "ipv6", "unix", "unix-abstract", "vsock"})
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    *_KEEPALIVE,
-    ("grpc.enable_http_proxy", 0),  # lower-case http_proxy would be used even for 127.0.0.1
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
-SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    *_KEEPALIVE,
-    ("grpc.so_reuseport", 0),  # else two servers share one port silently
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-)
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -241,9 +221,12 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) 
     return Service(COORDINATOR_SERVICE, methods)
 
 
-def server(peers: int) -> Server:
-    """A server for ``peers`` honest callers and all others, see ``wire.server``; inside a running event loop."""
-    return new_server(SERVER_OPTIONS, peers)
+def server(peers: int, patience_s: float = 0.0) -> Server:
+    """A server for ``peers`` honest callers and all others, see ``wire.server``; inside a running event loop.
+
+    ``patience_s``: T of the run.
+    """
+    return new_server(server_options(patience_s), peers)
 
 
 def target(address: str) -> str:

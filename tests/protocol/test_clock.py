@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpgt_node.protocol.clock import SECOND, Awake, Backoff, heartbeat_ns
+from dpgt_node.protocol.clock import CAUSES, SECOND, Awake, Backoff, heartbeat_ns
 
 
 def test_what_was_slept_through_does_not_count() -> None:
@@ -23,5 +23,17 @@ def test_backoff_doubles_to_its_cap_and_says_a_cause_once() -> None:
         waited.append(backoff.next_ns() / SECOND)
     assert waited == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0] and said == [True] + 6 * [False]
     assert backoff.news("mad")
-    backoff.reset()
+    backoff.worked(SECOND)
     assert backoff.news("mad") and backoff.next_ns() == SECOND // 20, "a new spell of trouble"
+
+
+def test_a_call_that_is_closed_at_once_was_no_success() -> None:
+    """Else attempts at a coordinator that refuses would race, and alternating causes would fill the log."""
+    backoff = Backoff()
+    waited, said = [], []
+    for i in range(40):
+        backoff.worked(SECOND // 100)
+        waited.append(backoff.next_ns())
+        said.append(backoff.news(("closed", "refused", "reset")[i % 3]))
+    assert set(waited[5:]) == {SECOND} and sum(said) == 3
+    assert sum(backoff.news(f"cause {i}") for i in range(100)) == CAUSES - 3

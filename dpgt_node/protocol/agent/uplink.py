@@ -28,7 +28,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.errors import PeerError, PeerLost, Untrusted
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Terms, Told
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
@@ -37,6 +37,11 @@ from dpgt_node.protocol.types import Tick
 
 FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
 """Statuses that another attempt cannot cure."""
+
+
+def _strength(error: PeerError) -> int:
+    """How much ``error`` says: who is not believed, then any answer, then silence."""
+    return 2 if isinstance(error, Untrusted) else int(error.grpc_status != "UNAVAILABLE")
 
 
 class UplinkPhase(Enum):
@@ -78,6 +83,7 @@ class Uplink:
         self._untaken = False
         self._answered = False
         self._lost_type = PeerError
+        self._strongest: PeerError | None = None
         self._awake = Awake(2 * heartbeat_ns, now_ns)
         self._heard_ns = self._opened_ns = now_ns
         self._deadline_ns: int | None = now_ns
@@ -186,10 +192,14 @@ class Uplink:
             self._give_up(error, out)
             return
         if self._answered:
-            self._backoff.reset()
+            self._backoff.worked(self._awake.at(now_ns) - self._opened_ns)
+            if not self._backoff.causes:
+                self._strongest = None
+        if self._strongest is None or _strength(error) >= _strength(self._strongest):
+            self._strongest = error
         if self._awake.at(now_ns) - self._heard_ns > self._patience_ns:
             span = f"{self._patience_ns / SECOND:g} s"
-            self._give_up(self._lost_type(f"no coordinator at {self._address} for {span}: {error}"), out)
+            self._give_up(self._lost_type(f"no coordinator at {self._address} for {span}: {self._strongest}"), out)
             return
         cause = str(error) or error.grpc_status
         if self._backoff.news(cause):

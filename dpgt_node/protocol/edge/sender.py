@@ -73,7 +73,7 @@ class Sender:
         self._queue: deque[Send | Resend] = deque()
         self._deadline_ns: int | None = None
         self._distrust_since_ns: int | None = None
-        self._down_since_ns = 0
+        self._down_since_ns = self._ready_since_ns = 0
         self.trouble = "not connected yet"
         """Why it is down."""
         self.bytes_sent = 0
@@ -159,7 +159,7 @@ class Sender:
             )
         else:
             self._phase, self._deadline_ns = SenderPhase.READY, None
-            self._backoff.reset()
+            self._ready_since_ns = now_ns
             self._distrust_since_ns = None
             out.append(PeerNeeds(self._index, message.x_from, message.y_from, message.mixed_before))
 
@@ -214,6 +214,7 @@ class Sender:
 
     def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
         if self._phase in OPEN:
+            self._backoff.worked(now_ns - self._ready_since_ns)
             self._down_since_ns = now_ns
             out.append(PeerGone(self._index))
         self._queue.clear()

@@ -138,6 +138,7 @@ class Node:
         self._reporter: Reporter | None = None
         self._uploader: StudyUploader | None = None
         self._ended: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
+        setup.security.patience_s = setup.run.runtime.round_timeout_s
         self._dial = Dialler(setup.name, setup.security, setup.config.tls.coordinator_id, setup.dial)
         self._calls = Calls(setup.name, self._feed, self._broken, self._dial, self._framing)
         self._interpreter: Interpreter | None = None
@@ -180,7 +181,7 @@ class Node:
         peers = s.Peers(self._network.names, self._setup.index, self._streams_in, partners)
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
-        server = services.server(self._topology.n)
+        server = services.server(self._topology.n, self._run.runtime.round_timeout_s)
         neighbours = Neighbours(self._calls)
         server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard),))
         config = self._setup.config

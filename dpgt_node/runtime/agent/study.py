@@ -99,7 +99,7 @@ class StudyUploader:
             if reply.vectors != len(batch):
                 message = f"the coordinator took {reply.vectors} of {len(batch)} study vectors"
                 raise PeerError(message, grpc_status="DATA_LOSS")
-            backoff.reset()
+            backoff.worked(SECOND)
             for k, x in batch:
                 if self._waiting.get(k) is x:
                     del self._waiting[k]

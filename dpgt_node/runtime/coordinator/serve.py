@@ -31,7 +31,7 @@ async def serve(
 ) -> Outcome:
     """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
     security = Security.from_folder(tls_folder)
-    server = services.server(run.n)
+    server = services.server(run.n, run.runtime.round_timeout_s)
     host, _ = parse_address(listen)
     port = services.bind(server, listen, security.server_credentials(), "command line")
     # Only now: a refused start leaves no half-made output folder.

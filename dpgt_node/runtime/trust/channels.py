@@ -15,7 +15,7 @@ from dpgt_node.errors import ConfigError, PeerError, Untrusted
 from dpgt_node.runtime.trust.certificates import key_of, pinned_name, target_name_override
 from dpgt_node.runtime.trust.credentials import Credentials, Files
 from dpgt_node.runtime.trust.guard import Guard
-from dpgt_node.runtime.trust.probe import look
+from dpgt_node.runtime.trust.probe import look, speaks_tls
 from dpgt_node.wire import services
 
 COORDINATOR_IDENTITY = "dpgt:coordinator"
@@ -34,6 +34,8 @@ class Security:
         whole = ca is not None and cert is not None and key is not None
         self.credentials = Credentials(Files(ca, cert, key)) if whole else None  # type: ignore[arg-type]
         self.guard = Guard(self.credentials)
+        self.patience_s = 0.0
+        """T of the run whose vectors travel on the channels."""
         self._dials: set[_Dial] = set()
 
     @classmethod
@@ -60,9 +62,10 @@ class Security:
         """
         credentials = self.credentials
         if credentials is None:
-            return lambda address: grpc.aio.insecure_channel(services.target(address), options=services.CHANNEL_OPTIONS)
+            options = services.channel_options(self.patience_s)
+            return lambda address: grpc.aio.insecure_channel(services.target(address), options=options)
         name = self._pin(credentials, identity)
-        return lambda address: _channel(credentials, name, address)
+        return lambda address: _channel(credentials, name, address, self.patience_s)
 
     def dialler(self, identity: str) -> Callable[[str], Opened]:
         """Like ``opener``, for ``async with``: a revoked certificate at the other end is refused inside the handshake,
@@ -71,9 +74,10 @@ class Security:
         """
         credentials = self.credentials
         if credentials is None:
-            return self.opener(identity)
+            open_channel = self.opener(identity)
+            return lambda address: _PlainDial(open_channel, address)
         self._pin(credentials, identity)
-        return lambda address: _Dial(credentials, identity, address, self._dials)
+        return lambda address: _Dial(credentials, identity, address, self._dials, self.patience_s)
 
     @staticmethod
     def _pin(credentials: Credentials, identity: str) -> str:
@@ -94,19 +98,46 @@ class Security:
             dial.recheck()
 
 
-def _channel(credentials: Credentials, name: str, address: str) -> grpc.aio.Channel:
-    options = (*services.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name))
+def _channel(credentials: Credentials, name: str, address: str, patience_s: float) -> grpc.aio.Channel:
+    options = (*services.channel_options(patience_s), ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(services.target(address), credentials.channel_credentials(), options=options)
+
+
+class _PlainDial:
+    """One channel without TLS while it is used.  An end that speaks TLS only closes it, and neither side hears why."""
+
+    def __init__(self, opener: Callable[[str], grpc.aio.Channel], address: str) -> None:
+        self._opener = opener
+        self._address = address
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> grpc.aio.Channel:
+        self._channel = self._opener(self._address)
+        return self._channel
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._channel is not None
+        await self._channel.close()
+        if not isinstance(error, PeerError) or error.grpc_status != "UNAVAILABLE":
+            return
+        if await speaks_tls(self._address, timeout_s=EXPLAIN_S):
+            why = "speaks TLS, and this process does not: leave --insecure out, and give it [tls]"
+            raise Untrusted(f"{self._address} {why}") from error
 
 
 class _Dial:
     """One channel while it is used.  gRPC says UNAVAILABLE of any broken handshake; here it gets its cause."""
 
-    def __init__(self, credentials: Credentials, identity: str, address: str, dials: set[_Dial]) -> None:
+    def __init__(
+        self, credentials: Credentials, identity: str, address: str, dials: set[_Dial], patience_s: float
+    ) -> None:
         self._credentials = credentials
         self._identity = identity
         self._address = address
         self._dials = dials
+        self._patience_s = patience_s
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[object] | None = None
         self._key: tuple[bytes, int] | None = None
@@ -114,7 +145,7 @@ class _Dial:
 
     async def __aenter__(self) -> grpc.aio.Channel:
         name = await self._name()
-        self._channel = _channel(self._credentials, name, self._address)
+        self._channel = _channel(self._credentials, name, self._address, self._patience_s)
         self._task = asyncio.current_task()
         self._dials.add(self)
         return self._channel

@@ -7,6 +7,7 @@ handshake proves that the other end holds the certificate's key.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import socket
 import ssl
@@ -45,6 +46,30 @@ async def look(
     except (OSError, EOFError) as error:
         said = getattr(error, "strerror", None) or str(error) or "the connection was closed"
         raise PeerError(f"cannot connect: {said}", grpc_status="UNAVAILABLE") from None
+
+
+async def speaks_tls(address: str, *, timeout_s: float = TIMEOUT_S) -> bool:
+    """Whether whoever answers at ``address`` begins a TLS handshake; False when nobody answers."""
+    host, port = parse_address(address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname=host)
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tls.do_handshake()
+                writer.write(outgoing.read())
+                await writer.drain()
+                return (await reader.readexactly(2)) in (b"\x16\x03", b"\x15\x03")  # a handshake, or an alert
+            finally:
+                writer.close()
+    except (OSError, EOFError, ssl.SSLError):
+        return False
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:

@@ -23,6 +23,7 @@ from dpgt_node.runtime.trust.guard import Guard, Refusals
 from dpgt_node.runtime.trust.pki import Registry
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import codec, services
+from dpgt_node.wire.options import ping_timeout_s
 from tests.runtime.agent.test_links import Link, Up
 from tests.runtime.cluster import cluster, eventually, make_run
 from tests.runtime.trust import parties as trust
@@ -463,3 +464,30 @@ def test_a_list_of_another_authority_is_no_list(tmp_path: Path) -> None:
     other.copy_list(tmp_path / "agent-1")
     with pytest.raises(Exception, match=r"crl\.pem: holds a revocation list that no trusted authority signed"):
         serial(Security.from_folder(tmp_path / "agent-1"))
+
+
+async def test_a_plain_process_hears_that_the_other_end_speaks_tls(tmp_path: Path) -> None:
+    """As the other way round: gRPC itself says "Socket closed" here, and nothing there."""
+    CertificateAuthority.create().write_folder(tmp_path / "pem", COORDINATOR_IDENTITY, ["127.0.0.1"])
+    for folder, words in ((tmp_path / "pem", "speaks TLS, and this process does not"), (None, "UNAVAILABLE|connect")):
+        server = services.server(1)
+        port = services.bind(server, "127.0.0.1:0", Security.from_folder(folder).server_credentials(), "test")
+        await server.start()
+        address = f"127.0.0.1:{port}"
+        if folder is None:
+            await server.stop(0)
+        with pytest.raises(PeerError, match=words) as caught:
+            async with Security().dialler(COORDINATOR_IDENTITY)(address) as channel:
+                await services.status(channel, timeout_s=20.0)
+        assert isinstance(caught.value, Untrusted) == (folder is not None)
+        await server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "timeout_s"), [(0.0, 5.0), (1.0, 5.0), (15.0, 5.0), (60.0, 27.5), (600.0, 297.5)]
+)
+def test_a_ping_may_wait_behind_a_vector(patience_s: float, timeout_s: float) -> None:
+    """On a link of 1 to 2 Mbit/s megabytes are ahead of it; with the 5 s before it, it still ends before T."""
+    assert ping_timeout_s(patience_s) == timeout_s
+    options = dict(services.channel_options(patience_s))
+    assert options["grpc.keepalive_timeout_ms"] == options["grpc.http2.ping_timeout_ms"] == int(1000 * timeout_s)

@@ -1,0 +1,62 @@
+"""Channel arguments of gRPC that both ends use: signs of life, sizes, reconnecting."""
+
+from __future__ import annotations
+
+from dpgt_node.wire.fields import MAX_MESSAGE_BYTES
+from dpgt_node.wire.server import METADATA_BYTES
+
+PING_EVERY_S = 5.0
+Options = tuple[tuple[str, int], ...]
+
+
+def ping_timeout_s(patience_s: float) -> float:
+    """How long a ping may be on its way, where the others are given ``patience_s`` (T).
+
+    A ping queues behind the bytes of a vector, seconds of them on a slow link.  With the 5 s before it this ends at
+    about half of T, so that a stream whose other end is gone is opened anew in time.
+    """
+    return max(PING_EVERY_S, (patience_s - PING_EVERY_S) / 2)
+
+
+def _pings(timeout_s: float) -> Options:
+    """``timeout_s`` is also how long bytes may stay unacknowledged: gRPC makes it TCP_USER_TIMEOUT."""
+    return (
+        ("grpc.keepalive_time_ms", int(1000 * PING_EVERY_S)),
+        ("grpc.keepalive_timeout_ms", int(1000 * timeout_s)),
+        ("grpc.http2.ping_timeout_ms", int(1000 * timeout_s)),  # notices a stopped process; keepalive alone does not
+    )
+
+
+_COMMON: Options = (
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+)
+_CHANNEL: Options = (
+    *_COMMON,
+    ("grpc.enable_http_proxy", 0),  # lower-case http_proxy would be used even for 127.0.0.1
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+_SERVER: Options = (
+    *_COMMON,
+    ("grpc.so_reuseport", 0),  # else two servers share one port silently
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+CHANNEL_OPTIONS: Options = (*_pings(PING_EVERY_S), *_CHANNEL)
+"""For short calls."""
+SERVER_OPTIONS: Options = (*_pings(PING_EVERY_S), *_SERVER)
+
+
+def channel_options(patience_s: float) -> Options:
+    """For channels on which vectors travel; ``patience_s``: T of the run."""
+    return (*_pings(ping_timeout_s(patience_s)), *_CHANNEL)
+
+
+def server_options(patience_s: float) -> Options:
+    """For a server to which vectors travel."""
+    return (*_pings(ping_timeout_s(patience_s)), *_SERVER)
