@@ -103,6 +103,8 @@ def test_an_audit_of_a_coalition(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert 0.6 * claim["claimed"] < claim["realised"] <= claim["claimed"]
         bounds.append(claim["claimed"])
     assert bounds == sorted(bounds) and bounds[0] < bounds[1] == bounds[2]
+    assert cli.run(["eavesdrop", "audit", "none.dpgt", "--run", run]) == 2
+    assert "audit RUN.toml with --colluding T" in capsys.readouterr().err
     plain = text.replace("cancel = 2\n", "").replace("mask_graph = [[1, 2], [1, 3]]\n", "")
     assert cli.run(["eavesdrop", "audit", str(run_file(tmp_path, plain)), "--colluding", "1"]) == 2
     assert "nobody shares noise" in capsys.readouterr().err

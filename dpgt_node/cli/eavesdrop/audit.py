@@ -160,6 +160,9 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
 
     out = run_file if run_file.is_dir() else None
     run = common.load_local_run(run_file / "run.toml" if out is not None else run_file)
+    if run.noise.cancel is not None:
+        message = "a transcript alone does not tell what pairs shared: audit RUN.toml with --colluding T"
+        raise ConfigError.one("run file", "noise.cancel", message)
     run_id = None if out is None else held_run_id(out)
     observation = Observation.load(files, run, run_id=run_id)
     known = None if truth is None else find_truth(truth, run.graph.agents, observation.run_id)
