@@ -107,6 +107,21 @@ def test_a_clip_that_is_a_hundredth_of_another_costs_as_its_own_noise_says() -> 
                 assert account(scaled).total(name) == pytest.approx(account(plain).total(name), rel=1e-4), name
 
 
+def test_what_the_sampler_adds_is_that_of_the_scale_it_draws_with() -> None:
+    """Not of the scale over its clip's share, by which alone a shift is measured."""
+    config = clipped()
+    topology, schedule = Topology.from_config(config.graph), Schedule.from_config(config)
+    drawn = SCALES[1] * np.array([2.0, 0.25, 3.0, 3.0])
+
+    def total(part: float) -> float:
+        made = AgentAccount(config, topology, schedule, 1, D, dimension=7, leftover=lambda scale, norm: part * scale)
+        found = made.total("tight")
+        assert found is not None
+        return found
+
+    assert total(100.0) - total(0.0) == pytest.approx(100.0 * drawn.sum(), rel=1e-6)
+
+
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_only_releases_cost(law: NoiseLaw) -> None:
     made, speaking = account(run(12, law, **LISTED)), 0

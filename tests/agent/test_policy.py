@@ -204,6 +204,13 @@ def test_the_smallest_sound_accountant_is_taken_unless_one_is_named():
     assert verdict(Policy(1e9, delta_max=1e-60), run_of(K=300)).accountant == "tight"
 
 
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_a_cap_on_delta_alone_does_not_let_an_infinite_epsilon_pass(law):
+    found = verdict(Policy(delta_max=1e-3), run_of(law=law, multiplier=0.0))
+    assert found.budget_through == -1
+    assert "any finite epsilon covers no round" in found.shortfall
+
+
 def test_noise_that_is_off_is_within_no_cap():
     found = verdict(Policy(1e300), run_of(multiplier=0.0))
     assert found.budget_through == -1 and "its noise is off" in found.shortfall

@@ -72,6 +72,12 @@ def test_whichever_covers_fewer_rounds_decides(most: float | None, some: float, 
     assert any("two honest agents at least" in line for line in found.warnings)
 
 
+def test_where_both_caps_cover_as_much_the_one_that_rests_on_no_honest_agent_is_named() -> None:
+    found = asked(Policy(epsilon_max=1e-6, epsilon_max_colluding=1e-6, colluding=1), run())
+    assert found.budget_through == -1 and found.shortfall is not None
+    assert "epsilon_max = 1e-06" in found.shortfall and "towards any" not in found.shortfall
+
+
 def test_as_many_as_all_others_are_all_others() -> None:
     for t in (2, 3, 1000):
         found = asked(Policy(epsilon_max_colluding=ONE * 1.001, colluding=t), run())

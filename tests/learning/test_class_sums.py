@@ -152,11 +152,42 @@ def test_the_first_release_of_a_run(quiet: model.RunConfig) -> None:
     check_first_release(Watched(quiet))
 
 
+def test_what_a_study_keeps_is_what_was_released_without_its_noise() -> None:
+    """Class sums in round 0 and a gradient under the clip of its own release in round 3."""
+    run = digits(clip_l1=0.5)
+    run = replace(run, privacy=replace(run.privacy, by_release=(2.0, 0.5)))
+    facts, oracle = Facts.of(run), build_oracle(run, 0)
+    assert isinstance(oracle, SoftmaxOracle)
+    agent = build_agents(run, facts.topology, facts.schedule, (oracle,) * run.n, "ab")[0].work
+    state = agent.advance(t.Advance(None)).state
+    first, batch = agent.private(state, 0), np.arange(oracle.samples)
+    sums = by_hand(oracle.inputs(batch), oracle.labels(batch), 1, 1.0 * (1.0 - 2.0**-22), 1.0, 10)
+    np.testing.assert_allclose(first.g, sums, rtol=1e-9)
+    later = agent.private(replace(state, k=3), 0)
+    np.testing.assert_allclose(later.g, oracle.under(0.5).gradient(first.x, state.batch), rtol=1e-9)
+    assert np.abs(later.g - oracle.gradient(first.x, state.batch)).max() > 1e-6
+    assert agent.private(replace(state, k=4), 0).g.size == 0, "no release, no gradient"
+
+
 @pytest.mark.parametrize("method", ["dpgt", "atc-dsgd"])
 @pytest.mark.parametrize("privacy", [{"clip_l1": LATER}, {"clip_l2": LATER}])
 def test_the_fast_simulator_agrees(method: str, privacy: Mapping[str, float], tmp_path: Path) -> None:
     run = digits(**privacy)
     run = replace(run, algorithm=replace(run.algorithm, method=method))
+    error, _, _ = both(run, tmp_path)
+    assert error < TOLERANCE
+
+
+def test_where_one_clip_is_for_all_releases_the_later_ones_are_of_gradients_still(tmp_path: Path) -> None:
+    run = digits()
+    run = replace(run, privacy=replace(run.privacy, by_release=None))
+    oracle, schedule = build_oracle(run, 0), Schedule.from_config(run)
+    assert isinstance(oracle, SoftmaxOracle)
+    sources, x, batch = Sources(oracle, schedule), np.linspace(-1.0, 1.0, oracle.dimension), np.arange(oracle.samples)
+    assert [schedule.share(k) for k in RELEASES] == [1.0] * len(RELEASES)
+    assert (sources.at(0).gradient(x, batch) == oracle.class_sums(batch)).all()
+    for k in RELEASES[1:]:
+        assert (sources.at(k).gradient(x, batch) == oracle.gradient(x, batch)).all()
     error, _, _ = both(run, tmp_path)
     assert error < TOLERANCE
 
@@ -209,9 +240,15 @@ def test_a_replay_reads_the_noise_off_releases_alone() -> None:
     assert 0.0 < abs(ratio.total) <= float(ratio.reach.sum()) <= claimed(run)
 
 
-def test_canaries_attain_the_claim_of_a_run_whose_releases_differ() -> None:
+@pytest.mark.parametrize("factors", [(3.0, 1.0), (3.0, 2.0, 1.0)])
+def test_canaries_attain_the_claim_of_a_run_whose_releases_differ(factors: tuple[float, ...]) -> None:
     """Spread over coordinates, each release shows all of its own clip over its own scale."""
     run, d, m = digits(), 300, 100
+    run = replace(
+        run,
+        noise=replace(run.noise, by_release=factors),
+        privacy=replace(run.privacy, by_release=factors),
+    )
     facts = Facts.of(run)
     canaries = Canaries.plan(
         mechanism="noise-once", law="laplace", releases=3, dimension=d, samples=m, m=m, C=2 * LATER, stacked=False

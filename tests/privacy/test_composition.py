@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgt_node.privacy.accountants import composition, concentrated, gaussian, pure
-from dpgt_node.privacy.accountants.composition import Spent, add_up, tally
+from dpgt_node.privacy.accountants.composition import Part, Spent, add_up, tally, total
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
 from tests.oracles import composition as oracle
+from tests.oracles.accountants import gdp_delta
 
 DELTA = 1e-5
 deltas = st.sampled_from([1e-9, 1e-6, 1e-5, 1e-3, 0.1])
@@ -52,6 +54,14 @@ def test_mu_is_got_back_from_above(mu: float, delta: float) -> None:
         assert back == pytest.approx(oracle.mu_of(epsilon, delta), rel=1e-7)
     square = ACCOUNTANTS["gdp"].amounts(epsilon, delta)
     assert Fraction(square["mu"]) >= Fraction(mu) ** 2 and Fraction(square["rho"]) >= Fraction(mu) ** 2 / 2
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.7, 3.0, 40.0])
+def test_a_run_is_counted_with_more_than_any_that_its_epsilon_allows(epsilon: float, delta: float) -> None:
+    """In as many digits as it takes: a run may have every mu whose delta is small enough, up to the last bit."""
+    mu = math.sqrt(ACCOUNTANTS["gdp"].amounts(epsilon, delta)["mu"])
+    assert gdp_delta(mu, epsilon) > Decimal(delta)
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
@@ -157,6 +167,29 @@ def test_a_stated_delta_is_the_total_whatever_the_run_files_say() -> None:
     pure_runs = [Spent("p", {"tight": 0.05}, DELTA)] * 400
     composed = tally(pure_runs, SOUND, delta_max=Fraction("1e-5"))
     assert composed.epsilon < 6.0 < tally(pure_runs, SOUND).epsilon and tally(pure_runs, SOUND).delta == 0
+
+
+def test_kinds_that_are_composed_apart_share_a_stated_delta() -> None:
+    whole, mine = Fraction("1e-5"), Fraction("2e-6")
+    parts = [
+        Part("mu", 0.04, Fraction("0.1"), "gdp"),
+        Part("rho", 0.01, Fraction("0.1"), "zcdp"),
+        Part(None, 0.3, mine, "gdp"),
+    ]
+    found = total(parts, whole)
+    assert found is not None and found.delta == whole
+    each = float(whole - mine) / 2
+    exact = 0.3 + oracle.epsilon_of_mu(0.2, each) + oracle.epsilon_of_rho(0.01, each)
+    assert found.epsilon == pytest.approx(exact, rel=1e-9)
+    assert total(parts, mine) is None, "nothing is left to share"
+
+
+@given(st.lists(deltas, min_size=1, max_size=30))
+def test_a_sum_of_deltas_is_rounded_down(of_runs: list[float]) -> None:
+    """The larger float at the same sum would give a smaller epsilon than the delta that is claimed."""
+    exact = sum(map(composition.as_written, of_runs), Fraction(0))
+    found = composition._below(exact)
+    assert Fraction(found) <= exact < Fraction(math.nextafter(found, math.inf))
 
 
 def test_a_named_accountant_counts_in_its_own_kind_only() -> None:
