@@ -79,8 +79,8 @@ detection: $(VENV)/.dev ## figure: how soon each kind of loss is named, between 
 long: $(VENV)/.dev ## tests that take minutes
 	$(PYTEST) -m "long and not hosts" -o faulthandler_timeout=3600 $(ARGS)
 
-kills: $(VENV)/.dev ## kill -9 of real processes, 90 times; a quarter of an hour
-	$(PYTEST) -m long tests/e2e/test_kills.py -s -o faulthandler_timeout=3600 $(ARGS)
+kills: $(VENV)/.dev ## kill -9 of real processes, 215 times; half an hour
+	$(PYTEST) -m long tests/e2e/test_kills.py tests/e2e/test_shared_noise.py -s -o faulthandler_timeout=3600 $(ARGS)
 
 fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
 	$(PYTEST) -m fast $(ARGS)

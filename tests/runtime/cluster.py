@@ -92,8 +92,8 @@ class Cluster:
     run: RunConfig
     folder: Path
     authority: CertificateAuthority | None
-    keystream: str | None
     address: str = ""
+    keystream: str | None = "test"
     serving: asyncio.Task[Outcome] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -230,7 +230,7 @@ async def cluster(
     """
     run = make_run() if run is None else run
     run = replace(run, runtime=replace(run.runtime, channel="mtls" if secure else "plain"))
-    made = Cluster(run, folder, CertificateAuthority.create() if secure else None, "test" if test else None)
+    made = Cluster(run, folder, CertificateAuthority.create() if secure else None, keystream="test" if test else None)
     try:
         await made.coordinate()
         yield made

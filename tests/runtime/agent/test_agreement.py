@@ -55,7 +55,7 @@ def drew_nothing(made: Cluster) -> bool:
 
 
 async def test_a_run_goes_its_way_and_leaves_no_key_of_before(tmp_path: Path) -> None:
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         start(made)
         await made.end()
         pairs = {name: dict(rows(made, name, "SELECT partner, key FROM pair_keys")) for name in NAMES}
@@ -162,7 +162,7 @@ async def test_a_lie_keeps_the_run_from_starting_and_is_named(
     lie: Callable[[str, Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpgt_node.protocol.coordinator.coordination.KeyRelay", lambda names: _liar(names, lie))
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         start(made)
         errors = await ends(made)
         words = [str(error) for error in errors.values() if isinstance(error, NoAgreement)]
@@ -195,12 +195,12 @@ async def test_an_offer_of_another_run_is_found_out(tmp_path: Path, monkeypatch:
 
     twist = [record]
     monkeypatch.setattr("dpgt_node.protocol.coordinator.coordination.KeyRelay", lambda names: _liar(names, twist[0]))
-    async with cluster(tmp_path / "one", make_run(), secure=True) as made:
+    async with cluster(tmp_path / "one", make_run(), secure=True, test=False) as made:
         start(made)
         await made.end()
         authority = made.authority
     twist[0] = replay
-    async with cluster(tmp_path / "two", make_run(), secure=True) as made:
+    async with cluster(tmp_path / "two", make_run(), secure=True, test=False) as made:
         assert made.serving is not None
         made.serving.cancel()  # its certificates are of an authority of its own
         await asyncio.gather(made.serving, return_exceptions=True)
@@ -219,7 +219,7 @@ async def test_proofs_that_are_dropped_are_named_after_a_while(tmp_path: Path, m
         return None if isinstance(message, m.KeyProof) and {to, message.sender} == {"agent-1", "agent-2"} else message
 
     monkeypatch.setattr("dpgt_node.protocol.coordinator.coordination.KeyRelay", lambda names: _liar(names, drop))
-    async with cluster(tmp_path, make_run(register_timeout=2), secure=True) as made:
+    async with cluster(tmp_path, make_run(register_timeout=2), secure=True, test=False) as made:
         start(made)
         errors = await ends(made)
         assert any("no proof of a common key came from agent-" in str(error) for error in errors.values()), errors
@@ -234,7 +234,7 @@ async def test_a_round_that_a_coordinator_opens_too_early_draws_nothing(
     monkeypatch.setattr(
         "dpgt_node.protocol.coordinator.coordination.KeyRelay", lambda names: _liar(names, start_instead)
     )
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         start(made)
         await eventually("an agent ends", lambda: any(task.done() for task in made.agents.values()))
         (error,) = {str(task.exception()) for task in made.agents.values() if task.done()}
@@ -256,7 +256,7 @@ async def test_two_agents_with_different_run_files_do_not_share_noise(
 
     monkeypatch.setattr(membership.Membership, "_say", fooling)
     monkeypatch.setattr(membership.admission, "disagrees", lambda *_, **__: None)
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         start(made, "agent-1", "agent-2")
         start(made, "agent-3", run=other)
         errors = await ends(made)
@@ -268,7 +268,7 @@ async def test_two_agents_with_different_run_files_do_not_share_noise(
 
 async def test_a_mask_partner_heeds_a_revocation_list_that_only_it_has(tmp_path: Path) -> None:
     """agent-2 and agent-3 exchange no vector; they share noise."""
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         for name in NAMES:
             made.security(agent_identity(name))
         three = made.security("dpgt:agent:agent-3")
@@ -286,7 +286,7 @@ async def test_without_tls_or_power_an_agent_of_such_a_run_does_not_start(tmp_pa
     async with cluster(tmp_path / "plain", make_run()) as made:
         with pytest.raises(ConfigError, match=r"tls\.insecure: leaves agents without certificates"):
             made.node("agent-1", keystream=None, durability="power")
-    async with cluster(tmp_path / "secure", make_run(), secure=True) as made:
+    async with cluster(tmp_path / "secure", make_run(), secure=True, test=False) as made:
         with pytest.raises(ConfigError, match='durability: must be "power"'):
             made.node("agent-1", keystream=None)
         assert not (tmp_path / "secure" / "state").exists()
@@ -298,7 +298,7 @@ async def test_without_tls_or_power_an_agent_of_such_a_run_does_not_start(tmp_pa
 
 async def test_a_lost_state_directory_before_the_run_began_ends_it(tmp_path: Path) -> None:
     """The others pinned its first key; whoever has another one is not believed to be the same."""
-    async with cluster(tmp_path, make_run(), secure=True) as made:
+    async with cluster(tmp_path, make_run(), secure=True, test=False) as made:
         start(made)
         await made.end()
         run_id = rows(made, "agent-1", "SELECT run_id FROM runs")[0][0]
