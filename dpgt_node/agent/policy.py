@@ -23,6 +23,9 @@ from dpgt_node.privacy.accountants.rounding import within
 
 STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
 
+DELTAS = "the deltas of this run"
+"""How a shortfall begins that no larger epsilon_max cures."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -173,7 +176,7 @@ def _capped(
         first = next((option.unbounded for option in reversed(options) if option.unbounded is not None), None)
         if known:
             least = min(whole.delta for _, whole in known)
-            why = f"the deltas of this run and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
+            why = f"{DELTAS} and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
         else:
             believed = (
                 "" if all(s.run != first or not s.declared for s in spent) else " (its C was declared, not enforced)"

@@ -179,7 +179,8 @@ def test_a_run_or_link_that_is_not_the_captures_is_an_error(dpgt: Dpgt, tmp_path
         assert (code, out) == (2, "") and says in line
         assert not list(tmp_path.glob("t*"))
     code, out, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--run", run, "--link", "agent-2>agent-1")
-    assert code == 0 and "none of the 6 vectors in the capture went over the links asked for" in line
+    assert code == 1 and "none of the 6 vectors in the capture went over the links asked for" in line
+    assert not list(tmp_path.glob("t*"))
 
 
 def test_tls_without_keys_says_what_can_be_done(dpgt: Dpgt, tmp_path: Path) -> None:
@@ -187,10 +188,30 @@ def test_tls_without_keys_says_what_can_be_done(dpgt: Dpgt, tmp_path: Path) -> N
     talk = w.Talk().open().say(0, hello).end()
     pcap = w.write_pcap(tmp_path / "x", talk.wires)
     code, _, (line,) = dpgt(pcap, "--out", tmp_path / "t")
-    assert code == 0 and "1 connections are TLS: without --keys FILE" in line and "--attack traffic" in line
+    assert code == 1 and "1 connections are TLS: without --keys FILE" in line and "--attack traffic" in line
     (tmp_path / "keys").write_text(f"CLIENT_TRAFFIC_SECRET_0 {'11' * 32} {'22' * 32}\n")
     code, _, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--keys", tmp_path / "keys")
-    assert code == 0 and line.endswith("is it the right capture, the right port and its keys?")
+    assert code == 1 and line.endswith("is it the right capture, the right port and its keys?")
+
+
+def test_a_capture_without_a_vector_replaces_nothing(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    out = tmp_path / "t"
+    assert dpgt(w.write_pcap(tmp_path / "good.pcap", wires), "--out", out)[0] == 0
+    good = out.read_bytes()
+    code, _, (line,) = dpgt(
+        w.write_pcap(tmp_path / "other.pcap", w.Talk().open().say(0, b"GET /").end().wires), "--out", out
+    )
+    assert code == 1 and "no vector of a run was found" in line
+    assert out.read_bytes() == good and not out.with_name("t.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "words"), [(b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz")]
+)
+def test_a_packed_capture_is_named(head: bytes, words: str, dpgt: Dpgt, tmp_path: Path) -> None:
+    (tmp_path / "x.pcap.gz").write_bytes(head + bytes(50))
+    code, _, (line,) = dpgt(tmp_path / "x.pcap.gz", "--out", tmp_path / "t")
+    assert code == 2 and f"packed by {words}: unpack it first" in line
 
 
 @pytest.mark.parametrize(

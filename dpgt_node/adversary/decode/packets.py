@@ -31,6 +31,12 @@ _PCAP_MAGIC: dict[bytes, tuple[Order, int]] = {  # byte order, nanoseconds a tic
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
+_PACKED = {
+    b"\x1f\x8b": "packed by gzip",
+    b"\x28\xb5\x2f\xfd": "packed by zstd",
+    b"\xfd7zX": "packed by xz",
+    b"BZh": "packed by bzip2",
+}
 _SECTION_MAGIC: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _TSRESOL, _TSOFFSET, _IFDROP, _OSDROP = 9, 14, 5, 7
 
@@ -76,7 +82,8 @@ class Capture:
             return self._pcap(*_PCAP_MAGIC[magic])
         if magic == _SECTION.to_bytes(4, "big"):  # the same in both byte orders
             return self._pcapng()
-        raise PcapError(f"{self.name}: {'empty' if not magic else 'neither pcap nor pcapng'}")
+        packed = next((f"{what}: unpack it first" for mark, what in _PACKED.items() if magic.startswith(mark)), None)
+        raise PcapError(f"{self.name}: {'empty' if not magic else packed or 'neither pcap nor pcapng'}")
 
     # --- pcap
 

@@ -58,7 +58,8 @@ def decode(
 
     Several captures (parts of one, several taps) are merged by time.  Live: tcpdump -i lo -s 0 -B 262144 -U -w - tcp |
     dpgt eavesdrop decode - --out FILE.  FILE is written as FILE.part, and replaced, if it is a transcript, when that is
-    whole.  A capture that was cut short is an error (exit 2): FILE stays as it was, FILE.part has no end.
+    whole.  Where no vector is found, the exit code is 1 and FILE stays as it was.  A capture that was cut short is an
+    error (exit 2): FILE stays as it was, FILE.part has no end.
     """
     from dpgt_node.adversary.decode.decoder import Decoder
     from dpgt_node.adversary.decode.decoder import decode as run_decoder
@@ -93,11 +94,15 @@ def decode(
     except ConfigError:
         part.unlink()  # nothing is in it
         raise
-    part.replace(target)
+    nothing = not found.messages and not found.orphan_bytes
+    if not nothing:
+        part.replace(target)
+    else:  # a transcript of nothing helps nobody, and an earlier one may lie there
+        part.unlink()
     click.echo(json.dumps(_json(found), indent=2, allow_nan=False) if format_ == "json" else _text(found, out))
     for line in _warnings(found):
         click.echo(f"dpgt eavesdrop: {line}", err=True)
-    return ExitCode.CHECK_FAILED if found.capture_dropped else ExitCode.DONE
+    return ExitCode.CHECK_FAILED if found.capture_dropped or nothing else ExitCode.DONE
 
 
 # --- where it goes

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpgt_node import __version__
 from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.policy import DELTAS
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
@@ -175,6 +176,8 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     if verdict.shortfall is not None:
         if spent:  # it may be this very run that goes on, which then counts once
             return unknown(verdict.shortfall, "fine if this run only goes on: it counts once")
+        if verdict.shortfall.startswith(DELTAS):  # no epsilon_max would help
+            return failed(verdict.shortfall, "a larger [policy] delta_max, or a smaller privacy.delta in the run file")
         return failed(verdict.shortfall, "a larger [policy] epsilon_max, or dpgt plan for a run that fits")
     void = delta_warning(privacy.delta, oracle.samples) if accountant in APPROXIMATE else None
     if verdict.warnings or void is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import datetime
 import logging
 import os
@@ -118,7 +119,11 @@ def key_mode_problem(key: Path) -> str | None:
     forbidden = 0o077 if status.st_uid == os.geteuid() else 0o007
     if not mode & forbidden:
         return None
-    return f"can be read or written by others (mode {mode:04o}): chmod 600 {key}, and renew it if others were there"
+    how = f"chmod 600 {key}"
+    with contextlib.suppress(OSError):
+        if os.statvfs(key).f_flag & os.ST_RDONLY:  # a mounted secret
+            how = "it lies on a read-only mount: mount it with defaultMode: 0400, and runAsUser the owner of the files"
+    return f"can be read or written by others (mode {mode:04o}): {how}, and renew it if others were there"
 
 
 def load(files: Files) -> Material:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -491,3 +493,17 @@ def test_a_ping_may_wait_behind_a_vector(patience_s: float, timeout_s: float) ->
     assert ping_timeout_s(patience_s) == timeout_s
     options = dict(services.channel_options(patience_s))
     assert options["grpc.keepalive_timeout_ms"] == options["grpc.http2.ping_timeout_ms"] == int(1000 * timeout_s)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_advice_for_an_open_key_can_be_followed(
+    read_only: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can chmod a secret that is mounted read-only."""
+    (tmp_path / "key.pem").touch(mode=0o644)
+    found = os.statvfs(tmp_path)
+    flags = SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY if read_only else found.f_flag & ~os.ST_RDONLY)
+    monkeypatch.setattr(credentials_module.os, "statvfs", lambda _: flags)
+    said = credentials_module.key_mode_problem(tmp_path / "key.pem")
+    assert said is not None and ("chmod 600" in said) == (not read_only)
+    assert ("defaultMode: 0400, and runAsUser" in said) == read_only
