@@ -20,6 +20,7 @@ from dpgt_node import cli
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.cli.results.export import _data_set
 from dpgt_node.config import load_run, model, run_sha256, to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import load_dataset
@@ -28,9 +29,10 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.published import judge
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
+from dpgt_node.report.all_runs import all_runs, data_set
 from dpgt_node.report.export import verify
 from dpgt_node.runtime.agent.budget import spent_on, terms_of
-from dpgt_node.runtime.store.ledger import SYSTEM, TEST
+from dpgt_node.runtime.store.ledger import DECLARED, SYSTEM, TEST, Charge, Terms
 from dpgt_node.runtime.store.store import Store
 from tests.learning.cases import run
 from tests.oracles.composition import epsilon_of_mu, mu_of
@@ -398,6 +400,23 @@ def test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path):
     text = (tmp_path / "f/PRIVACY.md").read_text()
     assert "this run and no other in its ledger: epsilon" in text and "this run alone" not in text
     assert alone["data_sets"]["agent-1"]["epsilon"] == own
+
+
+def test_one_declared_run_makes_the_total_of_the_data_conditional():
+    enforced = Terms("ward 7", 1e-5, "one sample replaced", 500)
+    declared = replace(enforced, adjacency=enforced.adjacency + DECLARED, samples=400)
+    elsewhere = replace(declared, data_id="ward 8", samples=3)
+
+    def charge(number: int, terms: Terms) -> Charge:
+        return Charge(bytes([number]) * 16, terms, "noise-once", "gaussian", 9, {"tight": 0.25})
+
+    charges = [charge(1, enforced), charge(2, declared), charge(3, elsewhere)]
+    known = _data_set("ward 7", charges)
+    assert known.declared and known.samples == 400 and known.runs == ("01" * 16, "02" * 16)
+    assert known.total.epsilon == 0.5
+    said = all_runs({"run": {"run_id": "02" * 16}, "data_sets": {"agent-1": data_set(known)}})
+    assert any("epsilon 0.5" in line and "only where every declared C holds" in line for line in said)
+    assert not _data_set("ward 7", charges[:1]).declared
 
 
 def test_a_run_without_an_epsilon_spoils_the_total_of_the_data(tmp_path):

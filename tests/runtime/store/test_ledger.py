@@ -8,6 +8,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dpgt_node.runtime.store.ledger import (
     Charge,
     Ledger,
     LedgerBroken,
+    LedgerEntry,
     Terms,
     cost_text,
     last_charges,
@@ -104,6 +106,19 @@ def test_the_chain_goes_on_over_restarts_and_runs(store: Store, tmp_path: Path) 
 def again_charges(state_dir: Path) -> tuple[Charge, ...]:
     with contextlib.closing(Store(state_dir, "process")) as store:
         return store.charges()
+
+
+def test_a_run_whose_cost_fell_has_cost_the_most_that_it_ever_did() -> None:
+    """Rows of before version 5 may say less than rows before them: a run could go on with more data."""
+    other = bytes(16)
+    said = [(RUN, 0, 2.0, None), (other, 0, 0.5, 0.5), (RUN, 1, 1.5, 9.0), (RUN, 2, 1.75, 9.0)]
+    entries = [
+        LedgerEntry(run, replace(record(k).rows[1], cost={"tight": tight, "gdp": gdp}), bytes(32))
+        for run, k, tight, gdp in said
+    ]
+    first, second = last_charges((entry, TERMS) for entry in entries)
+    assert (first.run_id, first.k, first.cost) == (RUN, 2, {"tight": 2.0, "gdp": None})
+    assert (second.run_id, second.k, second.cost) == (other, 0, {"tight": 0.5, "gdp": 0.5})
 
 
 def test_an_empty_ledger(tmp_path: Path) -> None:

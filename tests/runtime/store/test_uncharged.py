@@ -107,6 +107,28 @@ def test_a_release_cut_off_with_its_mark_is_missed_by_the_free_round_after_it(st
         store.ledger()
 
 
+def test_a_release_of_one_row_cut_off_with_its_mark_is_missed_too(tmp_path: Path) -> None:
+    """Where only the noise of y is charged, one row is all that a release leaves."""
+    with contextlib.closing(opened(tmp_path)) as store:
+        for k in range(5):
+            store.commit_round(RUN, replace(made(k), rows=made(k).rows[1:]))
+        assert [(e.row.k, e.row.stream) for e in store.ledger().entries] == [(k, "Y") for k in RELEASES]
+        tamper(tmp_path, "DELETE FROM ledger WHERE k = 3")
+        tamper(tmp_path, "UPDATE rounds SET uncharged = 1 WHERE id % 65536 = 3")
+        with pytest.raises(LedgerBroken, match="ledger row 2 is missing: round 4 came after it"):
+            store.ledger()
+
+
+def test_a_release_without_a_row_is_missed_in_whichever_run(store: Store, tmp_path: Path) -> None:
+    store.begin_run(OTHER, SHA[::-1], "agent-1", TERMS)
+    for k in range(2):
+        store.commit_round(OTHER, made(k))
+    tamper(tmp_path, "UPDATE rounds SET uncharged = 4 WHERE uncharged = 6")
+    tamper(tmp_path, "DELETE FROM ledger WHERE run = (SELECT max(run) FROM ledger)")
+    with pytest.raises(LedgerBroken, match=r"a released round has no ledger row \(round 0\)"):
+        store.ledger()
+
+
 def test_a_store_that_drops_a_charge_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant takes every round for a free one."""
     monkeypatch.setattr(store_module, "as_charged", lambda rows, spent, hides: ())
