@@ -294,7 +294,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
             assert [line for line in body.splitlines() if masked(line) not in said] == []
     accuracy = re.search(r"test: accuracy ([\d.]+) %", done.stdout)
     assert accuracy is not None and float(accuracy[1]) > 70.0
-    assert "epsilon 1, delta 1e-05" in (folder / "model" / "PRIVACY.md").read_text()
+    assert "epsilon 1 (strong), delta 1e-05" in (folder / "model" / "PRIVACY.md").read_text()
     assert "outcome 2\n" in done.stdout
 
 

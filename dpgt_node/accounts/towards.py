@@ -18,6 +18,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.accountants.rounding import up
 from dpgt_node.privacy.cancelling.exposure import share
 from dpgt_node.privacy.cancelling.lattice import LEAST_CHARGE
+from dpgt_node.privacy.strength import strength
 
 ASSUMPTIONS: Final = (
     "two honest agents at least: the agent itself, and one that it shares noise with",
@@ -70,13 +71,19 @@ class Sharing:
 class Towards:
     """``epsilon[i][j]``: of agent i towards any ``colluding[j]`` of the others, by ``accountant`` at ``delta``.
 
-    The last of ``colluding`` is n-1, everybody else: what the ledger charges.
+    The last of ``colluding`` is n-1, everybody else: what the ledger charges.  ``words``: for each epsilon.
     """
 
     accountant: str
     delta: float
     colluding: tuple[int, ...]
     epsilon: tuple[tuple[float, ...], ...]
+    words: tuple[tuple[str, ...], ...]
+
+    @property
+    def rows(self) -> tuple[tuple[tuple[float, str], ...], ...]:
+        """Of each agent: every epsilon with its word."""
+        return tuple(tuple(zip(*pair, strict=True)) for pair in zip(self.epsilon, self.words, strict=True))
 
     @property
     def title(self) -> str:
@@ -95,12 +102,15 @@ class Towards:
         return f"For t below {self.colluding[-1]} it rests on this; {ALL}:"
 
     def to_json(self) -> dict[str, Any]:
-        """{ accountant, delta, colluding: [t], epsilon: [[agent's, a number a t]], assumptions: [text] }."""
+        """{ accountant, delta, colluding: [t], epsilon: [[agent's, a number a t]], strength: as epsilon, a word a t,
+        assumptions: [text] }.
+        """
         return {
             "accountant": self.accountant,
             "delta": self.delta,
             "colluding": list(self.colluding),
             "epsilon": [list(row) for row in self.epsilon],
+            "strength": [list(row) for row in self.words],
             "assumptions": [*ASSUMPTIONS, ALL],
         }
 
@@ -121,9 +131,12 @@ def sharing(run: RunConfig) -> tuple[Sharing, ...] | None:
     return tuple(Sharing(run.noise.cancel, len(graph.partners(i)), run.n - 1) for i in range(run.n))
 
 
-def towards_whom(run: RunConfig, costs: Mapping[str, Mapping[str, float | None]]) -> Towards | None:
+def towards_whom(
+    run: RunConfig, costs: Mapping[str, Mapping[str, float | None]], samples: Mapping[str, int | None]
+) -> Towards | None:
     """``costs``: epsilon by accountant of agents of ``run``, by name; the last accountant with a finite value for each
-    of them speaks.  None where none does, or where nobody shares noise.
+    of them speaks.  ``samples``: D of each, as far as it is known.  None where no accountant speaks, or where nobody
+    shares noise.
     """
     shared = sharing(run)
     if shared is None or not costs:
@@ -132,12 +145,24 @@ def towards_whom(run: RunConfig, costs: Mapping[str, Mapping[str, float | None]]
     for name in reversed(APPROXIMATE):
         known = [(by_name[agent], value) for agent, cost in costs.items() if (value := cost.get(name)) is not None]
         if len(known) == len(costs) and all(value < math.inf for _, value in known):
-            return table(name, run.privacy.delta, known)
+            D = [samples[agent] for agent in costs]
+            return table(name, run.privacy.delta, known, D, enforced=run.privacy.enforced)
     return None
 
 
-def table(accountant: str, delta: float, known: Sequence[tuple[Sharing, float]]) -> Towards:
-    """Of agents of one run: how each shares noise, and its cost."""
+def table(
+    accountant: str,
+    delta: float,
+    known: Sequence[tuple[Sharing, float]],
+    samples: Sequence[int | None],
+    *,
+    enforced: bool,
+) -> Towards:
+    """Of agents of one run: how each shares noise, its cost and its D; ``enforced``: whether clips enforce C."""
     colluding = shown(known[0][0].others)
-    rows = (tuple(one.towards(accountant, cost, delta, t) for t in colluding) for one, cost in known)
-    return Towards(accountant, delta, colluding, tuple(rows))
+    rows = tuple(tuple(one.towards(accountant, cost, delta, t) for t in colluding) for one, cost in known)
+    words = (
+        tuple(strength(accountant, value, delta, samples=D, enforced=enforced) for value in row)
+        for row, D in zip(rows, samples, strict=True)
+    )
+    return Towards(accountant, delta, colluding, rows, tuple(words))

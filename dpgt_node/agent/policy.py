@@ -20,6 +20,7 @@ from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
 from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE, SOUND, called
 from dpgt_node.privacy.accountants.rounding import within
+from dpgt_node.privacy.strength import strength
 
 STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
 
@@ -59,6 +60,35 @@ class _Option:
     past: tuple[Part, ...]
     unbounded: str | None
     whole: Total | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What stands beside an epsilon in a sentence: its word.
+
+    ``samples``: D.  ``enforced``: whether clips enforce C in this run; ``others``: in all earlier ones.
+    """
+
+    samples: int | None
+    enforced: bool
+    others: bool
+
+    def run(self, accountant: str, cost: float | None, delta: float) -> str:
+        """Of this run."""
+        return self._said(accountant, cost, delta, self.enforced)
+
+    def earlier(self, spent: Total) -> str:
+        """Of all runs before it."""
+        return self._said(None, spent.epsilon, float(spent.delta), self.others and not spent.conditional)
+
+    def whole(self, spent: Total) -> str:
+        """Of all runs with it."""
+        held = self.enforced and self.others and not spent.conditional
+        return self._said(None, spent.epsilon, float(spent.delta), held)
+
+    def _said(self, accountant: str | None, epsilon: float | None, delta: float, held: bool) -> str:
+        word = strength(accountant, epsilon, delta, samples=self.samples, enforced=held)
+        return f"{math.inf if epsilon is None else epsilon:.6g} ({word})"
 
 
 class Costing(Protocol):
@@ -194,7 +224,10 @@ def _capped(
         before = tally(counted, SOUND, policy.accountant, _delta_total(policy)) if counted else None
         cost = account.total(option.accountant)
         words = "any finite epsilon" if policy.epsilon_max is None else f"{key} = {policy.epsilon_max:g}"
-        shortfall = _shortfall(words, run, option.accountant, cost, best, before, _earlier(len(counted)), through)
+        worth = _Worth(samples, run.privacy.enforced, not any(one.declared for one in counted))
+        shortfall = _shortfall(
+            words, run, option.accountant, cost, best, before, _earlier(len(counted)), through, worth
+        )
     return Verdict(tuple(problems), through, shortfall, option.accountant, tuple(warnings), best)
 
 
@@ -309,16 +342,15 @@ def _shortfall(
     before: Total | None,
     earlier: str,
     k: int,
+    worth: _Worth,
 ) -> str:
-    spent = (
-        ""
-        if before is None
-        else f", {earlier} on this data set {before.epsilon:.6g}{' (conditional)' if before.conditional else ''}"
-    )
+    spent = "" if before is None else f", {earlier} on this data set {worth.earlier(before)}"
+    spent += " (conditional)" if before is not None and before.conditional else ""
     delta = f" and delta {float(whole.delta):.6g}" if whole.delta else ""
-    together = "" if before is None else f", with all earlier ones {whole.epsilon:.6g} ({whole.recipe})"
+    together = "" if before is None else f", with all earlier ones {worth.whole(whole)} ({whole.recipe})"
     covers = f"rounds 0..{k} of {run.K}" if k >= 0 else "no round"
-    costs = "an infinite epsilon (its noise is off)" if cost is None or math.isinf(cost) else f"{cost:.6g}"
+    endless = cost is None or math.isinf(cost)
+    costs = "an infinite epsilon (its noise is off)" if endless else worth.run(name, cost, run.privacy.delta)
     return f"this run costs {costs} under {called(name)}{delta}{together}{spent}: {cap} covers {covers}"
 
 

@@ -120,7 +120,7 @@ def towards(report: CheckReport) -> Towards | None:
 
     names = report.facts.run.graph.agents
     costs = {agent: {name: of[i] for name, of in report.epsilon.items()} for i, agent in enumerate(names)}
-    return towards_whom(report.facts.run, costs)
+    return towards_whom(report.facts.run, costs, dict(zip(names, report.facts.D, strict=True)))
 
 
 def looked_at(report: CheckReport) -> str | None:
@@ -304,10 +304,9 @@ def _privacy(report: CheckReport) -> list[str]:
 def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
     """The table of epsilon towards any t of the others, with what it rests on."""
     from dpgt_node.accounts.towards import ASSUMPTIONS
-    from dpgt_node.report.text import alike
-    from dpgt_node.report.text import epsilon as number
+    from dpgt_node.report.text import alike, judged
 
-    rows = [(who, *map(number, row)) for who, row in alike(names, whom.epsilon)]
+    rows = [(who, *(judged(value, word) for value, word in row)) for who, row in alike(names, whom.rows)]
     table = _table(("agent", *whom.heads), rows)
     return [whom.title, *table, f"  {whom.rests_on}", *(f"  - {text}" for text in ASSUMPTIONS)]
 

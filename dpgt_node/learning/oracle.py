@@ -247,8 +247,12 @@ def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
 
 
 def data_problem(run: RunConfig, data_root: Path | None = None) -> str | None:
-    """Why ``launch`` and ``simulate`` would find no data here; None: they would, or each agent may have its own."""
-    if run.data.dataset in TOYS or "classes" in run.data.params or data_is_here(run, data_root):
+    """Why ``launch`` and ``simulate`` would find no data here; None: they would, or each agent may have its own.
+
+    The classes of a known picture set need no copy of it, as those that the run file states need no file.
+    """
+    known = resolved_dataset(run) in IMAGE_SETS or "classes" in run.data.params
+    if run.data.dataset in TOYS or known or data_is_here(run, data_root):
         return None
     try:
         run_dataset(run, data_root)

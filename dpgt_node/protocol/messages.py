@@ -294,7 +294,8 @@ class StatusReply:
     """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last there is.
 
     ``accountant``: whose epsilon the agents' is, None while none has a value; ``delta``: of that accountant, None where
-    its epsilon is pure; ``adjacency``: the relation between data sets that it is about, in words.
+    its epsilon is pure; ``adjacency``: the relation between data sets that it is about, in words.  ``delta_warning``:
+    what is said of a delta of 1/D or more, whatever accountant it is; empty where there is none.
     """
 
     state: str
@@ -309,6 +310,7 @@ class StatusReply:
     accountant: str | None = None
     delta: float | None = None
     adjacency: str = ""
+    delta_warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

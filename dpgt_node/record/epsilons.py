@@ -12,10 +12,10 @@ from typing import Final
 
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import Noise, Privacy, RunConfig
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, HEADLINE
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
-from dpgt_node.privacy.strength import Strength, strength, void
+from dpgt_node.privacy.strength import Strength, delta_warning, strength, void
 from dpgt_node.record.summary import PrivacySummary, Summary
 
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
@@ -114,6 +114,12 @@ def word(summary: Summary, accountant: str, value: float | None) -> Strength:
     privacy = summary.privacy
     found = strength(accountant, value, privacy.delta, samples=privacy.samples, enforced=privacy.enforced)
     return found if summary.keystream is None else "none"
+
+
+def warned_delta(summary: Summary) -> str | None:
+    """What must be said of a delta of 1/D or more, where an epsilon of the run uses it; None where it is small."""
+    used = any(line.speaks for line in lines(summary) if line.accountant in APPROXIMATE)
+    return delta_warning(summary.privacy.delta, summary.privacy.samples) if used else None
 
 
 def adjacency_line(privacy: PrivacySummary) -> str:

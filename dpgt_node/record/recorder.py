@@ -20,8 +20,8 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.privacy.strength import Strength, strength
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
+from dpgt_node.privacy.strength import Strength, delta_warning, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
@@ -248,6 +248,11 @@ class RunRecorder:
         privacy = self.privacy
         value, D = epsilon[accountant], privacy.samples
         return strength(accountant, value, privacy.delta, samples=D, enforced=privacy.enforced)
+
+    def delta_warning(self) -> str | None:
+        """What must be said of a delta of 1/D or more, where an epsilon uses it; None where it is small."""
+        used = any(account.total(name) is not None for account in self._accounts.values() for name in APPROXIMATE)
+        return delta_warning(self.privacy.delta, self.privacy.samples) if used else None
 
     def _true(self, cost: float | None) -> float | None:
         """What a release costs: under a test keystream, whose noise anybody can take off again, everything."""

@@ -112,7 +112,8 @@ def choose(
 def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str, str], notes: Sequence[str]) -> Any:
     """``privacy.json`` as JSON data; ``files``: SHA-256 (hex) by name."""
     privacy = PrivacySummary.of(run)
-    whom = None if no_guarantee(run, source) else towards_whom(run, {p.name: p.epsilon for p in source.parties})
+    costs = {p.name: p.epsilon for p in source.parties}
+    whom = None if no_guarantee(run, source) else towards_whom(run, costs, dict.fromkeys(costs, source.samples))
     return to_json(
         {
             "format": "dpgt export 1",
@@ -145,8 +146,14 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
             "delta": privacy.delta,
             "headline": _headline(source, privacy.delta),
             "strength": _strength(run, source),
+            "delta_warning": _delta_warning(run, source),
             "agents": [
-                {"name": p.name, "data_id": None if p.data is None else p.data.id, "epsilon": p.epsilon}
+                {
+                    "name": p.name,
+                    "data_id": None if p.data is None else p.data.id,
+                    "epsilon": p.epsilon,
+                    "strength": {name: _word(run, source, name, p.epsilon[name]) for name in ACCOUNTANTS},
+                }
                 for p in source.parties
             ],
             **({} if whom is None else {"towards": whom.to_json()}),
@@ -217,6 +224,8 @@ def statement(data: Mapping[str, Any]) -> str:
         lines += [_claim(data), ""]
     else:
         lines += [f"**No guarantee: {data['no_guarantee_because']}.**", ""]
+    if data["delta_warning"] not in (None, data["no_guarantee_because"]):
+        lines += [f"**WARNING: {data['delta_warning']}.**", ""]
     lines += [
         f"Model: {release['what']}",
         "",
@@ -227,7 +236,7 @@ def statement(data: Mapping[str, Any]) -> str:
         "|---|---|" + "---|" * len(ACCOUNTANTS),
     ]
     for agent in data["agents"]:
-        cells = " | ".join(_cell(agent["epsilon"][name]) for name in ACCOUNTANTS)
+        cells = " | ".join(_cell(agent["epsilon"][name], agent["strength"][name]) for name in ACCOUNTANTS)
         lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
     lines += [
         "",
@@ -253,10 +262,12 @@ def _towards(data: Mapping[str, Any]) -> list[str]:
     if found is None:
         return []
     epsilons = tuple(tuple(map(float, row)) for row in found["epsilon"])
-    whom = Towards(str(found["accountant"]), float(found["delta"]), tuple(map(int, found["colluding"])), epsilons)
+    words = tuple(tuple(map(str, row)) for row in found["strength"])
+    t = tuple(map(int, found["colluding"]))
+    whom = Towards(str(found["accountant"]), float(found["delta"]), t, epsilons, words)
     rows = (
-        f"| {agent['name']} | {' | '.join(map(_cell, row))} |"
-        for agent, row in zip(data["agents"], epsilons, strict=True)
+        f"| {agent['name']} | {' | '.join(_cell(*pair) for pair in row)} |"
+        for agent, row in zip(data["agents"], whom.rows, strict=True)
     )
     return [
         f"{whom.title}:",
@@ -339,11 +350,24 @@ def _headline(source: Source, delta: float) -> str | None:
 
 def _strength(run: RunConfig, source: Source) -> str:
     """The word for the claim: of the worst agent's epsilon."""
-    headline, privacy = _headline(source, run.privacy.delta), run.privacy
-    if headline is None or source.keystream is not None:
+    headline = _headline(source, run.privacy.delta)
+    if headline is None:
         return "none"
     worst = max((math.inf if (value := p.epsilon[headline]) is None else value) for p in source.parties)
-    return strength(headline, worst, privacy.delta, samples=source.samples, enforced=privacy.enforced)
+    return _word(run, source, headline, worst)
+
+
+def _word(run: RunConfig, source: Source, accountant: str, value: float | None) -> str:
+    """What an epsilon is worth; nothing under a test keystream."""
+    privacy = run.privacy
+    found = strength(accountant, value, privacy.delta, samples=source.samples, enforced=privacy.enforced)
+    return found if source.keystream is None else "none"
+
+
+def _delta_warning(run: RunConfig, source: Source) -> str | None:
+    """What must be said of a delta of 1/D or more, where an epsilon uses it: another accountant may lead."""
+    used = any(p.epsilon[name] is not None for p in source.parties for name in APPROXIMATE)
+    return delta_warning(run.privacy.delta, source.samples) if used else None
 
 
 def _claim(data: Mapping[str, Any]) -> str:
@@ -365,5 +389,5 @@ def _enforcement(data: Mapping[str, Any]) -> str:
     return "no C: every epsilon is null" if data["C"] is None else "declared, not enforced"
 
 
-def _cell(value: float | str | None) -> str:
-    return "-" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+def _cell(value: float | str | None, word: str) -> str:
+    return "-" if value is None else f"{value if isinstance(value, str) else f'{value:.6g}'} ({word})"

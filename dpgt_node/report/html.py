@@ -293,7 +293,9 @@ def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None)
         cells = [text.percent(agent.accuracy_test)]
         cells += [] if rivals is None else [text.percent(rivals.alone.get(agent.name))]
         cells += [text.number(agent.loss_train, 4)]
-        cells += [text.epsilon(agent.epsilon[name]) for name in accountants]
+        for name in accountants:
+            value = agent.epsilon[name]
+            cells.append(text.judged(value, epsilons.word(summary, name, value)))
         cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     return AgentTable(many, heads, rows)

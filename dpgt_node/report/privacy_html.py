@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
@@ -75,7 +76,10 @@ def _coalitions(run: RunConfig, summary: Summary, names: Sequence[str]) -> Coali
     whom = text.towards_whom(run, summary)
     if whom is None:
         return None
-    rows = [Row(who, [text.epsilon(value) for value in row]) for who, row in text.alike(names, whom.epsilon)]
+    rows = [
+        Row(who, [text.judged(*pair) for pair in row], kind="void" if any(word == "none" for _, word in row) else "")
+        for who, row in text.alike(names, whom.rows)
+    ]
     return Coalitions(whom.title, ["agent", *whom.heads], rows, whom.rests_on, ASSUMPTIONS)
 
 
@@ -106,24 +110,24 @@ def _rows(summary: Summary, names: Sequence[str], few: bool) -> list[Row]:
     for line in epsilons.lines(summary):
         if line.speaks:
             kind = "shown" if line.accountant == summary.headline else ""
-            words = [epsilons.word(summary, line.accountant, value) for value in line.values]
-            kind += " void" if "none" in words else ""
-            rows.append(Row(line.label, _cells(names, line.values, few, words), kind=kind.strip()))
+            word = partial(epsilons.word, summary, line.accountant)
+            kind += " void" if any(word(value) == "none" for value in line.values) else ""
+            rows.append(Row(line.label, _cells(names, line.values, few, word), kind=kind.strip()))
         else:
             rows.append(Row(line.label, (), line.reason or ""))
     paper = epsilons.comparison(summary)
     if paper is not None:
         title = f"{epsilons.comparison_label(summary)}: {LEMMA5.label}"
-        rows.append(Row(title, _cells(names, paper, few, ["none"] * len(paper)), kind="other"))
+        rows.append(Row(title, _cells(names, paper, few, lambda _: "none"), kind="other"))
     return rows
 
 
-def _cells(names: Sequence[str], values: Sequence[float | None], few: bool, words: Sequence[str]) -> list[str]:
-    shown = [text.judged(value, word) for value, word in zip(values, words, strict=True)]
-    if not few:
-        known = [
-            (value, name, cell) for value, name, cell in zip(values, names, shown, strict=True) if value is not None
-        ]
-        _, whose, largest = max(known, key=lambda item: item[0])
-        shown = [largest, whose, text.epsilon(text.middle(values))]
-    return shown
+def _cells(
+    names: Sequence[str], values: Sequence[float | None], few: bool, word: Callable[[float | None], str]
+) -> list[str]:
+    if few:
+        return [text.judged(value, word(value)) for value in values]
+    known = [(value, name) for value, name in zip(values, names, strict=True) if value is not None]
+    largest, whose = max(known, key=lambda item: item[0])
+    median = text.middle(values)
+    return [text.judged(largest, word(largest)), whose, text.judged(median, word(median))]

@@ -16,7 +16,7 @@ from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 
-Row = tuple[float, ...]
+Row = tuple[tuple[float, str], ...]
 
 WHY_CONDITIONAL = (
     "Lemma 5 is the paper's accountant and no guarantee as it stands: from round 1 on, the private points of two "
@@ -138,7 +138,8 @@ def towards_whom(run: RunConfig, summary: Summary) -> Towards | None:
     """What fewer than all others learned of each agent; None where no noise is shared, or it hides nothing."""
     if summary.keystream is not None:
         return None
-    return towards.towards_whom(run, {agent.name: agent.epsilon for agent in summary.agents})
+    costs = {agent.name: agent.epsilon for agent in summary.agents}
+    return towards.towards_whom(run, costs, dict.fromkeys(costs, summary.privacy.samples))
 
 
 def alike(names: Sequence[str], rows: Sequence[Row]) -> list[tuple[str, Row]]:

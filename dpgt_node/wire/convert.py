@@ -333,6 +333,7 @@ def encode_status_reply(v: m.StatusReply) -> bytes:
         state=v.state, round=v.k, iterations=v.K, run_id=v.run_id, name=v.name, rounds_per_second=v.rounds_per_second,
         agents=agents, consensus_error=no_nan(v.consensus_error), reason=one_line(v.reason),
         accountant=v.accountant or "", delta=v.delta, adjacency=v.adjacency,
+        delta_warning=one_line(v.delta_warning),
     ).SerializeToString()  # fmt: skip
 
 
@@ -371,6 +372,7 @@ def decode_status_reply(data: bytes) -> m.StatusReply:
         accountant=p.accountant or None,
         delta=real_field(p, "delta", 0.0, 1.0),
         adjacency=text_field(p.adjacency, "adjacency", 0, 256),
+        delta_warning=text_field(p.delta_warning, "delta_warning"),
     )
 
 

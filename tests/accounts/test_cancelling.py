@@ -92,11 +92,14 @@ def test_no_table_without_shared_noise_or_without_values() -> None:
     names = run(5e-5).graph.agents
 
     def whom(r: int | None, **costs: float | None) -> Towards | None:
-        return towards_whom(run(5e-5, r=r), {name: costs for name in names})
+        return towards_whom(run(5e-5, r=r), {name: costs for name in names}, dict.fromkeys(names, D))
 
     assert whom(None, gdp=1.0, zcdp=1.2) is None and whom(2, gdp=None, zcdp=None, tight=1.0) is None
     assert whom(2, gdp=math.inf, zcdp=math.inf) is None
-    found = towards_whom(run(5e-5), {names[2]: {"gdp": 1.0, "zcdp": 1.2}})
+    found = towards_whom(run(5e-5), {names[2]: {"gdp": 1.0, "zcdp": 1.2}}, {names[2]: D})
+    assert found is not None and found.words == (("strong",) * 5,)
+    found = towards_whom(run(5e-5), {names[2]: {"gdp": 1.0, "zcdp": 1.2}}, {names[2]: 100_000})
+    assert found is not None and found.words == (("none",) * 5,), "delta is 1/D"
     assert found is not None and found.accountant == "gdp" and len(found.epsilon) == 1 and found.epsilon[0][-1] == 1.0
     only = whom(2, gdp=None, zcdp=1.2)
     assert only is not None and only.accountant == "zcdp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ dataset = "digits"
 clip_l2 = 0.05
 """
 
+WORDS = re.compile(r"\d \((?:strong|moderate|weak|none)\)")
+
 
 def run_file(folder: Path, text: str = RUN) -> Path:
     path = folder / "run.toml"
@@ -47,6 +50,8 @@ def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.run(["check", str(run_file(tmp_path))]) == 0
     said = capsys.readouterr().out
     assert "Epsilon towards any t of the other agents and the coordinator together (gdp, delta 1e-05)" in said
+    table = said.split("Epsilon towards")[1].split("it rests on")[0]
+    assert len(WORDS.findall(table)) == 6, "a word beside each epsilon"
     assert "agent-2, agent-3" in said and "t = 1" in said and "all 2" in said
     for words in ("two honest agents at least", "a quantum computer", "whoever admits agents may be many of them"):
         assert words in said
@@ -56,6 +61,7 @@ def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert towards["colluding"] == [0, 1, 2] and len(towards["assumptions"]) == 4
     epsilons = found["privacy"]["epsilon"]["gdp"] if "privacy" in found else found["epsilon"]["gdp"]
     assert [row[-1] for row in towards["epsilon"]] == epsilons
+    assert [[word in ("strong", "moderate", "weak", "none") for word in row] for row in towards["strength"]] == [[True] * 3] * 3
     (hub, one, other) = towards["epsilon"]
     assert one == other and hub[0] < one[0] < one[1] == one[2] and hub[1] < hub[2]
 

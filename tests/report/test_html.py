@@ -307,8 +307,8 @@ def test_the_headline_is_the_tightest_sound_accountant() -> None:
 def test_of_many_agents_the_largest_is_named() -> None:
     table = table_of(page_of(*private(n=20)))
     assert table[0] == ["accountant", "largest", "of", "median"]
-    assert table[6] == ["Gaussian (delta = 1e-05)", "10.62 (none)", "agent-20", "9.438"]
-    assert table[7][1:] == ["51,019 (none)", "agent-20", "51,010"]
+    assert table[6] == ["Gaussian (delta = 1e-05)", "10.62 (none)", "agent-20", "9.438 (none)"]
+    assert table[7][1:] == ["51,019 (none)", "agent-20", "51,010 (none)"]
 
 
 def test_reasons_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

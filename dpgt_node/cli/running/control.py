@@ -155,6 +155,7 @@ def _result(run_dir: Path) -> StatusReply | None:
         accountant=accountant,
         delta=summary.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=summary.privacy.adjacency,
+        delta_warning=epsilons.warned_delta(summary) or "",
     )
 
 
@@ -168,6 +169,8 @@ def _show(reply: StatusReply) -> str:
     ]
     if reply.accountant is not None:
         lines.append(f"  adjacent data sets: {reply.adjacency}")
+    if reply.delta_warning:
+        lines.append(f"  WARNING: {reply.delta_warning}")
     for agent in reply.agents:
         seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
         state = "connected" if agent.connected else "NOT connected"
@@ -222,6 +225,7 @@ def status(
         "accountant": reply.accountant,
         "delta": reply.delta,
         "adjacency": reply.adjacency,
+        "delta_warning": reply.delta_warning or None,
         "agents": agents,
     }
     click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -253,8 +253,10 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
             console.print(Text(f"  null: {line.label}: {line.reason}", style="dim"), soft_wrap=True)
     paper = epsilons.comparison(summary)
     if paper is not None:
-        label = epsilons.comparison_label(summary)
-        console.print(Text(f"{label}: {LEMMA5.label} = {_epsilon(_largest(paper))} at most"), soft_wrap=True)
+        label, largest = epsilons.comparison_label(summary), _largest(paper)
+        console.print(
+            Text(f"{label}: {LEMMA5.label} = {text.judged(largest, 'none', _epsilon(largest))} at most"), soft_wrap=True
+        )
 
 
 def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
@@ -265,16 +267,20 @@ def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
     table = Table("agent")
     for head in whom.heads:
         table.add_column(Text(head), justify="right")
-    for who, row in text.alike([agent.name for agent in summary.agents], whom.epsilon):
-        table.add_row(Text(who), *map(_epsilon, row))
+    for who, row in text.alike([agent.name for agent in summary.agents], whom.rows):
+        table.add_row(Text(who), *(_coloured(value, word) for value, word in row))
     console.print(Text(whom.title, style="bold"), soft_wrap=True)
     console.print(table)
     console.print(Text("\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS)))), soft_wrap=True)
 
 
 def _judged(summary: Summary, accountant: str, value: float | None) -> Text:
-    """An epsilon and its word, in red where it protects nothing."""
-    word = epsilons.word(summary, accountant, value)
+    """An epsilon and its word."""
+    return _coloured(value, epsilons.word(summary, accountant, value))
+
+
+def _coloured(value: float | None, word: str) -> Text:
+    """In red where it protects nothing."""
     void = value is not None and word == "none"
     return Text(text.judged(value, word, _epsilon(value)), style="red" if void else "")
 
@@ -380,8 +386,7 @@ def _largest_epsilon(status: LiveStatus) -> LiveAgent | None:
 
 def _worth(agent: LiveAgent) -> Text:
     """An agent's epsilon and its word, in red where it protects nothing."""
-    style = "red" if agent.epsilon is not None and agent.strength == "none" else ""
-    return Text(text.judged(agent.epsilon, agent.strength, _epsilon(agent.epsilon)), style=style)
+    return _coloured(agent.epsilon, agent.strength)
 
 
 def _epsilon(value: float | None) -> str:

@@ -59,6 +59,7 @@ def reply(
         accountant=accountant,
         delta=run.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=adjacency(run),
+        delta_warning=(recorder.delta_warning() or "") if recorder else "",
     )
 
 

@@ -12,7 +12,7 @@ from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import epsilon, judged
+from dpgt_node.report.text import judged
 from dpgt_node.runtime.agent.budget import spent_on
 from dpgt_node.runtime.store.ledger import TEST, Charge, Ledger, LedgerEntry, last_charges
 
@@ -188,7 +188,8 @@ def _towards(charge: Charge) -> Towards | None:
     for name in reversed(APPROXIMATE):
         cost = charge.cost.get(name)
         if shared is not None and cost is not None and cost < math.inf:
-            return table(name, delta, [(shared, cost)])
+            terms = charge.terms
+            return table(name, delta, [(shared, cost)], [terms.samples], enforced=not terms.declared)
     return None
 
 
@@ -196,7 +197,7 @@ def _towards_lines(charge: Charge) -> list[str]:
     whom = _towards(charge)
     if whom is None:
         return []
-    values = (f"{head}: {epsilon(value)}" for head, value in zip(whom.heads, whom.epsilon[0], strict=True))
+    values = (f"{head}: {judged(*pair)}" for head, pair in zip(whom.heads, whom.rows[0], strict=True))
     return [
         f"    {whom.title}: {', '.join(values)}",
         f"    {whom.rests_on}",

@@ -302,7 +302,7 @@ async def test_a_lost_state_directory_before_the_run_began_ends_it(tmp_path: Pat
         start(made)
         await made.end()
         run_id = rows(made, "agent-1", "SELECT run_id FROM runs")[0][0]
-    node = Cluster(made.run, tmp_path, made.authority, made.address)
+    node = Cluster(made.run, tmp_path, made.authority, address=made.address)
     one = node.node("agent-1", keystream=None, durability="power")
     try:
         assert one._store.pairs.open(run_id) is not None

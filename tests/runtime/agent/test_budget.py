@@ -89,7 +89,7 @@ def assert_cap_kept(state: Path, data_id: str, cap: float) -> float:
         (Policy(noise_min=0.6), "[privacy]\nC = 1.0\n", "the noise scale of y is 0.5, below noise_min = 0.6"),
         (Policy(accountant="amplified", epsilon_max=1e9), "[privacy]\nC = 1.0\n", "C is declared, not enforced"),
         (Policy(epsilon_max=1e9), "", "no value under any sound accountant"),
-        (Policy(epsilon_max=30.9), "[privacy]\nC = 1.0\n", "this run costs 31 under tight: epsilon_max = 30.9"),
+        (Policy(epsilon_max=30.9), "[privacy]\nC = 1.0\n", "this run costs 31 (none) under tight: epsilon_max = 30.9"),
     ],
 )
 async def test_a_run_against_the_policy_is_refused_and_nothing_is_released(
@@ -121,7 +121,7 @@ async def test_budgets_add_up_over_the_runs_of_a_data_set(tmp_path: Path) -> Non
     async with started(tmp_path / "3", private_run(), policy, state=state) as c:
         _, results = await ended(c)
     said = str(results[OWNER])
-    assert ", 2 earlier runs on this data set 62.0001: epsilon_max = 62 " in said and said.endswith("covers no round")
+    assert ", 2 earlier runs on this data set 62.0001 (none): epsilon_max = 62 " in said and said.endswith("covers no round")
     async with started(tmp_path / "4", private_run(), policy, state=state, data_id="ward 7") as c:
         await c.end()
     assert len(read_ledger(state).entries) == 3 * ROUNDS
