@@ -37,7 +37,8 @@ dataset = "digits"
 clip_l2 = 0.05
 """
 
-WORDS = re.compile(r"\d \((?:strong|moderate|weak|none)\)")
+WORD = ("strong", "moderate", "weak", "none")
+WORDS = re.compile(rf"\d \((?:{'|'.join(WORD)})\)")
 
 
 def run_file(folder: Path, text: str = RUN) -> Path:
@@ -61,7 +62,7 @@ def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert towards["colluding"] == [0, 1, 2] and len(towards["assumptions"]) == 4
     epsilons = found["privacy"]["epsilon"]["gdp"] if "privacy" in found else found["epsilon"]["gdp"]
     assert [row[-1] for row in towards["epsilon"]] == epsilons
-    assert [[word in ("strong", "moderate", "weak", "none") for word in row] for row in towards["strength"]] == [[True] * 3] * 3
+    assert [len(row) for row in towards["strength"]] == [3, 3, 3] and set().union(*towards["strength"]) <= {*WORD}
     (hub, one, other) = towards["epsilon"]
     assert one == other and hub[0] < one[0] < one[1] == one[2] and hub[1] < hub[2]
 
@@ -83,6 +84,13 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert cli.run(["export", str(out), "--out", str(model), "--agent", "agent-2"]) == 0
     statement, data = (model / "PRIVACY.md").read_text(), json.loads((model / "privacy.json").read_text())
     assert title in statement and "For t below 2 it rests on this" in statement and "two honest agents" in statement
+    table = statement.split(title)[1].split("it rests on")[0]
+    assert len(WORDS.findall(table)) == 9 and not re.search(r"\| [\d.]+ \|", table)
+    table = page.split("Towards whom")[1].split("</table>")[0]
+    # agents with equal rows share one; of each, three numbers
+    assert len(WORDS.findall(table)) == 3 * (table.count("<tr") - 1) > 0
+    table = said.split(title)[1].split("it rests on")[0]
+    assert len(WORDS.findall(table)) == 6
     (least, one, most), charged = data["towards"]["epsilon"][1], data["agents"][1]["epsilon"]["gdp"]
     assert least < one == most == charged
     capsys.readouterr()

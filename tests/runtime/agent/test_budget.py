@@ -121,7 +121,8 @@ async def test_budgets_add_up_over_the_runs_of_a_data_set(tmp_path: Path) -> Non
     async with started(tmp_path / "3", private_run(), policy, state=state) as c:
         _, results = await ended(c)
     said = str(results[OWNER])
-    assert ", 2 earlier runs on this data set 62.0001 (none): epsilon_max = 62 " in said and said.endswith("covers no round")
+    assert ", 2 earlier runs on this data set 62.0001 (none): epsilon_max = 62 " in said
+    assert said.endswith("covers no round")
     async with started(tmp_path / "4", private_run(), policy, state=state, data_id="ward 7") as c:
         await c.end()
     assert len(read_ledger(state).entries) == 3 * ROUNDS
