@@ -151,7 +151,7 @@ def test_a_cap_by_a_conditional_accountant_is_called_no_guarantee():
     assert found.total.conditional and found.total.recipe == "lemma5 (conditional)"
     assert found.shortfall.startswith("this run costs 4") and "under lemma5 (conditional)" in found.shortfall
     again = judge(policy, run_of(K=3), FakeAccount(costs), [spent(lemma5=0.5)], samples=None)
-    assert "1 earlier run on this data set 0.5 (conditional)" in again.shortfall
+    assert "1 earlier run on this data set 0.5 (none) (conditional)" in again.shortfall
     sound = judge(replace(policy, accountant="tight"), run_of(K=3), FakeAccount(costs), [], samples=None)
     assert not sound.total.conditional and not any("no proof" in line for line in sound.warnings)
 
