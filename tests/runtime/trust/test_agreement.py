@@ -22,7 +22,7 @@ from dpgt_node.runtime.trust.agreement import Subject
 from dpgt_node.runtime.trust.certificates import Revoked, key_of
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 
-NOW = datetime.datetime.now(datetime.UTC)
+NOW = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)  # what is made with no days left is expired
 NAMES = ("agent-1", "agent-2", "agent-3", "agent-4")
 SUBJECT = Subject(b"r" * 16, "ab" * 32, NAMES, ((0, 1), (0, 2), (1, 3), (2, 3)))
 AUTHORITY = CertificateAuthority.create()
