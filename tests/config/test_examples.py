@@ -19,7 +19,7 @@ from dpgt_node.learning.oracle import constants, sample_counts
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo fashion-two-classes frozen mnist-pure mnist-two-classes paper-s1 paper-s2 "
+    "demo-private demo fashion-two-classes frozen mnist-hundred mnist-pure mnist-two-classes paper-s1 paper-s2 "
     "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 spanning-trees zeros"
 )
 
@@ -101,6 +101,7 @@ def test_the_pure_run_releases_twice_and_costs_what_it_says():
     [
         ("mnist-two-classes", (12_665, 12_089, 11_263, 12_183, 11_800)),
         ("fashion-two-classes", (12_000,) * 5),
+        ("mnist-hundred", (600,) * 100),
     ],
 )
 def test_runs_where_an_exchange_pays_cost_epsilon_1_and_no_noise_is_wasted(name, samples):
