@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dpgt_node.accounts.towards import towards_whom
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -19,7 +20,8 @@ from dpgt_node.learning.oracle import constants, sample_counts
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo fashion-two-classes frozen mnist-hundred mnist-pure mnist-two-classes paper-s1 paper-s2 "
+    "demo-private demo fashion-two-classes frozen mnist-cancelling mnist-hundred mnist-pure mnist-two-classes "
+    "paper-s1 paper-s2 "
     "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 spanning-trees zeros"
 )
 
@@ -85,6 +87,18 @@ def test_the_private_demo_costs_what_it_says_and_no_noise_is_wasted():
     assert 7.99 < worst(run) <= 8.0
     less = NoiseStream("constant", (0.02101,) * 5)
     assert worst(replace(run, noise=replace(run.noise, eta=less))) > 8.0
+
+
+def test_the_run_that_shares_noise_costs_what_it_says_towards_whom():
+    run = load("mnist-cancelling")
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    costs = {
+        name: account_for(run, topology, schedule, i, 12_000, 3_930).epsilon_after(run.K)
+        for i, name in enumerate(run.graph.agents)
+    }
+    whom = towards_whom(run, costs)
+    assert whom is not None and len(schedule.releases) == 41 and len(set(whom.epsilon)) == 1
+    assert 0.0999 < whom.epsilon[0][1] <= 0.1 and 0.19 < whom.epsilon[0][4] <= 0.1952
 
 
 def test_the_pure_run_releases_twice_and_costs_what_it_says():
