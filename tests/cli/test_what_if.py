@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpgt_node import cli
@@ -153,8 +154,37 @@ def test_a_run_that_was_begun_counts_once(state: Path, tmp_path: Path, dpgt: Dpg
     with contextlib.closing(Store(state, "process")) as store:
         release(store, path, bytes([3]) * 16, through=2)
     begun = json.loads(dpgt(state, "--what-if", path, "--format", "json")[1])
-    assert begun["begun"] == (bytes([3]) * 16).hex() and begun["after"] == fresh["after"]
-    assert "rounds 0..2 are released: it counts once" in dpgt(state, "--what-if", path)[1]
+    assert begun["begun"] == (bytes([3]) * 16).hex() and begun["goes_on"]["after"] == fresh["after"]
+    assert begun["after"]["epsilon"] > fresh["after"]["epsilon"] and len(begun["earlier"]) == 3
+    text = dpgt(state, "--what-if", path)[1]
+    assert "rounds 0..2 are released" in text and "if the coordinator goes on with it, it counts once" in text
+    assert "if the coordinator starts anew, what was released counts as another run" in text
+    cap = (fresh["after"]["epsilon"] + begun["after"]["epsilon"]) / 2
+    node = node_file(tmp_path, state, policy=Policy(cap))
+    code, out, _ = dpgt(state, "--what-if", path, "--node", node, "--format", "json")
+    said = json.loads(out)
+    assert code == 1 and not said["allowed"] and said["goes_on"]["rounds_that_fit"] == K + 1 > said["rounds_that_fit"]
+    other = node_file(tmp_path, state, policy=Policy(cap), data_id="ward 8")
+    code, out, _ = dpgt(state, "--what-if", path, "--node", other)
+    assert code == 0 and "of other data: with this [data] id it cannot go on" in out and "counts once" not in out
+
+
+def test_a_finished_run_is_another_run_as_the_agent_judges_it(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    path, run_id = run_file(tmp_path, 3), bytes([3]) * 16
+    run, one = load_run(path), account(load_run(path)).total("gdp")
+    fresh = json.loads(dpgt(state, "--what-if", path, "--format", "json")[1])
+    with contextlib.closing(Store(state, "process")) as store:
+        release(store, path, run_id)
+        store.finish_run(run_id, np.zeros(3))
+        charges = store.charges()
+    policy = Policy(fresh["after"]["epsilon"] * 1.001)
+    node = node_file(tmp_path, state, policy=policy)
+    code, out, _ = dpgt(state, "--what-if", path, "--node", node)
+    assert code == 1 and "counts once" not in out and "is finished here and counts as another run" in out
+    assert "3 other runs" in out and account(run).total("gdp") == one
+    config = NodeConfig("agent-1", path, "127.0.0.1:0", None, "127.0.0.1:1", state, NodeTls(True), policy=policy)
+    with pytest.raises(RefusedError):
+        obey(replace(config, data_id="ward 7"), run, account(run), D, charges, bytes(16))
 
 
 def test_the_text_says_each_number_with_its_delta_and_recipe(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:

@@ -32,11 +32,21 @@ _MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class GoesOn:
+    """A run that was begun counts once: what all runs then cost, and how many of its K+1 rounds ``fit``."""
+
+    after: Total
+    fit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What run ``run`` of ``agent`` would cost on data set ``data_id``.
 
-    ``begun``: what the directory holds of this very run, which counts once; None where it is new.  ``before``: the
-    other runs, None where there is none; ``after``: with this one to its end; ``sound``: the
+    ``newest``: the newest run of this run file that the directory holds; None where it is new.  ``goes_on``: the
+    judgement if the coordinator goes on with that one, which then counts once; None where nothing of it goes on, for it
+    is finished, released nothing or is of other data.  All else is about a new run, the dearer of the two.
+    ``before``: the other runs, None where there is none; ``after``: with this one to its end; ``sound``: the
     same by sound accountants alone, where ``after`` is conditional.  ``alone``: by accountant.  ``policy``: None where
     none was given.  ``more``: how many runs like it fit after it, None without a cap.
     """
@@ -46,7 +56,8 @@ class Answer:
     data_id: str
     samples: int | None
     dimension: int
-    begun: RunInfo | None
+    newest: RunInfo | None
+    goes_on: GoesOn | None
     earlier: tuple[str, ...]
     alone: Spent
     before: Total | None
@@ -59,8 +70,7 @@ class Answer:
     @property
     def fit(self) -> int:
         """How many of its K+1 rounds fit; 0 where the policy forbids the run."""
-        through = self.verdict.budget_through
-        return 0 if self.verdict.problems else (self.run.K if through is None else through) + 1
+        return _fit(self.verdict, self.run.K)
 
     @property
     def allowed(self) -> bool:
@@ -91,10 +101,9 @@ def what_if(
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
     sha256 = run_sha256(run)
-    begun = next((known for known in runs if (known.run_sha256, known.name) == (sha256, agent)), None)
+    newest = next((known for known in reversed(runs) if (known.run_sha256, known.name) == (sha256, agent)), None)
     policy = Policy() if node is None else node.policy
-    run_id = None if begun is None else begun.run_id
-    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, run_id)
+    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, None)
     declared = run.privacy.adjacency is not None and not run.privacy.enforced
     costs, shared, t = {name: account.total(name) for name in ACCOUNTANTS}, sharing(run), policy.colluding
     some = None if shared is None or t is None else shared[index].some(costs, run.privacy.delta, t)
@@ -106,14 +115,22 @@ def what_if(
         again = judge(policy, run, account, asking, samples=oracle.samples)
         return not again.problems and again.shortfall is None
 
-    after = verdict.total or tally([*spent, mine], SOUND, policy.accountant, cap)
+    def together(others: Sequence[Spent], said: Verdict) -> Total:
+        return said.total or tally([*others, mine], SOUND, policy.accountant, cap)
+
+    goes_on, after = None, together(spent, verdict)
+    released = {charge.run_id for charge in charges if charge.terms.data_id == data_id}
+    if newest is not None and not newest.finished and newest.run_id in released:
+        others, said = asked(policy, data_id, run, account, oracle.samples, charges, newest.run_id)
+        goes_on = GoesOn(together(others, said), _fit(said, run.K))
     return Answer(
         run,
         agent,
         data_id,
         oracle.samples,
         oracle.dimension,
-        begun,
+        newest,
+        goes_on,
         tuple(one.run for one in spent),
         mine,
         tally(spent, SOUND, policy.accountant, cap) if spent else None,
@@ -123,6 +140,12 @@ def what_if(
         verdict,
         None if verdict.budget_through is None else _how_many(fits),
     )
+
+
+def _fit(verdict: Verdict, K: int) -> int:
+    """How many of the K+1 rounds fit; 0 where the policy forbids the run."""
+    through = verdict.budget_through
+    return 0 if verdict.problems else (K if through is None else through) + 1
 
 
 def _how_many(fits: Callable[[int], bool]) -> int:
@@ -150,7 +173,11 @@ def document(answer: Answer) -> Any:
             "data_id": answer.data_id,
             "samples": answer.samples,
             "dimension": answer.dimension,
-            "begun": None if answer.begun is None else answer.begun.run_id.hex(),
+            "begun": None if answer.newest is None else answer.newest.run_id.hex(),
+            "finished": answer.newest is not None and answer.newest.finished,
+            "goes_on": None
+            if answer.goes_on is None
+            else {"after": _total(answer.goes_on.after, answer), "rounds_that_fit": answer.goes_on.fit},
             "declared": answer.alone.declared,
             "epsilon": answer.alone.epsilon,
             "earlier": list(answer.earlier),
@@ -180,10 +207,7 @@ def render(answer: Answer) -> str:
         f'if {answer.run.name} ran to round {answer.run.K} as {answer.agent} on data set "{answer.data_id}" '
         f"({D}, d = {answer.dimension}):"
     ]
-    if answer.begun is not None:
-        last = answer.begun.last_durable_round
-        so_far = "nothing released yet" if last < 0 else f"rounds 0..{last} are released"
-        lines.append(f"  it was begun here as run {answer.begun.run_id.hex()[:12]}, {so_far}: it counts once")
+    lines += _known(answer)
     lines.append(f"  this run      {_said(tally([answer.alone], SOUND), answer)}")
     earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"
     lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before, answer)}")
@@ -197,6 +221,28 @@ def render(answer: Answer) -> str:
         lines.append("  C is declared, not enforced: these values hold only where it is true")
     lines += [f"  {word:<13} {text}" for word, text in _policy(answer)]
     return "\n".join(lines)
+
+
+def _known(answer: Answer) -> list[str]:
+    """What the directory holds of the same run file already."""
+    if (newest := answer.newest) is None:
+        return []
+    run = f"run {newest.run_id.hex()[:12]}"
+    if newest.finished:
+        return [f"  {run} of this run file is finished here and counts as another run: this would be a new one"]
+    last = newest.last_durable_round
+    if last < 0:
+        return [f"  it was begun here as {run}, nothing released yet"]
+    begun = f"  it was begun here as {run}, rounds 0..{last} are released"
+    if answer.goes_on is None:
+        return [f"{begun} of other data: with this [data] id it cannot go on, and this would be a new run"]
+    K, one = answer.run.K, answer.goes_on
+    fit = "" if answer.policy is None else f", {one.fit} of {K + 1} rounds fit"
+    return [
+        begun,
+        f"  if the coordinator goes on with it, it counts once: all together {_said(one.after, answer)}{fit}",
+        "  if the coordinator starts anew, what was released counts as another run. That is dearer, and judged here:",
+    ]
 
 
 def _policy(answer: Answer) -> list[tuple[str, str]]:

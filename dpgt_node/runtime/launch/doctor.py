@@ -174,7 +174,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
     if verdict.shortfall is not None:
-        if spent:  # it may be this very run that goes on, which then counts once
+        if _begun(config, run) is not None:  # it may go on, and then counts once
             return unknown(verdict.shortfall, "fine if this run only goes on: it counts once")
         if verdict.shortfall.startswith(DELTAS):  # no epsilon_max would help
             return failed(verdict.shortfall, "a larger [policy] delta_max, or a smaller privacy.delta in the run file")
@@ -211,6 +211,8 @@ def _goes_on(config: NodeConfig, run: RunConfig, data_root: Path | None) -> Find
     now = terms_of(config.data_id, run, config.name, oracle.samples, charge.terms.keystream)
     salt = b"" if charge.terms.since is None else look_on(config.state_dir, lambda db: salt_of(db, charge.run_id))
     found = differences(charge.terms, now, digest, salt)
+    if charge.terms.data_id != config.data_id:
+        found.insert(0, f'[data] id was "{charge.terms.data_id}" and is "{config.data_id}"')
     whose = f"run {charge.run_id.hex()[:12]} was begun here, rounds 0..{charge.k} are released"
     if found:
         return failed(f"{whose}; {'; '.join(found)}: it would be refused", "bring that back, or start a new run")
