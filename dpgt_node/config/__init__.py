@@ -3,7 +3,7 @@
 from dpgt_node.config.addresses import format_address, is_wildcard, parse_address
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import Key
-from dpgt_node.config.emit import canonical_json, diff_runs, document, node_to_toml, run_sha256, to_toml
+from dpgt_node.config.emit import canonical_json, diff_runs, differing_keys, document, node_to_toml, run_sha256, to_toml
 from dpgt_node.config.matrices import Matrix
 from dpgt_node.config.methods import method_options, register_options
 from dpgt_node.config.model import (
@@ -54,6 +54,7 @@ __all__ = [
     "check_node_in_run",
     "demo_toml",
     "diff_runs",
+    "differing_keys",
     "document",
     "format_address",
     "is_wildcard",

@@ -58,21 +58,48 @@ def diff_runs(mine: str, theirs: str) -> list[str]:
 
     ``theirs`` may come from a peer: text that is no JSON gives one line, and values are shown shortened and escaped.
     """
-    sides = []
-    for text, where in ((mine, "here"), (theirs, "there")):
-        try:
-            sides.append(dict(_leaves(json.loads(text), "")))
-        except (ValueError, RecursionError):
-            return [f"the run {where} is not readable as JSON"]
-    here, there = sides
-    lines = [
-        f"{key}: {_shown(here, key)} here, {_shown(there, key)} there"
-        for key in sorted(here.keys() | there.keys())
-        if key not in here or key not in there or _dump(here[key]) != _dump(there[key])
-    ]
+    try:
+        here, there = _side(mine, "here"), _side(theirs, "there")
+    except _UnreadableError as error:
+        return [str(error)]
+    lines = [f"{key}: {_shown(here, key)} here, {_shown(there, key)} there" for key in _differing(here, there)]
     if len(lines) > _MAX_DIFFERENCES:
         lines[_MAX_DIFFERENCES:] = [f"... and {len(lines) - _MAX_DIFFERENCES} more differences"]
     return lines
+
+
+def differing_keys(mine: str, theirs: str) -> list[str]:
+    """The keys whose values differ, without a value: what may be said to everybody.  At most 20 lines.
+
+    A list is one key: how long it is would be a word of its content.
+    """
+    try:
+        found = _differing(_side(mine, "here"), _side(theirs, "there"))
+    except _UnreadableError as error:
+        return [str(error)]
+    keys = list(dict.fromkeys(key.partition("[")[0] for key in found))
+    if len(keys) > _MAX_DIFFERENCES:
+        keys[_MAX_DIFFERENCES:] = [f"... and {len(keys) - _MAX_DIFFERENCES} more"]
+    return keys
+
+
+class _UnreadableError(ValueError):
+    """A text that is no JSON."""
+
+
+def _side(text: str, where: str) -> dict[str, object]:
+    try:
+        return dict(_leaves(json.loads(text), ""))
+    except (ValueError, RecursionError):
+        raise _UnreadableError(f"the run {where} is not readable as JSON") from None
+
+
+def _differing(here: Mapping[str, object], there: Mapping[str, object]) -> list[str]:
+    return [
+        key
+        for key in sorted(here.keys() | there.keys())
+        if key not in here or key not in there or _dump(here[key]) != _dump(there[key])
+    ]
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, object]]:

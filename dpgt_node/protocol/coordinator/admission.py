@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dpgt_node.config import diff_runs
+from dpgt_node.config import diff_runs, differing_keys
 from dpgt_node.protocol import messages as m
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """``ends_run``: an enrolled agent disagrees about the run itself, so the run cannot take place."""
+    """``ends_run``: an enrolled agent disagrees about the run itself, so the run cannot take place.
+
+    ``reason``: what everybody hears.  ``own``: what the refused agent alone hears beside it, of its own file.
+    """
 
     kind: m.RefusalKind
     reason: str
     ends_run: bool
+    own: str = ""
 
 
 def stranger(register: m.Register, caller: str, names: Sequence[str]) -> Refusal | None:
@@ -71,12 +75,12 @@ def disagrees(
             ends_run=True,
         )
     if register.run_json != run_json:
-        lines = diff_runs(run_json, register.run_json)
-        shown = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
+        keys, lines = differing_keys(run_json, register.run_json), diff_runs(run_json, register.run_json)
         return Refusal(
             "run-hash",
-            f"the run file of {name} differs (here = the coordinator, there = {name}): {shown}",
+            f"the run file of {name} differs in {_some(keys, ', ')}",
             ends_run=True,
+            own=f" (here = the coordinator, there = {name}): {_some(lines, '; ')}",
         )
     for other in others:
         if register.dimension != other.dimension or register.shape_sha256 != other.shape_sha256:
@@ -88,3 +92,7 @@ def disagrees(
             )
             return Refusal("data", message, ends_run=True)
     return None
+
+
+def _some(lines: Sequence[str], between: str) -> str:
+    return between.join(lines[:5]) + (f"{between}and {len(lines) - 5} more" if len(lines) > 5 else "")

@@ -292,7 +292,7 @@ class Membership:
 
     def _refuse(self, call: Call, address: str, refusal: admission.Refusal, out: Out, now_ns: int) -> None:
         out.append(Note("warning", f"refused {call.peer} at {address}: {refusal.reason}"))
-        out += [Write(call, m.Refused(refusal.kind, refusal.reason[:1000])), End(call)]
+        out += [Write(call, m.Refused(refusal.kind, (refusal.reason + refusal.own)[:1000])), End(call)]
         if refusal.ends_run:
             self._moved(co.AgentRefused(call.peer, refusal.reason), out, now_ns)
 

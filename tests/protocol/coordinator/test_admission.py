@@ -78,8 +78,8 @@ MANY = canonical_json(
         (register(name="eve"), {"caller": "eve"}, "identity", False, "eve is not in the run, whose agents are agent-1"),
         (register(protocol_version=9), {}, "version", True, "9"),
         (register(package_version="2.0"), {}, "version", True, "dpgt-node 2.0 at agent-2, 1.0 at the coordinator"),
-        (register(run_json=OTHER), {}, "run-hash", True, "scheme.alpha: 0.2 here, 0.5 there"),
-        (register(run_json=MANY), {}, "run-hash", True, "; and 2 more"),
+        (register(run_json=OTHER), {}, "run-hash", True, "the run file of agent-2 differs in scheme.alpha"),
+        (register(run_json=MANY), {}, "run-hash", True, ", and 2 more"),
         (register(run_json="{"), {}, "run-hash", True, "agent-2"),
         (register(run_json="[]"), {}, "run-hash", True, "agent-2"),
         (
@@ -97,6 +97,14 @@ def test_every_refusal(made: m.Register, options: dict[str, Any], kind: str, end
     assert refusal is not None
     assert (refusal.kind, refusal.ends_run) == (kind, ends_run) and words in refusal.reason
     assert "\n" not in refusal.reason
+
+
+def test_values_of_a_run_file_are_for_its_agent_alone() -> None:
+    """A path, a class name: what somebody wrote into the own copy is nobody else's."""
+    other = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5), name="ward-9")
+    refusal = verdict(register(run_json=canonical_json(other)))
+    assert refusal is not None and refusal.reason == "the run file of agent-2 differs in name, scheme.alpha"
+    assert "scheme.alpha: 0.2 here, 0.5 there" in refusal.own and "ward-9" in refusal.own
 
 
 def test_a_stranger_is_a_stranger_before_anything_else_is_looked_at() -> None:

@@ -119,7 +119,9 @@ def test_a_refusal_says_why_and_ends_the_run_only_for_what_an_agent_of_it_disagr
     stops = [message for message in said(out, here) if isinstance(message, m.StopMessage)]
     assert bool(stops) == ends_run
     if ends_run:
-        assert stops == [m.StopMessage(f"agent-2 refused: {refused.reason}", ExitCode.REFUSED)]
+        own = refused.reason.partition(" (here = ")[0]  # what follows is of the agent's own file, for it alone
+        assert stops == [m.StopMessage(f"agent-2 refused: {own}", ExitCode.REFUSED)]
+        assert (own != refused.reason) == (kind == "run-hash")
 
 
 def test_an_impostor_does_not_wait_for_a_sign_of_life_of_the_agent_it_claims_to_be() -> None:

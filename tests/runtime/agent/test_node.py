@@ -164,7 +164,7 @@ async def refused(c: Cluster, culprit: asyncio.Task[ExitCode]) -> tuple[BaseExce
     return culprit.exception(), conclude.reason
 
 
-async def test_another_run_file_is_named_key_by_key_at_both_ends(tmp_path: Path) -> None:
+async def test_another_run_file_is_named_key_by_key_and_its_values_at_its_own_end(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         c.start("agent-1")
         await eventually("agent-1 is welcome", lambda: c.round("agent-1") >= 0)
@@ -174,8 +174,9 @@ async def test_another_run_file_is_named_key_by_key_at_both_ends(tmp_path: Path)
         error, reason = await refused(c, c.start("agent-2", run=theirs))
     assert isinstance(error, RefusedError) and error.exit_code is ExitCode.CONFIG
     for text in (str(error), reason):
-        assert "agent-2" in text
-        assert "scheme.alpha: 0.2 here, 0.25 there" in text and "algorithm.iterations: 30 here, 99 there" in text
+        assert "the run file of agent-2 differs in algorithm.iterations, scheme.alpha" in text
+    assert "scheme.alpha: 0.2 here, 0.25 there; " not in reason and "99" not in reason
+    assert "algorithm.iterations: 30 here, 99 there; scheme.alpha: 0.2 here, 0.25 there" in str(error)
 
 
 async def test_another_package_version_is_refused_and_both_are_named(
