@@ -96,7 +96,7 @@ def test_the_run_that_shares_noise_costs_what_it_says_towards_whom():
         name: account_for(run, topology, schedule, i, 12_000, 3_930).epsilon_after(run.K)
         for i, name in enumerate(run.graph.agents)
     }
-    whom = towards_whom(run, costs)
+    whom = towards_whom(run, costs, dict.fromkeys(costs, 12_000))
     assert whom is not None and len(schedule.releases) == 41 and len(set(whom.epsilon)) == 1
     assert 0.0999 < whom.epsilon[0][1] <= 0.1 and 0.19 < whom.epsilon[0][4] <= 0.1952
 
