@@ -14,8 +14,8 @@ from dpgt_node.privacy.strength import strength
 class DataSet:
     """What all runs on one agent's data have cost together, as its ledger says.
 
-    ``runs``: their ids, hex, this one among them.  ``declared``: the C of one of them is declared, not enforced.
-    ``samples``: the smallest D of a run.
+    ``also``: other ids under which a run had the same data, bit for bit.  ``runs``: their ids, hex, this one among
+    them.  ``declared``: the C of one of them is declared, not enforced.  ``samples``: the smallest D of a run.
     """
 
     id: str
@@ -23,12 +23,14 @@ class DataSet:
     total: Total
     declared: bool
     samples: int | None = None
+    also: tuple[str, ...] = ()
 
 
 def data_set(known: DataSet) -> dict[str, Any]:
     """JSON data."""
     return {
         "id": known.id,
+        "also_known_as": known.also,
         "runs": known.runs,
         "epsilon": known.total.epsilon,
         "delta": float(known.total.delta),
@@ -50,7 +52,9 @@ def all_runs(data: Mapping[str, Any]) -> list[str]:
             continue
         others = [other for other in known["runs"] if other != run_id]
         which = f"and {len(others)} other run{'s' if len(others) > 1 else ''} ({', '.join(others)})"
-        ledger = f'- {name}, data set "{known["id"]}": this run {which if others else "and no other in its ledger"}'
+        also = ", ".join(f'"{one}"' for one in known["also_known_as"])
+        known_as = f'"{known["id"]}"{f" (also known as {also})" if also else ""}'
+        ledger = f"- {name}, data set {known_as}: this run {which if others else 'and no other in its ledger'}"
         lines.append(f"{ledger}: {_together(known)}")
     if unknown:
         lines.append(

@@ -175,13 +175,13 @@ def _data_set(data_id: str, charges: Sequence[Charge]) -> DataSet:
     from dpgt_node.privacy.accountants.composition import tally
     from dpgt_node.privacy.accountants.registry import SOUND
     from dpgt_node.report.all_runs import DataSet
-    from dpgt_node.runtime.agent.budget import spent_on
+    from dpgt_node.runtime.agent.budget import known_as, spent_on
 
-    spent = spent_on(data_id, charges)
-    mine = [charge for charge in charges if charge.terms.data_id == data_id]
+    spent, ids = spent_on(data_id, charges), known_as(data_id, charges)
+    mine = [charge for charge in charges if charge.terms.data_id in ids]
     runs = tuple(charge.run_id.hex() for charge in mine)
     D = min((samples for charge in mine if (samples := charge.terms.samples) is not None), default=None)
-    return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent), D)
+    return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent), D, ids[1:])
 
 
 def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64] | None]:

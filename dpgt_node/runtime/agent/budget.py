@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import Sharing, sharing
@@ -30,9 +30,37 @@ def terms_of(data_id: str, run: RunConfig, agent: str, samples: int | None, keys
     return Terms(data_id, run.privacy.delta, words, samples, keystream, shares=shares)
 
 
-def spent_on(data_id: str, charges: Sequence[Charge], colluding: int | None = None) -> list[Spent]:
-    """What was spent of the budget of ``data_id``, and how much of that towards ``colluding`` other agents."""
-    return [_spent(charge, colluding) for charge in charges if charge.terms.data_id == data_id]
+def known_as(data_id: str, charges: Sequence[Charge], same: Collection[bytes] = ()) -> tuple[str, ...]:
+    """Every id of the data set ``data_id``, that one first.
+
+    Ids are one data set where a run of each had the same data, bit for bit.  ``same``: runs that had the data at hand.
+    """
+    seals: dict[str, set[str]] = {}
+    for charge in charges:
+        seals.setdefault(charge.terms.data_id, set()).update({charge.terms.seal} - {""})
+    found = dict.fromkeys([data_id, *(charge.terms.data_id for charge in charges if charge.run_id in same)])
+    while more := [one for one in seals if one not in found and any(seals[one] & seals.get(o, set()) for o in found)]:
+        found |= dict.fromkeys(more)
+    return tuple(found)
+
+
+def also_known(ids: Sequence[str]) -> str:
+    """What stands behind the first id that :func:`known_as` found; empty where it is the only one."""
+    return f" (also known as {', '.join(map(_quoted, ids[1:]))})" if len(ids) > 1 else ""
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def spent_on(
+    data_id: str, charges: Sequence[Charge], colluding: int | None = None, same: Collection[bytes] = ()
+) -> list[Spent]:
+    """What was spent of the budget of ``data_id``, under any id, and how much of that towards ``colluding`` other
+    agents.  ``same``: as in :func:`known_as`.
+    """
+    ids = known_as(data_id, charges, same)
+    return [_spent(charge, colluding) for charge in charges if charge.terms.data_id in ids]
 
 
 def _spent(charge: Charge, colluding: int | None) -> Spent:
@@ -68,10 +96,14 @@ def asked(
     samples: int | None,
     charges: Sequence[Charge],
     run_id: bytes | None,
+    same: Collection[bytes] = (),
 ) -> tuple[list[Spent], Verdict]:
-    """What other runs than ``run_id`` have spent of ``data_id``, and what the policy says to ``run`` after them."""
+    """What other runs than ``run_id`` have spent of ``data_id``, and what the policy says to ``run`` after them.
+
+    ``same``: runs that had the data at hand, whatever those were called.
+    """
     others = [charge for charge in charges if charge.run_id != run_id]
-    spent = spent_on(data_id, others, policy.colluding)
+    spent = spent_on(data_id, others, policy.colluding, same)
     return spent, judge(policy, run, account, spent, samples=samples)
 
 
@@ -82,14 +114,21 @@ def obey(
     samples: int | None,
     charges: Sequence[Charge],
     run_id: bytes,
+    same: Collection[bytes] = (),
 ) -> Verdict:
     """What the owner's policy says to run ``run_id`` after everything else that was released of the data set.
+
+    ``same``: runs that had the data at hand, whatever those were called.
 
     RefusedError when it forbids the run.  A run that had begun goes on as far as the budget reaches; what it released
     before is part of its own cost, so it counts once.
     """
     begun = any(charge.run_id == run_id for charge in charges)
-    _, verdict = asked(config.policy, config.data_id, run, account, samples, charges, run_id)
+    if also := also_known(known_as(config.data_id, charges, same)):
+        log.warning(
+            'data set "%s"%s: the data are the same, bit for bit, and the runs count together', config.data_id, also
+        )
+    _, verdict = asked(config.policy, config.data_id, run, account, samples, charges, run_id, same)
     against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
     if against:
         raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(against)}")

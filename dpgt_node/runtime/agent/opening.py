@@ -21,6 +21,7 @@ from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed,
 from dpgt_node.runtime.store.faults import blamed
 from dpgt_node.runtime.store.ledger import TEST, Charge
 from dpgt_node.runtime.store.store import Store
+from dpgt_node.runtime.store.terms import of_these_data
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,8 @@ class Opening:
                 if self._keystream == TEST:
                     self._warn_of_test_noise()
                 check_unrecorded(self._charges, run_id, self._work.account)
-                verdict = obey(config, run, self._work.account, samples, self._charges, run_id)
+                same = {known.run_id for known in of_these_data(self._store.runs(), self._shard_sha256)}
+                verdict = obey(config, run, self._work.account, samples, self._charges, run_id, same)
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
             elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
                 raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")

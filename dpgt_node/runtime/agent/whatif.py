@@ -17,15 +17,16 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
 from dpgt_node.config.node_model import Policy
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.learning.oracle import oracle_and_digest
 from dpgt_node.privacy.accountants.composition import Spent, Total, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import epsilon, judged
-from dpgt_node.runtime.agent.budget import asked
+from dpgt_node.runtime.agent.budget import also_known, asked, known_as
 from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.runs import RunInfo
+from dpgt_node.runtime.store.terms import of_these_data
 
 _MOST = 1000
 """Of further runs that are counted."""
@@ -41,7 +42,8 @@ class GoesOn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What run ``run`` of ``agent`` would cost on data set ``data_id``.
+    """What run ``run`` of ``agent`` would cost on data set ``data_id``; ``ids``: all that its data
+    are known as.
 
     ``newest``: the newest run of this run file that the directory holds; None where it is new.  ``goes_on``: the
     judgement if the coordinator goes on with that one, which then counts once; None where nothing of it goes on, for it
@@ -54,6 +56,7 @@ class Answer:
     run: RunConfig
     agent: str
     data_id: str
+    ids: tuple[str, ...]
     samples: int | None
     dimension: int
     newest: RunInfo | None
@@ -97,13 +100,14 @@ def what_if(
     index = run.graph.agents.index(agent)
     shard = index if node is None or node.shard is None else node.shard - 1
     path = None if node is None else node.data_path
-    oracle = build_oracle(run, shard, data_root=data_root, data_path=path)
+    oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=path)
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
     sha256 = run_sha256(run)
     newest = next((known for known in reversed(runs) if (known.run_sha256, known.name) == (sha256, agent)), None)
     policy = Policy() if node is None else node.policy
-    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, None)
+    same = {known.run_id for known in of_these_data(runs, digest)}
+    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, None, same)
     declared = run.privacy.adjacency is not None and not run.privacy.enforced
     costs, shared, t = {name: account.total(name) for name in ACCOUNTANTS}, sharing(run), policy.colluding
     some = None if shared is None or t is None else shared[index].some(costs, run.privacy.delta, t)
@@ -121,12 +125,13 @@ def what_if(
     goes_on, after = None, together(spent, verdict)
     released = {charge.run_id for charge in charges if charge.terms.data_id == data_id}
     if newest is not None and not newest.finished and newest.run_id in released:
-        others, said = asked(policy, data_id, run, account, oracle.samples, charges, newest.run_id)
+        others, said = asked(policy, data_id, run, account, oracle.samples, charges, newest.run_id, same)
         goes_on = GoesOn(together(others, said), _fit(said, run.K))
     return Answer(
         run,
         agent,
         data_id,
+        known_as(data_id, charges, same),
         oracle.samples,
         oracle.dimension,
         newest,
@@ -171,6 +176,7 @@ def document(answer: Answer) -> Any:
             "run": {"name": answer.run.name, "run_sha256": run_sha256(answer.run), "K": answer.run.K},
             "agent": answer.agent,
             "data_id": answer.data_id,
+            "also_known_as": list(answer.ids[1:]),
             "samples": answer.samples,
             "dimension": answer.dimension,
             "begun": None if answer.newest is None else answer.newest.run_id.hex(),
@@ -207,6 +213,8 @@ def render(answer: Answer) -> str:
         f'if {answer.run.name} ran to round {answer.run.K} as {answer.agent} on data set "{answer.data_id}" '
         f"({D}, d = {answer.dimension}):"
     ]
+    if also := also_known(answer.ids):
+        lines.append(f"  data set{also}: the data are the same, bit for bit, and the runs count together")
     lines += _known(answer)
     lines.append(f"  this run      {_said(tally([answer.alone], SOUND), answer)}")
     earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"

@@ -30,7 +30,7 @@ from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
-from dpgt_node.runtime.agent.budget import asked, terms_of
+from dpgt_node.runtime.agent.budget import also_known, asked, known_as, terms_of
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.requirements import outdated
@@ -38,7 +38,7 @@ from dpgt_node.runtime.store.disk import agent_need
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, look_on, read_ledger
 from dpgt_node.runtime.store.runs import salt_of, select_runs
-from dpgt_node.runtime.store.terms import differences
+from dpgt_node.runtime.store.terms import differences, of_these_data
 from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
@@ -83,7 +83,7 @@ async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | 
     if rows[-1].passed:
         rows_of_data, oracle = _data(config, run, data_root)
         rows += rows_of_data
-        rows.append(_tried("policy", lambda: _policy(config, run, oracle)))
+        rows.append(_tried("policy", lambda: _policy(config, run, oracle, data_root)))
         if oracle is not None and _begun(config, run) is not None:
             rows.append(_tried("goes on", lambda: _goes_on(config, run, data_root)))
     host, port = parse_address(config.listen)
@@ -156,13 +156,18 @@ def _charges(config: NodeConfig) -> tuple[Charge, ...]:
     return last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
 
 
-def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Finding:
+def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root: Path | None) -> Finding:
     if oracle is None:
         return unknown("needs the data", "first mend the data")
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     index = run.graph.agents.index(config.name)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
-    spent, verdict = asked(config.policy, config.data_id, run, account, oracle.samples, _charges(config), None)
+    charges, same = _charges(config), set[bytes]()
+    if charges:
+        shard = index if config.shard is None else config.shard - 1
+        _, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
+        same = {known.run_id for known in of_these_data(look_on(config.state_dir, select_runs), digest)}
+    spent, verdict = asked(config.policy, config.data_id, run, account, oracle.samples, charges, None, same)
     accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None
     privacy = run.privacy
@@ -170,7 +175,8 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Findin
     found = "the run's cost is not known"
     if accountant is not None and cost is not None:
         found = f"the run costs epsilon {cost:.6g} ({called(accountant)}): {word}"
-    found += f", {len(spent)} run(s) on this data set before"
+    also = also_known(known_as(config.data_id, charges, same))
+    found += f", {len(spent)} run(s) on this data set{also} before"
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
     if verdict.shortfall is not None:

@@ -13,7 +13,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PUR
 from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import judged
-from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.agent.budget import also_known, known_as, spent_on
 from dpgt_node.runtime.store.ledger import TEST, Charge, Ledger, LedgerEntry, last_charges
 
 _COLUMNS = ("data", "run", "k", "stream", "mechanism", "law", "scale", "sensitivity", "sha256")
@@ -29,6 +29,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
             "data_sets": [
                 {
                     "id": name,
+                    "also_known_as": [one for one in known_as(name, charges) if one != name],
                     "totals": totals(spent),
                     "delta": deltas(spent),
                     **{
@@ -54,7 +55,8 @@ def render(ledger: Ledger) -> str:
     """Text: every data set with its runs and totals.  No epsilon without its accountant, delta and adjacency."""
     lines = []
     for name, charges, spent in _data_sets(ledger):
-        lines.append(f'data set "{name}": {len(charges)} run{"" if len(charges) == 1 else "s"}')
+        also = also_known(known_as(name, charges))
+        lines.append(f'data set "{name}"{also}: {len(charges)} run{"" if len(charges) == 1 else "s"}')
         lines += _smallest(spent, _samples(charges))
         total = max(deltas(spent).values())
         if (warning := delta_warning(total, _samples(charges))) is not None and _uses_delta(spent):
@@ -147,8 +149,13 @@ def _standing(spent: Sequence[Spent]) -> str:
 
 def _data_sets(ledger: Ledger) -> list[tuple[str, list[Charge], list[Spent]]]:
     charges = last_charges((entry, ledger.terms[entry.run_id]) for entry in ledger.entries)
-    names = dict.fromkeys(charge.terms.data_id for charge in charges)
-    return [(name, [c for c in charges if c.terms.data_id == name], spent_on(name, charges)) for name in names]
+    found: dict[str, tuple[str, ...]] = {}
+    for name in dict.fromkeys(charge.terms.data_id for charge in charges):
+        if not any(name in ids for ids in found.values()):
+            found[name] = known_as(name, charges)
+    return [
+        (name, [c for c in charges if c.terms.data_id in ids], spent_on(name, charges)) for name, ids in found.items()
+    ]
 
 
 def _row(ledger: Ledger, entry: LedgerEntry) -> dict[str, Any]:

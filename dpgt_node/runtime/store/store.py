@@ -155,7 +155,7 @@ class Store:
         with self._blamed("cannot record the run"):
             known = self._db.execute(query, (run_id,)).fetchone()
             if known is None:
-                now, salt = sealed(terms, shard_sha256, since=0)
+                now, salt = sealed(terms, shard_sha256, 0, select_runs(self._db))
                 values = (run_id, run_sha256, name, now.data_id, *written(now, salt))
                 with self._transaction() as db:
                     (self._ids[run_id],) = db.execute(INSERT_RUN, values).fetchone()
@@ -182,12 +182,12 @@ class Store:
         if self.is_finished(run_id):
             return
         charged = self._db.execute("SELECT count(*) FROM ledger").fetchone()[0] if self.releases(run_id) else None
-        now = continued(self._state_dir, run_id, self._terms[run_id], terms, shard_sha256, salt, charged)
-        if now is None:
-            return
-        with self._transaction() as db:
-            db.execute(UPDATE_TERMS, (*written(*now), self._ids[run_id]))
-        self._terms[run_id] = now[0]
+        known = (self._state_dir, run_id, self._terms[run_id], terms, shard_sha256, salt, charged)
+        now = continued(*known, select_runs(self._db))
+        if now is not None:
+            with self._transaction() as db:
+                db.execute(UPDATE_TERMS, (*written(*now), self._ids[run_id]))
+            self._terms[run_id] = now[0]
 
     def runs(self) -> tuple[RunInfo, ...]:
         with self._blamed("cannot be read"):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.ledger import Terms
+from dpgt_node.runtime.store.runs import RunInfo
 
 SALT_BYTES = 32
 UNRECORDED = Terms("default", 1.0, "not recorded by the version that wrote it; delta unknown, taken as 1")
@@ -55,22 +57,38 @@ def _count(samples: int | None) -> str:
     return "no samples" if samples is None else f"{samples} sample{'' if samples == 1 else 's'}"
 
 
-def sealed(terms: Terms, shard_sha256: bytes, since: int) -> tuple[Terms, bytes]:
-    """``terms`` with a seal of the data under a fresh salt, in force behind row ``since``; and the salt."""
-    salt = os.urandom(SALT_BYTES)
+def of_these_data(runs: Iterable[RunInfo], shard_sha256: bytes) -> list[RunInfo]:
+    """The runs that had these very data, bit for bit, whatever the data set was called; none for no data."""
+    return [run for run in runs if run.seal and run.seal == data_seal(run.salt, shard_sha256)]
+
+
+def sealed(terms: Terms, shard_sha256: bytes, since: int, runs: Iterable[RunInfo] = ()) -> tuple[Terms, bytes]:
+    """``terms`` with a seal of the data, in force behind row ``since``; and its salt.
+
+    The salt is fresh, unless one of ``runs`` had these data: with its salt the seals are equal, which tells whoever
+    reads the ledger without the data that they are the same.
+    """
+    salt = next((run.salt for run in of_these_data(runs, shard_sha256)), None) or os.urandom(SALT_BYTES)
     return replace(terms, seal=data_seal(salt, shard_sha256), since=since), salt
 
 
 def continued(
-    where: Path, run_id: bytes, begun: Terms, now: Terms, shard_sha256: bytes, salt: bytes, charged: int | None
+    where: Path,
+    run_id: bytes,
+    begun: Terms,
+    now: Terms,
+    shard_sha256: bytes,
+    salt: bytes,
+    charged: int | None,
+    runs: Iterable[RunInfo] = (),
 ) -> tuple[Terms, bytes] | None:
     """New terms and salt of a run that goes on, None where they stay.  OtherTerms: it was ``begun`` under other ones.
 
     ``charged``: rows in the ledger; None: the run released nothing yet, and is begun anew.  What old rows say of delta
-    and adjacency is not said anew.
+    and adjacency is not said anew.  ``runs``: all that are known here.
     """
     if charged is None:
-        return sealed(now, shard_sha256, since=0)
+        return sealed(now, shard_sha256, 0, runs)
     if found := differences(begun, now, shard_sha256, salt):
         raise OtherTerms(
             f"{where}: run {run_id.hex()} was begun under other terms: {'; '.join(found)}. A run goes on with what it "
@@ -79,7 +97,7 @@ def continued(
         )
     if begun.since is not None:
         return None
-    return sealed(replace(now, delta=begun.delta, adjacency=begun.adjacency), shard_sha256, since=charged)
+    return sealed(replace(now, delta=begun.delta, adjacency=begun.adjacency), shard_sha256, charged, runs)
 
 
 def written(terms: Terms, salt: bytes) -> tuple[object, ...]:

@@ -20,11 +20,15 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.told import told
 from dpgt_node.runtime.agent import budget
 from dpgt_node.runtime.agent import node as node_module
-from dpgt_node.runtime.agent.budget import spent_on
+from dpgt_node.runtime.agent.budget import known_as, spent_on
 from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.coordinator.daemon import Outcome
-from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, last_charges, read_ledger
+from dpgt_node.runtime.store import statement
+from dpgt_node.runtime.store.ledger import DATABASE, SYSTEM, Charge, LedgerBroken, Terms, last_charges, read_ledger
+from dpgt_node.runtime.store.store import Store
+from dpgt_node.runtime.store.terms import of_these_data
 from tests.runtime.cluster import RUN, Cluster, cluster, eventually
+from tests.runtime.store.records import record
 
 OWNER = "agent-2"
 ROUNDS = 31
@@ -223,3 +227,77 @@ async def test_an_agent_that_overspends_is_noticed(
     monkeypatch.undo()
     with pytest.raises(AssertionError, match="were spent"):
         assert_cap_kept(tmp_path / "kept", "default", cap)
+
+
+# --- one data set under two ids ---------------------------------------------------------------------------------------
+
+
+def charge(run: int, data_id: str, seal: str) -> Charge:
+    terms = Terms(data_id, 1e-5, "replace-one", 10, SYSTEM, seal)
+    return Charge(bytes([run]) * 16, terms, "noise-once", "gaussian", 3, {"gdp": 1.0})
+
+
+CHARGES = (charge(1, "a", "p"), charge(2, "b", "p"), charge(3, "b", "q"), charge(4, "c", "q"), charge(5, "d", ""))
+
+
+def test_ids_whose_runs_had_the_same_data_are_one_data_set() -> None:
+    assert known_as("a", CHARGES) == ("a", "b", "c") and known_as("c", CHARGES) == ("c", "b", "a")
+    assert known_as("d", (*CHARGES, charge(6, "e", ""))) == ("d",), "what was not recorded is no sameness"
+    assert known_as("new", CHARGES) == ("new",)
+    assert known_as("new", CHARGES, {bytes([5]) * 16}) == ("new", "d")
+    assert len(spent_on("a", CHARGES)) == 4 and len(spent_on("new", CHARGES, None, {bytes([5]) * 16})) == 1
+
+
+def test_another_id_for_the_same_data_is_no_fresh_budget(tmp_path: Path) -> None:
+    """Whoever renames the data set would get its budget again."""
+    data, other = b"d" * 32, b"e" * 32
+    terms = replace(CHARGES[0].terms, seal="")
+    with contextlib.closing(Store(tmp_path, "process")) as store:
+        for number, (data_id, shard) in enumerate([("a", data), ("b", data), ("c", other)]):
+            made = replace(terms, data_id=data_id)
+            store.begin_run(bytes([number]) * 16, f"{number:064x}", "agent-1", made, shard_sha256=shard)
+            store.commit_round(bytes([number]) * 16, record(0, 3))
+        charges, runs = store.charges(), store.runs()
+    same = {known.run_id for known in of_these_data(runs, data)}
+    assert same == {bytes([0]) * 16, bytes([1]) * 16} and not of_these_data(runs, b"")
+    assert known_as("new", charges, same) == ("new", "a", "b") and known_as("new", charges) == ("new",)
+    assert known_as("a", charges) == ("a", "b"), "the ledger says it without the data"
+    assert known_as("c", charges) == ("c",)
+    salts = {run.run_id: run.salt for run in runs}
+    assert salts[bytes([0]) * 16] == salts[bytes([1]) * 16] != salts[bytes([2]) * 16]
+    text = statement.render(read_ledger(tmp_path))
+    assert 'data set "a" (also known as "b"): 2 runs' in text and 'data set "c": 1 run' in text
+    (one, two) = statement.document(read_ledger(tmp_path))["data_sets"]
+    assert (one["id"], one["also_known_as"], len(one["runs"])) == ("a", ["b"], 2) and two["also_known_as"] == []
+
+
+def under_another_id(state: Path, run: RunConfig) -> None:
+    """The store has run 1, whose data were called ward; its digest is what the agent of the cluster has now."""
+    account = {"tight": 30.0, "amplified": 30.0}
+    with contextlib.closing(Store(state, "process")) as store:
+        terms = Terms("ward", run.privacy.delta, "replace-one", 2, SYSTEM)
+        store.begin_run(b"1" * 16, "1" * 64, OWNER, terms, shard_sha256=b"d" * 32)
+        made = record(0, 3)
+        rows = tuple(replace(row, cost=account) for row in made.rows)
+        store.commit_round(b"1" * 16, replace(made, rows=rows))
+
+
+@pytest.mark.parametrize(("shard", "fits"), [(b"d" * 32, False), (b"e" * 32, True)])
+async def test_an_agent_counts_what_its_data_cost_under_another_id(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, shard: bytes, fits: bool
+) -> None:
+    """31 fit under 40 unless the same data have cost 30 already."""
+    run, state = private_run(), tmp_path / "kept"
+    under_another_id(state, run)
+    policy = Policy(40.0, accountant="tight", allow_study=True, allow_declared=True)
+    async with cluster(tmp_path / "c", run) as c:
+        for name in run.graph.agents:
+            if name != OWNER:
+                c.start(name)
+        for name in c.agents:
+            await eventually(f"{name} is welcome", lambda name=name: c.round(name) >= 0)
+        c.start(OWNER, policy=policy, data_id="renamed", state=str(state), shard_sha256=shard)
+        _, results = await ended(c)
+    known = 'data set "renamed" (also known as "ward"): the data are the same, bit for bit' in caplog.text
+    assert known is not fits
+    assert results[OWNER] is ExitCode.DONE if fits else isinstance(results[OWNER], RefusedError)
