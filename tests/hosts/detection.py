@@ -3,7 +3,8 @@
     python -m tests.hosts.detection [--round-timeout 15] [--only killed,stopped,...]    (root)
 
 Three agents on a ring (2 sends to 3, 3 to 1, 1 to 2), mTLS by host name, each on a host of tests/hosts/lab.py.  T is
-``round_timeout``, h the heartbeat, min(2 s, T / 8); 10 s are gRPC's keepalive (a ping after 5 s, an answer within 5 s).
+``round_timeout``, h the heartbeat, min(2 s, T / 8); p is gRPC's keepalive, max(10 s, (T + 5 s) / 2): a ping after 5 s,
+and its answer, which may stand behind a vector.
 ``named`` is the first line about it in the coordinator's log, ``lost`` the one after which ``on_agent_loss`` decides.
 
     killed      SIGKILL of agent-2
@@ -38,7 +39,6 @@ from tests.hosts.deployment import Deployment
 from tests.hosts.lab import Lab
 
 AGENTS = ("agent-1", "agent-2", "agent-3")
-KEEPALIVE_S = 10.0
 SLACK_S = 1.0
 """For the machine: threads to be scheduled, a log to be written and read."""
 LIMIT_S = 120.0
@@ -102,15 +102,19 @@ CUT = r"agent-2 cannot reach agent-3"
 LEFT = "agent-2 left at round"
 
 
+def keepalive(T: float) -> float:
+    return max(10.0, (T + 5.0) / 2)
+
+
 def ping(T: float, h: float) -> float:
-    return min(KEEPALIVE_S, T)
+    return min(keepalive(T), T)
 
 
 def edge(T: float, h: float) -> float:
-    return min(KEEPALIVE_S + 4 * h, T + 2 * h)
+    return min(keepalive(T) + 4 * h, T + 2 * h)
 
 
-PING, EDGE = "min(10 s, T)", "min(10 s + 4 h, T + 2 h)"
+PING, EDGE = "min(p, T)", "min(p + 4 h, T + 2 h)"
 KINDS = (
     Kind("killed", LEFT, lambda T, h: 0.0, "at once", AWAY),
     Kind("power off", f"{LEFT}|{SILENT}", ping, PING, f"{AWAY}|{SILENT}"),
