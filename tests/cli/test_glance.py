@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dpgt_node import cli
+from dpgt_node.cli.common import reddened
+from dpgt_node.cli.running.live import print_summary
 from dpgt_node.config import load_run
 from dpgt_node.privacy.strength import strength
 from dpgt_node.record.summary import load_summary
@@ -42,6 +46,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param, folder / "run.toml", folder / "out", word
 
 
+BARE = re.compile(r"(?:\| |<td>|[│┃] *)(?:[\d.,]+(?:e[+-]?\d+)?|inf|infinite)(?= \||</td>| *[│┃])")
+"""A cell of a table of epsilons that holds a value and no word."""
+
+
 def shown(text: str) -> set[str]:
     return set(re.findall(r"\((strong|moderate|weak|none)\)", text))
 
@@ -58,6 +66,8 @@ def test_files_and_outputs_say_the_word(
     if page is None:
         assert cli.run(["report", str(out)]) == 0
         page = (out / "report.html").read_text()
+    assert "infinite (none)" in page or word in shown(page)
+    assert not BARE.findall(page.split("What every accountant says")[1].split("</table>")[0])
     assert word in shown(page) and (word == "none" or "tile void" not in page)
     assert cli.run(["status", "--run", str(out)]) == 0
     said = capsys.readouterr().out
@@ -78,6 +88,7 @@ def test_files_and_outputs_say_the_word(
         assert cli.run(exported) == 0
         statement = (tmp_path / "model" / "PRIVACY.md").read_text()
         assert json.loads((tmp_path / "model" / "privacy.json").read_text())["strength"] == word
+        assert not BARE.findall(statement), "a table of PRIVACY.md has an epsilon without its word"
         assert shown(statement) == {word} or "**No guarantee: " in statement or "(none)" in statement
 
 
@@ -104,3 +115,77 @@ def test_a_number_has_the_word_of_the_one_function(case: tuple[str, Path, Path, 
         assert {
             strength(summary.headline, value, privacy.delta, samples=D, enforced=privacy.enforced) for value in values
         } == {word}
+
+
+def test_a_cell_without_a_word_is_seen() -> None:
+    """The pattern above: a value alone in a cell, of any of the tables."""
+    for cell in ("| 2.75 |", "<td>51,010</td>", "│ 0.66 │", "│ infinite │", "| 1.2e+17 |"):
+        assert BARE.findall(cell)
+    for cell in ("| 2.75 (weak) |", "<td>51,010 (none)</td>", "│ 0.66 (strong) │", "| - |", "<td>agent-1</td>"):
+        assert not BARE.findall(cell)
+
+
+def test_the_report_of_a_run_judges_every_agent(case: tuple[str, Path, Path, str]) -> None:
+    """The table of agents has a column for each accountant; whoever has no word there is seen."""
+    _, _, out, _ = case
+    tables = re.findall(r"<table.*?</table>", (out / "report.html").read_text(), re.DOTALL)
+    (table,) = [one for one in tables if "<th>test accuracy" in one]
+    heads, *rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    columns = [i for i, head in enumerate(re.findall(r"<th[^>]*>(.*?)</th>", heads)) if "epsilon (" in head]
+    assert columns and len(rows) == 5
+    for row in rows:
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        assert all(shown(cells[i]) for i in columns), cells
+
+
+@pytest.fixture(scope="module")
+def pure(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tightest accountant is pure, at a delta of more than 1/D, which another one uses."""
+    folder = tmp_path_factory.mktemp("pure")
+    text = (
+        SMALL.replace('"gaussian"', '"laplace"').replace("clip_l2", "clip_l1").replace("delta = 1e-5", "delta = 0.01")
+    )
+    (folder / "run.toml").write_text(text)
+    assert cli.run(["simulate", str(folder / "run.toml"), "--out", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def test_delta_is_warned_of_where_a_pure_accountant_leads(
+    pure: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    capsys.readouterr()
+    assert cli.run(["status", "--run", str(pure)]) == 0
+    said = capsys.readouterr().out
+    assert "pure)" in said and "WARNING: delta = 0.01 is 1/D = 1/287 or more" in said
+    assert cli.run(["status", "--run", str(pure), "--format", "json"]) == 0
+    assert "1/D = 1/287" in json.loads(capsys.readouterr().out)["delta_warning"]
+    assert cli.run(["export", str(pure), "--agent", "agent-1", "--out", str(tmp_path / "model")]) == 0
+    statement = (tmp_path / "model" / "PRIVACY.md").read_text()
+    assert "pure (accountant" in statement and "**WARNING: delta = 0.01 is 1/D = 1/287 or more" in statement
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_protects_nothing_is_red_unless_colours_are_unwanted(
+    pure: Path, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not wanted:
+        monkeypatch.setenv("NO_COLOR", "1")
+    summary = load_summary(pure)
+    assert summary is not None
+    screen = io.StringIO()
+    print_summary(load_run(pure / "run.toml"), summary, pure, Console(file=screen, force_terminal=True, width=200))
+    red, text = "\x1b[31m", screen.getvalue()
+    # zcdp needs the delta, which is void; the pure ones are strong
+    assert "(none)" in text and "(strong)" in text
+    assert (re.search(r"\x1b\[31m *[\d.]+ \(none\)", text) is not None) == wanted and (red in text) == wanted
+    assert re.search(r"\x1b\[31m *[\d.]+ \(strong\)", text) is None
+    assert not BARE.findall(re.sub(r"\x1b\[[\d;]*m", "", text).split("Epsilon of each agent")[1].split("null:")[0])
+    monkeypatch.setattr("sys.stdout", _Terminal())
+    assert (reddened("epsilon 12 (none)") == "epsilon 12 \x1b[31m(none)\x1b[0m") == wanted
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
