@@ -8,7 +8,7 @@ filter: under one accountant, named in the policy, runs may be chosen and stoppe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
@@ -18,7 +18,7 @@ from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, sharing
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
-from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE, SOUND, called
+from dpgt_node.privacy.accountants.registry import APPROXIMATE, CONDITIONAL, PURE, SOUND, called
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.privacy.strength import strength
 
@@ -199,21 +199,21 @@ def _capped(
         return Verdict(tuple(problems), -1, None, None, tuple(warnings))
     counted = [_counted(policy, one) for one in spent]
     options = _options(policy, run, account, names, counted)
-    cap, meant = _delta_cap(policy, samples)
+    allows, meant = _delta_cap(policy, samples)
     known = [(option, option.whole) for option in options if option.whole is not None]
-    fitting = [(option, whole) for option, whole in known if cap is None or whole.delta <= cap]
+    fitting = [(option, whole) for option, whole in known if allows(whole.delta)]
     if not fitting:
         first = next((option.unbounded for option in reversed(options) if option.unbounded is not None), None)
         if known:
             least = min(whole.delta for _, whole in known)
-            why = f"{DELTAS} and {_earlier(len(spent))} add up to {float(least):.6g}, above {meant}"
+            why = f"{DELTAS} and {_earlier(len(spent))} add up to {float(least):.6g}, {meant}"
         else:
             believed = (
                 "" if all(s.run != first or not s.declared for s in spent) else " (its C was declared, not enforced)"
             )
             why = f"earlier run {first} on this data set has no finite epsilon{believed}, so no cap can be kept"
         return Verdict(tuple(problems), -1, why, None, tuple(warnings))
-    covered = [(_covered(policy, run, account, option, cap), option, whole) for option, whole in fitting]
+    covered = [(_covered(policy, run, account, option, allows), option, whole) for option, whole in fitting]
     through, option, best = min(covered, key=lambda c: (-c[0], c[2].epsilon, c[2].delta))
     if policy.delta_max is None and best.delta > 0:
         warnings.append(f"no [policy] delta_max: the delta of this data set is {float(best.delta):.6g}")
@@ -305,13 +305,15 @@ def _part(policy: Policy, run: RunConfig, way: Way, name: str, cost: float | Non
     return replace(free, amount=math.inf)
 
 
-def _covered(policy: Policy, run: RunConfig, account: Costing, option: _Option, cap: Fraction | None) -> int:
+def _covered(
+    policy: Policy, run: RunConfig, account: Costing, option: _Option, allows: Callable[[Fraction], bool]
+) -> int:
     """The last round k up to which all runs fit, by bisection: costs never fall."""
 
     def fits(k: int) -> bool:
         mine = _part(policy, run, option.way, option.accountant, account.cost(option.accountant, k))
         made = total((*option.past, mine), _delta_total(policy))
-        if made is None or not math.isfinite(made.epsilon) or (cap is not None and made.delta > cap):
+        if made is None or not math.isfinite(made.epsilon) or not allows(made.delta):
             return False
         return policy.epsilon_max is None or within(made.epsilon, policy.epsilon_max)
 
@@ -324,13 +326,18 @@ def _covered(policy: Policy, run: RunConfig, account: Costing, option: _Option, 
     return low
 
 
-def _delta_cap(policy: Policy, samples: int | None) -> tuple[Fraction | None, str]:
-    """(cap, what it is).  A delta of 1/D or more allows to publish a whole sample: no guarantee of anything."""
+def _delta_cap(policy: Policy, samples: int | None) -> tuple[Callable[[Fraction], bool], str]:
+    """(whether a total delta is allowed, what one is that is not).
+
+    A delta of 1/D or more allows to publish a whole sample: no guarantee of anything.
+    """
     if policy.delta_max is not None:
-        return as_written(policy.delta_max), f"delta_max = {policy.delta_max:g}"
+        most = as_written(policy.delta_max)
+        return lambda delta: delta <= most, f"above delta_max = {policy.delta_max:g}"
     if samples is not None:
-        return Fraction(1, samples), f"1/D = 1/{samples}, which guarantees nothing (delta_max would allow it)"
-    return None, ""
+        nothing = f"at or above 1/D = 1/{samples}, which guarantees nothing (delta_max would allow it)"
+        return lambda delta: delta * samples < 1, nothing
+    return lambda delta: True, ""
 
 
 def _shortfall(
@@ -344,14 +351,21 @@ def _shortfall(
     k: int,
     worth: _Worth,
 ) -> str:
-    spent = "" if before is None else f", {earlier} on this data set {worth.earlier(before)}"
+    own = as_written(run.privacy.delta) if name in APPROXIMATE else Fraction(0)
+    spent = "" if before is None else f", {earlier} on this data set {worth.earlier(before)}{_at(before.delta)}"
     spent += " (conditional)" if before is not None and before.conditional else ""
-    delta = f" and delta {float(whole.delta):.6g}" if whole.delta else ""
-    together = "" if before is None else f", with all earlier ones {worth.whole(whole)} ({whole.recipe})"
+    counted = "counted at the policy's delta" if before is None else "with all earlier ones"
+    together = f", {counted} {worth.whole(whole)}{_at(whole.delta)} ({whole.recipe})"
+    if before is None and whole.delta == own:
+        together = ""
     covers = f"rounds 0..{k} of {run.K}" if k >= 0 else "no round"
     endless = cost is None or math.isinf(cost)
     costs = "an infinite epsilon (its noise is off)" if endless else worth.run(name, cost, run.privacy.delta)
-    return f"this run costs {costs} under {called(name)}{delta}{together}{spent}: {cap} covers {covers}"
+    return f"this run costs {costs} under {called(name)}{_at(own)}{together}{spent}: {cap} covers {covers}"
+
+
+def _at(delta: Fraction) -> str:
+    return f" and delta {float(delta):.6g}" if delta else ""
 
 
 def _earlier(runs: int) -> str:

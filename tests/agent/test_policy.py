@@ -156,6 +156,25 @@ def test_a_cap_by_a_conditional_accountant_is_called_no_guarantee():
     assert not sound.total.conditional and not any("no proof" in line for line in sound.warnings)
 
 
+def test_a_delta_of_exactly_1_over_D_is_refused_and_a_sum_of_deltas_that_is():
+    run = run_of(law="gaussian", C="clip_l2 = 0.5", delta=0.005)
+    assert "add up to 0.005, at or above 1/D = 1/200" in verdict(Policy(1e9), run, samples=200).shortfall
+    assert verdict(Policy(1e9), run, samples=199).shortfall is None
+    assert verdict(Policy(1e9, 0.005), run, samples=200).shortfall is None, "the owner allows it by name"
+    two = verdict(Policy(1e9), run, spent=[spent(0.005, gdp=0.1)], samples=100)
+    assert "add up to 0.01, at or above 1/D = 1/100" in two.shortfall
+
+
+def test_each_number_of_a_shortfall_has_its_own_delta():
+    run = run_of(law="gaussian", C="clip_l2 = 0.5", delta=0.9)
+    found = verdict(Policy(1e-3, 1e-5, "gdp"), run)
+    costs = account_of(run).total("gdp")
+    assert found.shortfall.startswith(f"this run costs {costs:.6g} ") and "under gdp and delta 0.9," in found.shortfall
+    whole = found.total
+    assert f", counted at the policy's delta {whole.epsilon:.6g} " in found.shortfall
+    assert ") and delta 1e-05 (" in found.shortfall and float(whole.delta) == 1e-5
+
+
 def test_permissions_alone_are_no_policy():
     assert not Policy().limits and not Policy(allow_study=True, allow_declared=True).limits
     assert all(policy.limits for policy in [*ANY, Policy(accountant="tight")])
@@ -221,12 +240,12 @@ def test_noise_that_is_off_is_within_no_cap():
 
 def test_deltas_add_as_they_were_written():
     run = run_of(law="gaussian")
-    for earlier, samples, fits in ((2, 33_333, True), (3, 25_001, False), (3, 25_000, True)):
+    for earlier, samples, fits in ((2, 33_333, True), (3, 25_001, False), (3, 25_000, False), (3, 24_999, True)):
         found = verdict(Policy(1e9), run, [spent(gdp=0.1)] * earlier, samples=samples)
         assert (found.shortfall is None) == fits
         assert found.total is None or found.total.delta == Fraction("1e-5") * (earlier + 1)
     over = verdict(Policy(1e9), run, [spent(gdp=0.1)] * 3, samples=25_001)
-    assert "add up to 4e-05, above 1/D = 1/25001" in over.shortfall
+    assert "add up to 4e-05, at or above 1/D = 1/25001" in over.shortfall
 
 
 def test_a_stated_delta_is_the_whole_budget_s_whatever_the_run_files_say():
@@ -258,7 +277,7 @@ def test_an_earlier_run_counts_without_delta_where_the_cap_asks_for_it():
     cost, samples = account_of(run).total("gdp"), 60_000  # 1/D is 1.67e-5: one delta of 1e-5 fits, two do not
     wide = verdict(Policy(0.021 + cost), run, both, samples=samples)
     assert wide.shortfall is None and wide.accountant == "gdp" and wide.total.delta == Fraction("1e-5")
-    assert verdict(Policy(0.015 + cost), run, both, samples=50_000).shortfall is None
+    assert verdict(Policy(0.015 + cost), run, both, samples=49_999).shortfall is None
     assert wide.total.epsilon == pytest.approx(0.02 + cost) and wide.total.recipe == "sum of tight, gdp"
     assert verdict(Policy(0.019 + cost), run, both, samples=samples).shortfall is not None
 
