@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPri
 from dpgt_node import cli
 from dpgt_node.config import load_run
 from dpgt_node.runtime.trust.credentials import Files, load
-from dpgt_node.runtime.trust.pki import who_needs_list
+from dpgt_node.runtime.trust.pki import Registry, who_needs_list
 from dpgt_node.runtime.trust.requests import key_fingerprint
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.cli import documents
@@ -238,6 +238,30 @@ def test_one_key_is_not_two_agents(authority: Path, dpgt: Run, tmp_path: Path) -
     assert signed(dpgt, "agent-1", tmp_path / "agent-1.pem", told)[0] == 0
     code, _, error = signed(dpgt, "agent-2", tmp_path / "agent-2.pem", told, "--replace")
     assert code == 2 and "its key is that of dpgt:agent:agent-1" in error
+
+
+def test_a_key_whose_certificate_expired_is_still_that_agents(authority: Path, dpgt: Run, tmp_path: Path) -> None:
+    """It could be signed anew any day; only a revoked key is nobody's."""
+    key, issued = _somebody(), authority / "authority" / "issued"
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=2)
+    ca = CertificateAuthority.load(authority / "authority")
+    old = ca.certify(key.public_key(), "dpgt:agent:agent-1", valid=(past, past + datetime.timedelta(days=1)))
+    (issued / f"{x509.load_pem_x509_certificate(old).serial_number:x}.pem").write_bytes(old)
+    (tmp_path / "two.pem").write_bytes(csr(key, "dpgt:agent:agent-2", dns=("h.example.org",)))
+    before, told = contents(authority), key_fingerprint(key.public_key())
+    code, _, error = signed(dpgt, "agent-2", tmp_path / "two.pem", told)
+    assert code == 2 and "its key is that of dpgt:agent:agent-1" in error and contents(authority) == before
+    Registry(authority / "authority").revoke([x509.load_pem_x509_certificate(old).serial_number])
+    assert signed(dpgt, "agent-2", tmp_path / "two.pem", told)[0] == 0
+
+
+@pytest.mark.parametrize("digit", [0, 15, 16, 63])
+def test_every_digit_of_a_fingerprint_counts(digit: int, authority: Path, dpgt: Run, tmp_path: Path) -> None:
+    told = asked(dpgt, "agent-1", tmp_path / "host")
+    other = told[:digit] + ("1" if told[digit] == "0" else "0") + told[digit + 1 :]
+    before = contents(authority)
+    code, _, error = signed(dpgt, "agent-1", tmp_path / "host" / "request.pem", other)
+    assert code == 3 and "another fingerprint" in error and contents(authority) == before
 
 
 @pytest.mark.parametrize(

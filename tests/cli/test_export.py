@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +28,11 @@ from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.data.shards import run_dataset
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.published import judge
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
-from dpgt_node.report.all_runs import all_runs, data_set
-from dpgt_node.report.export import verify
+from dpgt_node.report.all_runs import all_runs, data_set, more_than_this_run
+from dpgt_node.report.export import Party, Source, no_guarantee, verify
 from dpgt_node.runtime.agent.budget import spent_on, terms_of
 from dpgt_node.runtime.store.ledger import DECLARED, SYSTEM, TEST, Charge, Terms
 from dpgt_node.runtime.store.store import Store
@@ -417,6 +419,26 @@ def test_one_declared_run_makes_the_total_of_the_data_conditional():
     said = all_runs({"run": {"run_id": "02" * 16}, "data_sets": {"agent-1": data_set(known)}})
     assert any("epsilon 0.5" in line and "only where every declared C holds" in line for line in said)
     assert not _data_set("ward 7", charges[:1]).declared
+
+
+def test_one_agent_without_a_ledger_leaves_the_claim_open():
+    """Where all ledgers say that there was no other run, nothing is added; one that is not here could know of more."""
+    charge = Charge(bytes([2]) * 16, Terms("ward 7", 1e-5, "one sample replaced", 500), "paper", "laplace", 9, {})
+    alone = data_set(_data_set("ward 7", [charge]))
+    assert more_than_this_run({"data_sets": {"agent-1": alone}}) == ""
+    said = more_than_this_run({"data_sets": {"agent-1": alone, "agent-2": None}})
+    assert "other runs on the same data may have cost more" in said
+
+
+def test_one_agent_with_an_infinite_epsilon_is_no_guarantee():
+    """A finite one beside it protects its own samples alone."""
+
+    def source(*costs: float) -> Source:
+        parties = tuple(Party(f"agent-{i}", dict.fromkeys(ACCOUNTANTS) | {"tight": one}) for i, one in enumerate(costs))
+        return Source("00" * 16, 12, None, parties, samples=479)
+
+    assert no_guarantee(made(), source(0.5, 0.25)) is None
+    assert no_guarantee(made(), source(0.5, math.inf)) == "every sound epsilon is infinite"
 
 
 def test_a_run_without_an_epsilon_spoils_the_total_of_the_data(tmp_path):

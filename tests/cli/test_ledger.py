@@ -158,6 +158,30 @@ def test_gaussian_runs_are_composed_and_the_recipe_is_said(tmp_path: Path, dpgt:
     assert any("Gaussian" in line and line.endswith(said) for line in out.splitlines())
 
 
+def test_one_declared_run_makes_the_total_of_its_data_declared(tmp_path: Path, dpgt: Dpgt) -> None:
+    """The run beside it is enforced, which does not help the sum."""
+    folder = tmp_path / "state"
+    with contextlib.closing(Store(folder, "process")) as store:
+        for run, terms in zip(RUNS, (WARD, replace(OTHER, data_id="ward 7")), strict=False):
+            store.begin_run(run, SHA, "agent-1", terms)
+            store.commit_round(run, priced(0, tight=0.25))
+    (ward,) = json.loads(dpgt(folder, "--format", "json")[1])["data_sets"]
+    assert ward["smallest_sound"] is None and ward["smallest_declared"]["any"]["epsilon"] == 0.5
+    out = dpgt(folder)[1]
+    assert "by the smallest declared value: epsilon 0.5 (none)" in out and "sound" not in out
+
+
+def test_what_a_delta_of_1_over_D_makes_small_leads_no_list(tmp_path: Path, dpgt: Dpgt) -> None:
+    folder = tmp_path / "state"
+    with contextlib.closing(Store(folder, "process")) as store:
+        store.begin_run(RUNS[0], SHA, "agent-1", replace(WARD, delta=1e-2, samples=100))
+        store.commit_round(RUNS[0], priced(0, tight=0.5, zcdp=0.25))
+    lines = dpgt(folder)[1].splitlines()
+    assert lines[1] == "  the run by the smallest sound value: epsilon 0.5 (strong), pure (tight)"
+    assert not [line for line in lines[2:] if "by the smallest" in line]
+    assert lines[2].startswith("  WARNING: delta = 0.01 is 1/D = 1/100 or more")
+
+
 def test_verify_says_one_line(state: Path, dpgt: Dpgt) -> None:
     head = json.loads(dpgt(state, "--format", "json")[1])["head"]
     assert dpgt(state, "--verify") == (0, f"verified: 12 rows, head {head} (by {ALONE})\n", [])

@@ -19,6 +19,7 @@ from cryptography import x509
 from dpgt_node import cli
 from dpgt_node.config import load_node, load_run
 from dpgt_node.runtime.trust.credentials import Files, load
+from dpgt_node.runtime.trust.pki import Registry
 from tests.cli import documents
 
 Run = Callable[..., tuple[int, str, str]]
@@ -255,6 +256,15 @@ def test_revoke_writes_a_list_that_openssl_reads_and_says_who_needs_it(hosts: Pa
     assert code == 2 and "is revoked (serial" in error
     dpgt("pki", "issue", "agent-2", "--host", "10.0.0.2", "--into", "new")
     assert (hosts / "new" / "crl.pem").exists() and load(Files.of(hosts / "new"))
+
+
+def test_what_was_revoked_stays_revoked_since_then(hosts: Path) -> None:
+    registry, serials = Registry(hosts / "authority"), [certificate(hosts / f"agent-{i}").serial_number for i in (1, 2)]
+    since = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
+    (hosts / "authority" / "crl.pem").write_bytes(registry.authority.revocation_list({serials[0]: since}))
+    registry.revoke(serials)
+    held = registry.revoked()
+    assert held.keys() == set(serials) and held[serials[0]] == since < held[serials[1]]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666])

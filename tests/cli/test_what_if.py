@@ -113,6 +113,16 @@ def test_it_foretells_what_the_ledger_says_afterwards(state: Path, tmp_path: Pat
     assert ward["smallest_sound"]["any"] == said["after"] and dpgt(state)[1] != before
 
 
+def test_the_samples_are_those_of_the_shard_that_the_node_file_names(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
+    """1438 samples for three: the first has one more."""
+    path, ring = run_file(tmp_path, 1), "[[0, 1, 0], [0, 0, 1], [1, 0, 0]]"
+    path.write_text(path.read_text().replace("agents = 2", "agents = 3").replace("[[0, 1], [1, 0]]", ring))
+    for shard, samples in ((None, 480), (1, 480), (2, 479)):
+        node = node_file(tmp_path, state, shard=shard)
+        said = json.loads(dpgt(state, "--what-if", path, "--node", node, "--format", "json")[1])
+        assert said["samples"] == samples, shard
+
+
 def test_it_says_what_the_agent_would_say(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:
     path = run_file(tmp_path, 3)
     run, one = load_run(path), account(load_run(path)).total("gdp")

@@ -284,17 +284,19 @@ def test_modules_stay_as_they_were_made_for_code_that_holds_them():
         def __init__(self):
             super().__init__()
             self.names, self.pair, self.frozen = ["a"], ([1], {2}), torch.nn.Parameter(torch.zeros(2), False)
+            self.array = np.zeros(2)
             self.out = torch.nn.Linear(2, 2)
             self.others = [torch.nn.Linear(2, 2).requires_grad_(False)]
 
     own = Own()
-    names, pair, frozen, weight = own.names, own.pair, own.frozen, own.out.weight
+    names, pair, frozen, weight, array = own.names, own.pair, own.frozen, own.out.weight, own.array
     kept = Kept(own)
     with kept.restored():
         own.names.append("b")
         own.pair[0][0] = 5
         own.pair[1].add(3)
         own.frozen.data += 1
+        own.array += 1
         own.out.weight.data += 1
         own.others[0].weight.add_(1)
         changed = own.out.weight.detach().clone()
@@ -303,4 +305,5 @@ def test_modules_stay_as_they_were_made_for_code_that_holds_them():
         del own.pair
     assert own.names is names and names == ["a"] and own.pair is pair and pair == ([1], {2})
     assert own.frozen is frozen and not frozen.any() and not hasattr(own, "made") and not own.training
+    assert own.array is array and not array.any()
     assert own.out.weight is weight and torch.equal(weight, changed), "x sets the trained parameters"

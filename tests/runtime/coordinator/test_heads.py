@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 from dpgt_node.errors import ExitCode, StoreError
-from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads
+from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples, keep_samples
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
 from tests.runtime.cluster import Cluster, cluster, make_run
 
@@ -43,6 +43,14 @@ def test_a_torn_slot_counts_as_none(tmp_path: Path) -> None:
         again = Heads(tmp_path, NAMES)
         assert again.known() in ({}, {"a": (0, b"1" * 32)})
         again.close()
+
+
+def test_the_samples_that_are_remembered_are_the_last_ones(tmp_path: Path) -> None:
+    """A run of which nobody had released anything may begin anew with other data."""
+    assert held_samples(tmp_path) == {}
+    for samples in ({"a": 5, "b": None}, {"a": 6, "b": None}, {"a": 6, "b": 7}):
+        keep_samples(tmp_path, samples)
+        assert held_samples(tmp_path) == samples
 
 
 async def interrupted(c: Cluster, k: int) -> None:

@@ -62,6 +62,7 @@ def costs(store: Store) -> dict[str, float | None]:
         (OWN, OTHER_DATA, "the data have 1000 samples as before, but not the same ones in the same order"),
         (OWN, b"", "not the same ones"),
         (replace(OWN, delta=1e-3), DATA, "delta was 1e-05 and is 0.001"),
+        (replace(OWN, delta=1e-7), DATA, "delta was 1e-05 and is 1e-07"),
         (replace(OWN, adjacency="replace-one, C = 1"), DATA, 'adjacency was "replace-one, C = 2" and is "replace-one'),
         (replace(OWN, keystream=TEST), DATA, "the noise was of the system keystream and is of the test one"),
     ],
@@ -150,6 +151,13 @@ def test_a_ledger_in_which_a_cost_falls_is_refused(
     for read in (store.ledger, store.charges, lambda: read_ledger(tmp_path)):
         with pytest.raises(LedgerBroken, match=r"ledger row 5 \(round 2, X\): its cost is below the one before"):
             read()
+
+
+def test_a_test_keystream_gives_no_value_to_what_had_none() -> None:
+    """Infinity would be a value.  What was released without one before stays without one."""
+    rows = priced(2, tight=3.0, gdp=2.0, lemma5=None).rows
+    for row in ledger_module.as_charged(rows, {"tight": None, "gdp": 1.0}, hides=False):
+        assert row.cost == {"tight": None, "gdp": math.inf, "lemma5": math.inf}
 
 
 def test_a_test_keystream_hides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,6 +157,13 @@ def test_issued_certificates(authority: tls.CertificateAuthority) -> None:
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
+def test_no_certificate_outlives_its_authority(authority: tls.CertificateAuthority) -> None:
+    end = authority.certificate.not_valid_after_utc
+    for days in (3, 100_000):
+        made = x509.load_pem_x509_certificate(authority.issue("dpgt:agent:agent-1", days=days)[0])
+        assert made.not_valid_after_utc < end if days == 3 else made.not_valid_after_utc == end
+
+
 @pytest.mark.parametrize(
     "identity", ["agent-1", "dpgt:agent:", "dpgt:agent:-x", "dpgt:agent:a/b", "dpgt:root", "", "dpgt:agent:ä"]
 )
