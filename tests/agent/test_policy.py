@@ -175,6 +175,13 @@ def test_each_number_of_a_shortfall_has_its_own_delta():
     assert ") and delta 1e-05 (" in found.shortfall and float(whole.delta) == 1e-5
 
 
+def test_a_smallest_noise_without_a_clip_is_said_to_limit_nothing():
+    words = "noise_min limits nothing by itself"
+    assert any(words in line for line in verdict(Policy(noise_min=1.0)).warnings)
+    clipped = run_of(C="clip_l1 = 0.5")
+    assert not any(words in line for line in verdict(Policy(noise_min=1.0), clipped).warnings)
+
+
 def test_permissions_alone_are_no_policy():
     assert not Policy().limits and not Policy(allow_study=True, allow_declared=True).limits
     assert all(policy.limits for policy in [*ANY, Policy(accountant="tight")])

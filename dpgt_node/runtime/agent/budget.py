@@ -12,8 +12,10 @@ from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import NodeConfig, Policy
 from dpgt_node.errors import RefusedError
-from dpgt_node.privacy.accountants.composition import Spent
+from dpgt_node.privacy.accountants.composition import Spent, Total, as_written, tally
+from dpgt_node.privacy.accountants.registry import SOUND
 from dpgt_node.privacy.accountants.rounding import within
+from dpgt_node.privacy.strength import strength
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms
 from dpgt_node.runtime.store.terms import OtherTerms
@@ -137,3 +139,40 @@ def obey(
     if verdict.shortfall is not None:
         log.warning("the run will end early: %s", verdict.shortfall)
     return verdict
+
+
+def costs_line(
+    config: NodeConfig,
+    run: RunConfig,
+    account: AgentAccount,
+    samples: int | None,
+    charges: Sequence[Charge],
+    run_id: bytes,
+    same: Collection[bytes],
+    k: int,
+) -> str:
+    """What run ``run_id`` through round ``k`` costs, what all runs on its data cost with it, and what remains.
+
+    For the owner's own log: ``charges`` of the others say how much was spent before.
+    """
+    policy, privacy = config.policy, run.privacy
+    others = spent_on(config.data_id, [one for one in charges if one.run_id != run_id], None, same)
+    declared = privacy.adjacency is not None and not privacy.enforced
+    mine = Spent("this run", account.epsilon_after(k), privacy.delta, declared)
+    most = None if policy.delta_max is None else as_written(policy.delta_max)
+    held = not any(one.declared for one in (*others, mine))
+
+    def said(one: Total) -> str:
+        delta = f", delta {float(one.delta):g}" if one.delta else ""
+        proven = held and not one.conditional
+        word = strength(None, one.epsilon, float(one.delta), samples=samples, enforced=proven)
+        return f"epsilon {one.epsilon:.6g} ({word}){delta} ({one.recipe or 'no finite value'})"
+
+    own, whole = (tally(spent, SOUND, policy.accountant, most) for spent in ([mine], [*others, mine]))
+    earlier = f"{len(others)} other run{'' if len(others) == 1 else 's'}"
+    cap = policy.epsilon_max
+    left = "" if cap is None else f"; {max(0.0, cap - whole.epsilon):.6g} of epsilon_max = {cap:g} remain"
+    return (
+        f'data set "{config.data_id}": rounds 0..{k} of this run cost {said(own)}, with {earlier} '
+        f"{said(whole)}{left}; {adjacency(run)}"
+    )

@@ -209,6 +209,7 @@ class Node:
         if self._driver is not None:
             agent = None if self.session is None else self.session.agent
             await self._driver.close(ended=agent is not None and agent.phase is Phase.ENDED)
+            self._opening.ended(self._run_id)
         if self._uploader is not None:
             await self._uploader.cancel()
         if self._reporter is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections.abc import Callable
 
 from dpgt_node.agent.policy import study_problem
 from dpgt_node.agent.work import AgentWork
@@ -15,7 +17,7 @@ from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start
 from dpgt_node.runtime.agent.agreeing import Agreement
-from dpgt_node.runtime.agent.budget import check_unrecorded, obey, terms_of
+from dpgt_node.runtime.agent.budget import check_unrecorded, costs_line, obey, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
 from dpgt_node.runtime.store.faults import blamed
@@ -57,6 +59,7 @@ class Opening:
         self._agreement = agreement
         self._sha256 = run_sha256(run)
         self._charges: tuple[Charge, ...] = ()
+        self._costs: Callable[[int], str] | None = None
         self.recording: Recording | None = None
 
     def require_room(self, batch: int | None, sample_size: int) -> None:
@@ -110,6 +113,11 @@ class Opening:
                 same = {known.run_id for known in of_these_data(self._store.runs(), self._shard_sha256)}
                 verdict = obey(config, run, self._work.account, samples, self._charges, run_id, same)
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
+                through = run.K if budget_through is None else budget_through
+                if config.policy.limits and through >= 0:
+                    args = (config, run, self._work.account, samples, self._charges, run_id, same)
+                    self._costs = lambda k: costs_line(*args, k)
+                    log.info("the run begins: %s", self._costs(through))
             elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
                 raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")
             self._store.begin_run(
@@ -126,6 +134,14 @@ class Opening:
         except (StoreError, RefusedError, ConfigError) as error:
             return s.RunRefused(error)
         return s.RunBegun(budget_through, shortfall, recorded=self.recording is not None, agreement=shares)
+
+    def ended(self, run_id: bytes) -> None:
+        """Say in the owner's log what run ``run_id`` has cost by now, where there is a policy."""
+        if self._costs is None:
+            return
+        with contextlib.suppress(StoreError):  # what broke the store is said already
+            k = next((known.last_durable_round for known in self._store.runs() if known.run_id == run_id), -1)
+            log.info("the run ended here: %s", self._costs(k) if k >= 0 else "nothing was released")
 
     def _warn_of_test_noise(self) -> None:
         """RefusedError under a policy."""

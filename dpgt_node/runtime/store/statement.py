@@ -74,6 +74,8 @@ def render(ledger: Ledger) -> str:
             declared = any(run.declared for run in spent)
             lines += _costs(totals(spent), deltas(spent), _samples(charges), declared=declared)
         lines.append("")
+    if ledger.entries:
+        lines.append("totals are at the sum of the deltas; what a policy counts: --what-if RUN.toml --node NODE.toml")
     lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
     return "\n".join(lines)

@@ -288,6 +288,7 @@ async def test_an_agent_counts_what_its_data_cost_under_another_id(
 ) -> None:
     """31 fit under 40 unless the same data have cost 30 already."""
     run, state = private_run(), tmp_path / "kept"
+    caplog.set_level("INFO", "dpgt_node")
     under_another_id(state, run)
     policy = Policy(40.0, accountant="tight", allow_study=True, allow_declared=True)
     async with cluster(tmp_path / "c", run) as c:
@@ -298,6 +299,13 @@ async def test_an_agent_counts_what_its_data_cost_under_another_id(
             await eventually(f"{name} is welcome", lambda name=name: c.round(name) >= 0)
         c.start(OWNER, policy=policy, data_id="renamed", state=str(state), shard_sha256=shard)
         _, results = await ended(c)
+    if fits:
+        assert (
+            '"renamed": rounds 0..30 of this run cost epsilon 31 (none) (tight), with 0 other runs epsilon'
+            in caplog.text
+        )
+        assert caplog.text.count("; 8.99997 of epsilon_max = 40 remain; ") == 2, "at the start and at the end"
+        assert "the run begins: " in caplog.text and "the run ended here: " in caplog.text
     known = 'data set "renamed" (also known as "ward"): the data are the same, bit for bit' in caplog.text
     assert known is not fits
     assert results[OWNER] is ExitCode.DONE if fits else isinstance(results[OWNER], RefusedError)
