@@ -545,3 +545,16 @@ def test_agents_and_their_own_states_export_alike(tmp_path, capsys):
     capsys.readouterr()
     assert cli.run(["export", str(state), "--run", str(other), "--out", str(tmp_path / "c")]) == 2
     assert "is another run (sha256" in capsys.readouterr().err
+
+
+def test_runs_on_the_same_data_under_another_id_stand_in_the_statement():
+    charges = [
+        Charge(
+            bytes([i]) * 16, Terms(name, 1e-5, "replace-one", 9, SYSTEM, seal), "noise-once", "gaussian", 3, {"gdp": 1}
+        )
+        for i, (name, seal) in enumerate([("ward", "p"), ("renamed", "p"), ("other", "q")])
+    ]
+    known = data_set(_data_set("ward", charges))
+    assert known["also_known_as"] == ("renamed",) and len(known["runs"]) == 2 and 1 < known["epsilon"] < 2
+    text = "\n".join(all_runs({"run": {"run_id": known["runs"][0]}, "data_sets": {"agent-1": known}}))
+    assert 'data set "ward" (also known as "renamed"): this run and 1 other run' in text

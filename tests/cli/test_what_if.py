@@ -19,6 +19,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, load_run, node_to_toml, run_sha256
 from dpgt_node.errors import RefusedError
+from dpgt_node.learning.oracle import oracle_and_digest
 from dpgt_node.privacy.accountants.registry import CONDITIONAL, SOUND
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.agent import budget
@@ -55,11 +56,15 @@ def account(run: RunConfig) -> Any:
     return account_for(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, D, d)
 
 
-def release(store: Store, path: Path, run_id: bytes, through: int = K, data_id: str = "ward 7") -> None:
+def release(
+    store: Store, path: Path, run_id: bytes, through: int = K, data_id: str = "ward 7", shard: bytes = b""
+) -> None:
     """Rounds 0..``through`` of the run, charged as its agent would."""
     run = load_run(path)
     costs = account(run)
-    store.begin_run(run_id, run_sha256(run), "agent-1", terms_of(data_id, run, "agent-1", D, SYSTEM))
+    store.begin_run(
+        run_id, run_sha256(run), "agent-1", terms_of(data_id, run, "agent-1", D, SYSTEM), shard_sha256=shard
+    )
     for k in range(through + 1):
         made = record(k, 3)
         rows = [
@@ -286,3 +291,17 @@ def test_a_conditional_value_is_never_called_pure_and_the_sound_one_stands_besid
         assert f'accountant = "{name}" is conditional: no proof stands behind its values' in text
     plain = node_file(tmp_path, state, policy=Policy(1e9), data_id="new")
     assert "conditional" not in dpgt(state, "--what-if", path, "--node", plain)[1]
+
+
+def test_the_same_data_under_another_id_count_together(tmp_path: Path, dpgt: Dpgt) -> None:
+    path, state = run_file(tmp_path, 3), tmp_path / "held"
+    _, digest = oracle_and_digest(load_run(path), 0)
+    with contextlib.closing(Store(state, "process")) as store:
+        release(store, run_file(tmp_path, 1), bytes([1]) * 16, shard=digest)
+        release(store, run_file(tmp_path, 2), bytes([2]) * 16, shard=b"other" * 6, data_id="ward 8")
+    for data_id, also, others in (("new", ["ward 7"], 1), ("ward 8", ["ward 7"], 2), ("ward 7", [], 1)):
+        node = node_file(tmp_path, state, policy=Policy(1e9), data_id=data_id)
+        said = json.loads(dpgt(state, "--what-if", path, "--node", node, "--format", "json")[1])
+        assert (said["also_known_as"], len(said["earlier"])) == (also, others)
+        text = dpgt(state, "--what-if", path, "--node", node)[1]
+        assert ('(also known as "ward 7"): the data are the same, bit for bit' in text) == bool(also)
