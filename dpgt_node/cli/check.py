@@ -328,8 +328,8 @@ def warned_delta(report: CheckReport) -> str | None:
     from dpgt_node.privacy.strength import delta_warning
 
     used = any(v is not None for name in APPROXIMATE for v in report.epsilon.get(name, ()))
-    least = min((D for D in report.facts.D if D is not None), default=None)
-    return delta_warning(report.facts.run.privacy.delta, least) if used else None
+    most = max((D for D in report.facts.D if D is not None), default=None)
+    return delta_warning(report.facts.run.privacy.delta, most) if used else None
 
 
 def _row(row: Check) -> tuple[str, ...]:

@@ -217,8 +217,8 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
         word = strength(name, value, privacy.delta, samples=samples[i], enforced=privacy.enforced)
         return f"{label(name)} {judged(value, word)}"
 
-    most = strength(way.accountant, found.target.epsilon, way.delta, samples=min(samples), enforced=privacy.enforced)
-    warning = delta_warning(way.delta, min(samples)) if way.delta else None
+    most = strength(way.accountant, found.target.epsilon, way.delta, samples=max(samples), enforced=privacy.enforced)
+    warning = delta_warning(way.delta, max(samples)) if way.delta else None
     lines = [
         f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "
         f"({label(way.accountant)}{delta}): {most}",

@@ -35,7 +35,7 @@ def strength(
 ) -> Strength:
     """The word for ``epsilon`` of ``accountant`` (None: of no single one, sound all the same).
 
-    ``delta``: of the run, which a pure accountant does not need; of a total, its delta.  ``samples``: D, the smallest
+    ``delta``: of the run, which a pure accountant does not need; of a total, its delta.  ``samples``: D, the largest
     where several agents are meant; None where it is not known.  ``enforced``: whether clips enforce C.
     """
     one = None if accountant is None else ACCOUNTANTS[accountant]

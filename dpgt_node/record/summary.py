@@ -48,7 +48,7 @@ class AgentSummary:
 class PrivacySummary:
     """What the epsilons mean: adjacency in words, C in L1 per sample, whether clipping enforces it, the noise law.
 
-    ``samples``: the smallest D of an agent, which delta must be far below 1/D of; None where it is not known.
+    ``samples``: the largest D of an agent: delta must be far below 1/D of each. None where it is not known.
     """
 
     adjacency: str
@@ -63,7 +63,7 @@ class PrivacySummary:
     @classmethod
     def of(cls, run: RunConfig, samples: Sequence[int | None] = ()) -> PrivacySummary:
         p, known = run.privacy, [count for count in samples if count is not None]
-        D = min(known, default=None)
+        D = max(known, default=None)
         return cls(adjacency(run), p.adjacency, p.clip_l1, p.clip_l2, p.enforced, p.delta, run.noise.law, D)
 
 

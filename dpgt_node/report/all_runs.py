@@ -15,7 +15,7 @@ class DataSet:
     """What all runs on one agent's data have cost together, as its ledger says.
 
     ``also``: other ids under which a run had the same data, bit for bit.  ``runs``: their ids, hex, this one among
-    them.  ``declared``: the C of one of them is declared, not enforced.  ``samples``: the smallest D of a run.
+    them.  ``declared``: the C of one of them is declared, not enforced.  ``samples``: the largest D of a run.
     """
 
     id: str

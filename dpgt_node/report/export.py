@@ -59,7 +59,7 @@ class Party:
 class Source:
     """Where a model comes from.  ``released_through``: the last round anybody released.  ``keystream``: "test" or None.
 
-    ``parties``: every agent that this machine knows the cost of.  ``samples``: the smallest D among them.
+    ``parties``: every agent that this machine knows the cost of.  ``samples``: the largest D among them.
     """
 
     run_id: str

@@ -414,7 +414,7 @@ def test_one_declared_run_makes_the_total_of_the_data_conditional():
 
     charges = [charge(1, enforced), charge(2, declared), charge(3, elsewhere)]
     known = _data_set("ward 7", charges)
-    assert known.declared and known.samples == 400 and known.runs == ("01" * 16, "02" * 16)
+    assert known.declared and known.samples == 500 and known.runs == ("01" * 16, "02" * 16)
     assert known.total.epsilon == 0.5
     said = all_runs({"run": {"run_id": "02" * 16}, "data_sets": {"agent-1": data_set(known)}})
     assert any("epsilon 0.5" in line and "only where every declared C holds" in line for line in said)

@@ -81,8 +81,8 @@ def test_files_and_outputs_say_the_word(
         found = json.loads(capsys.readouterr().out)
         assert word in found["strength"]["gdp"] and (found["delta_warning"] is not None) == (name == "delta")
     if name == "delta":
-        assert summary.headline is None and "WARNING: delta = 0.01 is 1/D = 1/287 or more" in text
-        assert "1/D = 1/287 or more" in page
+        assert summary.headline is None and "WARNING: delta = 0.01 is 1/D = 1/288 or more" in text
+        assert "1/D = 1/288 or more" in page
     if name != "declared":
         exported = ["export", str(out), "--agent", "agent-1", "--as", "final", "--out", str(tmp_path / "model")]
         assert cli.run(exported) == 0
@@ -111,7 +111,7 @@ def test_a_number_has_the_word_of_the_one_function(case: tuple[str, Path, Path, 
     assert summary is not None
     if summary.headline is not None:
         D, values = summary.privacy.samples, [agent.epsilon[summary.headline] for agent in summary.agents]
-        assert D == 287
+        assert D == 288
         assert {
             strength(summary.headline, value, privacy.delta, samples=D, enforced=privacy.enforced) for value in values
         } == {word}
@@ -156,12 +156,12 @@ def test_delta_is_warned_of_where_a_pure_accountant_leads(
     capsys.readouterr()
     assert cli.run(["status", "--run", str(pure)]) == 0
     said = capsys.readouterr().out
-    assert "pure)" in said and "WARNING: delta = 0.01 is 1/D = 1/287 or more" in said
+    assert "pure)" in said and "WARNING: delta = 0.01 is 1/D = 1/288 or more" in said
     assert cli.run(["status", "--run", str(pure), "--format", "json"]) == 0
-    assert "1/D = 1/287" in json.loads(capsys.readouterr().out)["delta_warning"]
+    assert "1/D = 1/288" in json.loads(capsys.readouterr().out)["delta_warning"]
     assert cli.run(["export", str(pure), "--agent", "agent-1", "--out", str(tmp_path / "model")]) == 0
     statement = (tmp_path / "model" / "PRIVACY.md").read_text()
-    assert "pure (accountant" in statement and "**WARNING: delta = 0.01 is 1/D = 1/287 or more" in statement
+    assert "pure (accountant" in statement and "**WARNING: delta = 0.01 is 1/D = 1/288 or more" in statement
 
 
 @pytest.mark.parametrize("wanted", [True, False])

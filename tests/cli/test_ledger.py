@@ -182,6 +182,18 @@ def test_what_a_delta_of_1_over_D_makes_small_leads_no_list(tmp_path: Path, dpgt
     assert lines[2].startswith("  WARNING: delta = 0.01 is 1/D = 1/100 or more")
 
 
+def test_a_total_delta_is_judged_by_the_largest_data_set(tmp_path: Path, dpgt: Dpgt) -> None:
+    """A delta that gives nothing away of 100 samples may give one of 10,000 away."""
+    folder = tmp_path / "state"
+    with contextlib.closing(Store(folder, "process")) as store:
+        for run, terms in zip(RUNS[:2], (WARD, replace(WARD, samples=10_000, delta=5e-3)), strict=True):
+            store.begin_run(run, SHA, "agent-1", replace(terms, samples=terms.samples or 100))
+            store.commit_round(run, priced(0, zcdp=0.25, tight=0.5))
+    said = dpgt(folder)[1]
+    assert "  WARNING: delta = 0.00501 is 1/D = 1/10000 or more" in said
+    assert not [line for line in said.splitlines() if "delta 0.00501" in line and "(none)" not in line]
+
+
 def test_verify_says_one_line(state: Path, dpgt: Dpgt) -> None:
     head = json.loads(dpgt(state, "--format", "json")[1])["head"]
     assert dpgt(state, "--verify") == (0, f"verified: 12 rows, head {head} (by {ALONE})\n", [])

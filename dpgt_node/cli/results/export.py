@@ -180,7 +180,7 @@ def _data_set(data_id: str, charges: Sequence[Charge]) -> DataSet:
     spent, ids = spent_on(data_id, charges), known_as(data_id, charges)
     mine = [charge for charge in charges if charge.terms.data_id in ids]
     runs = tuple(charge.run_id.hex() for charge in mine)
-    D = min((samples for charge in mine if (samples := charge.terms.samples) is not None), default=None)
+    D = max((samples for charge in mine if (samples := charge.terms.samples) is not None), default=None)
     return DataSet(data_id, runs, tally(spent, SOUND), any(run.declared for run in spent), D, ids[1:])
 
 

@@ -136,8 +136,8 @@ def _smallest(spent: Sequence[Spent], samples: int | None) -> list[str]:
 
 
 def _samples(charges: Sequence[Charge]) -> int | None:
-    """The smallest D of the runs."""
-    return min((D for charge in charges if (D := charge.terms.samples) is not None), default=None)
+    """The largest D of the runs: the first that a total delta gives away."""
+    return max((D for charge in charges if (D := charge.terms.samples) is not None), default=None)
 
 
 def _uses_delta(spent: Sequence[Spent]) -> bool:
