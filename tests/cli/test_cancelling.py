@@ -106,12 +106,12 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
 
 def test_an_audit_of_a_coalition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = RUN.replace("samples = 100", 'samples = "full"').replace("scale_eta = 0.01", "scale_eta = 0.0004")
+    text += '[evaluate]\nmetrics = "study"\n'
     run = str(run_file(tmp_path, text))
     bounds = []
     for more in (("--colluding", "0"), ("--colluding", "1"), ()):  # by default all others
-        assert (
-            cli.run(["eavesdrop", "audit", run, "--agent", "agent-2", "--runs", "3000", *more, "--format", "json"]) == 0
-        )
+        arguments = ["--agent", "agent-2", "--runs", "3000", "--test-keystream", "07" * 32, "--format", "json"]
+        assert cli.run(["eavesdrop", "audit", run, *arguments, *more]) == 0
         found = json.loads(capsys.readouterr().out)
         (claim,) = [one for one in found["claims"] if one["accountant"] == "gdp"]
         assert 0.6 * claim["claimed"] < claim["realised"] <= claim["claimed"]

@@ -243,7 +243,7 @@ Epsilon of each agent's whole transcript
   null: tight (pure): because
   null: tight, amplified by sampling (pure): because
 The paper mechanism at the same scale, K, m and C (Laplace noise, C = 2 taken in L1): Lemma 5 (paper; conditional) = \
-50004.5 at most
+50004.5 (none) at most
 Privacy: replace-one, per-sample gradients differ by at most 2 in L2; enforced: every per-sample gradient is clipped; \
 gaussian noise, mechanism noise-once.
 """
