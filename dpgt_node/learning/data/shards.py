@@ -64,7 +64,7 @@ def shards(data: Dataset, kind: str, normalise: str, division: Division | None, 
 def run_dataset(run: RunConfig, data_root: Path | None = None, *, to_learn: bool = True) -> Dataset:
     """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it.
 
-    ``to_learn``: it must have more than one class.
+    ``to_learn``: it must have more than one class, and labels that number them; else the model says what fits.
     """
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
     _check(run, data, f"'{run.data.dataset}'", to_learn=to_learn)
@@ -103,7 +103,7 @@ def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -
     if data.classes < 2 and to_learn:
         message = f"{what} has one class only, so there is nothing to learn; if others hold more: [data] classes = N"
         raise ConfigError.one("run file", "data", message)
-    if stated_classes(run)[0] is None and (why := implausible(data)) is not None:
+    if to_learn and stated_classes(run)[0] is None and (why := implausible(data)) is not None:
         raise ConfigError.one("run file", "data", f"{what} {why}")
     if ":" not in run.data.features:  # a module of the operator's own is tried when it is used
         features.size(run.data.features, int(data.x_train.shape[1]), what)
