@@ -18,29 +18,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
-from dpgt_node import cli
 from dpgt_node.config import load_run
 from dpgt_node.runtime.trust.credentials import Files, load
 from dpgt_node.runtime.trust.pki import Registry, who_needs_list
 from dpgt_node.runtime.trust.requests import key_fingerprint
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.cli import documents
+from tests.cli.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 AGENTS = ("agent-1", "agent-2", "agent-3")
-
-
-@pytest.fixture
-def dpgt(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err and "this is a bug" not in captured.err, captured.err
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ import pytest
 import tomli_w
 from cryptography import x509
 
-from dpgt_node import cli
 from dpgt_node.config import load_node, load_run
 from dpgt_node.runtime.trust.credentials import Files, load
 from dpgt_node.runtime.trust.pki import Registry
 from tests.cli import documents
+from tests.cli.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 HOSTS = {
     "coordinator": "control.example.org:7700",
     "agent-1": "10.0.0.1",
@@ -30,20 +29,6 @@ HOSTS = {
     "agent-3": "[fd00::3]:9000",
     "agent-4": "node-4.example.org.",
 }
-
-
-@pytest.fixture
-def dpgt(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in an empty folder: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err and "this is a bug" not in captured.err, captured.err
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -157,3 +157,22 @@ def read_text(path: Path, state_dir: Path, version: int = 3) -> None:
     with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db:
         db.executescript(path.read_text(encoding="utf-8"))
         db.executescript(f"PRAGMA application_id = 0x64706774; PRAGMA user_version = {version};")
+
+
+ADDED = {
+    6: ("DROP TABLE signature",),
+    7: ("ALTER TABLE rounds DROP COLUMN uncharged",),
+    8: ("DROP TABLE agreements", "DROP TABLE pinned_keys", "DROP TABLE pair_keys"),
+    9: ("ALTER TABLE runs DROP COLUMN shares",),
+}
+"""What takes away the tables and columns that a version brought."""
+
+
+def take_back(state_dir: Path, version: int) -> None:
+    """Make a state directory of today one of ``version``, 5 or later."""
+    with contextlib.closing(sqlite3.connect(state_dir / DATABASE)) as db, db:
+        for brought in sorted(ADDED, reverse=True):
+            if brought > version:
+                for statement in ADDED[brought]:
+                    db.execute(statement)
+        db.execute(f"PRAGMA user_version = {version}")

@@ -27,7 +27,7 @@ from dpgt_node.runtime.store.schema import VERSION
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import build_agents, build_oracles
 from dpgt_node.sim.world import Observer, World
-from tests.runtime.store.old_databases import read_text, write_old
+from tests.runtime.store.old_databases import read_text, take_back, write_old
 from tests.runtime.store.records import RUN, SHA, TERMS, record, same_record, same_state, state
 
 OLD = Path(__file__).parent / "old"
@@ -43,6 +43,16 @@ def tables(path: Path) -> list[tuple[str, str]]:
 def version(path: Path) -> int:
     with contextlib.closing(sqlite3.connect(path)) as db:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def begun_by(state_dir: Path, old: int) -> bytes:
+    """A state directory of version ``old`` with round 0 of RUN; its head."""
+    with contextlib.closing(Store(state_dir, "process")) as store:
+        store.begin_run(RUN, SHA, "agent-1", TERMS)
+        store.commit_round(RUN, record(0))
+        head = store.head
+    take_back(state_dir, old)
+    return head
 
 
 @pytest.mark.parametrize("old", [1, 2, 3])
@@ -117,16 +127,7 @@ def test_a_run_that_version_3_left_unfinished_goes_on_to_the_same_bits(tmp_path:
 
 def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
     """It lacks the place of the owner's signature, and can be read as it is."""
-    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
-        store.begin_run(RUN, SHA, "agent-1", TERMS)
-        store.commit_round(RUN, record(0))
-        head = store.head
-    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
-        for table in ("signature", "agreements", "pinned_keys", "pair_keys"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("ALTER TABLE rounds DROP COLUMN uncharged")
-        db.execute("ALTER TABLE runs DROP COLUMN shares")
-        db.execute("PRAGMA user_version = 5")
+    head = begun_by(tmp_path / "old", 5)
     assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 5
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:
         store.begin_run(RUN, SHA, "agent-1", TERMS)
@@ -139,15 +140,7 @@ def test_a_state_directory_of_version_5_goes_on(tmp_path: Path) -> None:
 
 def test_a_state_directory_of_version_7_goes_on(tmp_path: Path) -> None:
     """It has no place for keys that agents share."""
-    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
-        store.begin_run(RUN, SHA, "agent-1", TERMS)
-        store.commit_round(RUN, record(0))
-        head = store.head
-    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
-        for table in ("agreements", "pinned_keys", "pair_keys"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("ALTER TABLE runs DROP COLUMN shares")
-        db.execute("PRAGMA user_version = 7")
+    head = begun_by(tmp_path / "old", 7)
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:
         assert store.head == head and store.pairs.open(RUN) is None
     Store(tmp_path / "new", "process").close()
@@ -156,13 +149,7 @@ def test_a_state_directory_of_version_7_goes_on(tmp_path: Path) -> None:
 
 def test_a_state_directory_of_version_8_goes_on(tmp_path: Path) -> None:
     """Its runs do not say how their agent shares noise: they count with all they cost."""
-    with contextlib.closing(Store(tmp_path / "old", "process")) as store:
-        store.begin_run(RUN, SHA, "agent-1", TERMS)
-        store.commit_round(RUN, record(0))
-        head = store.head
-    with contextlib.closing(sqlite3.connect(tmp_path / "old" / DATABASE)) as db, db:
-        db.execute("ALTER TABLE runs DROP COLUMN shares")
-        db.execute("PRAGMA user_version = 8")
+    head = begun_by(tmp_path / "old", 8)
     assert read_ledger(tmp_path / "old").head == head and version(tmp_path / "old" / DATABASE) == 8
     with contextlib.closing(Store(tmp_path / "old", "process")) as store:
         store.begin_run(RUN, SHA, "agent-1", replace(TERMS, shares="2 4 4"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,13 @@ from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store import store as store_module
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, read_ledger
 from dpgt_node.runtime.store.store import Store
+from tests.runtime.store.old_databases import take_back
 from tests.runtime.store.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 from tests.runtime.store.test_ledger import tamper
 from tests.runtime.store.test_migrate import tables, version
 
 OTHER = bytes(16)
 RELEASES = (0, 3)
-BEFORE = """
-ALTER TABLE rounds DROP COLUMN uncharged;
-ALTER TABLE runs DROP COLUMN shares;
-DROP TABLE agreements;
-DROP TABLE pinned_keys;
-DROP TABLE pair_keys;
-PRAGMA user_version = 6;
-"""
 
 
 def made(k: int, *, checkpoint: bool = True) -> RoundRecord:
@@ -145,8 +137,7 @@ def test_version_6_knew_no_free_rounds_and_goes_on(tmp_path: Path) -> None:
             store.commit_round(RUN, record(k))
         ledger = store.ledger()
     path = tmp_path / "old" / DATABASE
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(BEFORE)
+    take_back(tmp_path / "old", 6)
     assert read_ledger(tmp_path / "old") == ledger and version(path) == 6
     with contextlib.closing(opened(tmp_path / "old")) as store:
         assert store.ledger() == ledger
