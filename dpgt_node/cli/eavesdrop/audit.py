@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.adversary.audit.report import Audit
     from dpgt_node.config import RunConfig
+    from dpgt_node.learning.oracle import Oracle
 
 RUNS = 10_000
 
@@ -176,6 +177,19 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
     )
 
 
+def _parties(
+    file: Path, agents: Sequence[str], test_keystream: str | None
+) -> Iterator[tuple[RunConfig, str, int, Oracle]]:
+    """The run, and each agent to audit: its name, its place in the run, and what gives its gradients."""
+    from dpgt_node.learning.oracle import build_oracle
+
+    run = common.load_local_run(file)
+    common.check_keystream(run, test_keystream)
+    for name in _chosen(run, agents):
+        index = run.graph.agents.index(name)
+        yield run, name, index, build_oracle(run, index, data_root=common.data_root())
+
+
 def _canaries(
     file: Path,
     agents: Sequence[str],
@@ -188,14 +202,9 @@ def _canaries(
     test_keystream: str | None,
 ) -> list[Audit]:
     from dpgt_node.experiments.canary_runs import Campaign, conduct
-    from dpgt_node.learning.oracle import build_oracle
 
-    run = common.load_local_run(file)
-    common.check_keystream(run, test_keystream)
     audits = []
-    for name in _chosen(run, agents):
-        index = run.graph.agents.index(name)
-        oracle = build_oracle(run, index, data_root=common.data_root())
+    for run, name, index, oracle in _parties(file, agents, test_keystream):
         campaign = Campaign.of(
             run,
             index,
@@ -223,15 +232,10 @@ def _coalitions(
     import os
 
     from dpgt_node.experiments.coalitions import Coalition, conduct
-    from dpgt_node.learning.oracle import build_oracle
 
-    run = common.load_local_run(file)
-    common.check_keystream(run, test_keystream)
     secret = os.urandom(16).hex() if test_keystream is None else test_keystream
     audits = []
-    for name in _chosen(run, agents):
-        index = run.graph.agents.index(name)
-        oracle = build_oracle(run, index, data_root=common.data_root())
+    for run, name, index, oracle in _parties(file, agents, test_keystream):
         size = run.n - 1 if colluding is None else colluding
         coalition = Coalition.of(run, index, size, dimension=oracle.dimension, samples=oracle.samples, secret=secret)
         trials = coalition.kept_in(None if resume is None else resume / f"{name}-{size}")
