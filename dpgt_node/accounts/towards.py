@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpgt_node.config.cancelling import masks
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.accountants.rounding import up
 from dpgt_node.privacy.cancelling.exposure import share

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config.cancelling import masks
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, Problem
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Sampler, SoundSampler

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dpgt_node.config.cancelling import CANCEL, MASK_GRAPH, Pairs
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
 from dpgt_node.config.matrices import Matrix as Matrix
@@ -23,7 +22,8 @@ from dpgt_node.config.own_kinds import (
     PerAgent,
 )
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS
-from dpgt_node.config.releases import PerRelease
+from dpgt_node.config.privacy.cancelling import CANCEL, MASK_GRAPH, Pairs
+from dpgt_node.config.privacy.releases import PerRelease
 from dpgt_node.config.schemes import Samples as Samples
 from dpgt_node.config.schemes import Scheme as Scheme
 from dpgt_node.config.schemes import SchemeS1 as SchemeS1

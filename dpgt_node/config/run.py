@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from dpgt_node.config.cancelling import check_cancelling
 from dpgt_node.config.data import read_data
 from dpgt_node.config.declare.keys import UNSET, Declared, declared, foreign, read_fields, read_table
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
@@ -33,7 +32,8 @@ from dpgt_node.config.model import (
     SchemeS2,
 )
 from dpgt_node.config.own_kinds import PerAgent
-from dpgt_node.config.releases import check_clips, check_first, check_releases
+from dpgt_node.config.privacy.cancelling import check_cancelling
+from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS

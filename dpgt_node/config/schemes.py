@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.own_kinds import SampleCount
-from dpgt_node.config.releases import Rounds
+from dpgt_node.config.privacy.releases import Rounds
 from dpgt_node.config.vocabulary import MAX_ITERATIONS
 
 Samples = int | Literal["full"]

@@ -24,7 +24,7 @@ from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.privacy.cancelling.masks import MaskGraph

@@ -31,7 +31,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.oracle import Oracle

@@ -14,7 +14,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.runtime.store.ledger import DATABASE
 from tests.e2e import kills
 from tests.e2e.kills import DIGITS, ENTROPY, Case, Findings, Kill, Victim, campaign

@@ -15,7 +15,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import canonical_json
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream

@@ -111,7 +111,7 @@ def launch_run(
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
-    from dpgt_node.config.cancelling import masks
+    from dpgt_node.config.privacy.cancelling import masks
     from dpgt_node.durable import contents
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals

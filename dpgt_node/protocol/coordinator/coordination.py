@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from dpgt_node.config import RunConfig
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, End, Ended, Heard, Note, Taken

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.durable import Durability
 from dpgt_node.errors import ConfigError, NoAgreement, Problem, StoreError, invariant
 from dpgt_node.privacy.cancelling.masks import MaskGraph

@@ -23,7 +23,7 @@ from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called

@@ -15,8 +15,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from dpgt_node.config.cancelling import masks
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.trust import requests

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.config.cancelling import masks
+from dpgt_node.config.privacy.cancelling import masks
 from tests.config.cases import parse, problems
 from tests.config.test_run_errors import CANCEL
 

@@ -1,0 +1,1 @@
+"""What a run file says of its releases: which rounds release, at what scale, and whose noise is shared."""
