@@ -42,8 +42,8 @@ def tracking(k: int, px, tx, p, t, g, batch) -> State:  # type: ignore[no-untype
     return State(k, {"px": px, "tx": tx, "p": p, "t": t, "g": g}, batch)
 
 
-def network(topology: Topology, method: str = "dpgt") -> Network:
-    weights = {one.stream: one.weights(topology) for one in METHODS[method].sends}
+def network(topology: Topology) -> Network:
+    weights = {one.stream: one.weights(None, topology) for one in METHODS["dpgt"].sends}  # type: ignore[arg-type]
     return Network(topology.names, weights, Paper.point)
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import steps_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.accountants import pure
@@ -50,7 +51,7 @@ class AgentAccount:
     ) -> None:
         self._schedule, self._agent, self._K = schedule, agent, schedule.K
         self._mechanism = MECHANISMS[run.algorithm.mechanism]
-        privacy = run.privacy
+        privacy, (a, b) = run.privacy, steps_of(run, topology, schedule)
         clip: Literal["l1", "l2"] | None = (
             "l1" if privacy.clip_l1 is not None else "l2" if privacy.clip_l2 is not None else None
         )
@@ -58,8 +59,8 @@ class AgentAccount:
             mechanism=self._mechanism,
             law=LAWS[run.noise.law],
             K=schedule.K,
-            a=float(schedule.alpha * topology.r[agent]),
-            b=float(schedule.beta * topology.c[agent]),
+            a=float(a[agent]),
+            b=float(b[agent]),
             gamma=schedule.gamma,
             m=schedule.m if schedule.m is not None else D,
             D=D,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import steps_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -87,7 +88,7 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     clip = run.privacy.clip_l1 if run.privacy.clip_l1 is not None else run.privacy.clip_l2
     if clip is None or not schedule.noisy:
         return
-    sampler, C, a = sampler_for(run), 2.0 * clip, float(schedule.alpha * topology.r[agent])
+    sampler, C, a = sampler_for(run), 2.0 * clip, float(steps_of(run, topology, schedule)[0][agent])
     most = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
     problems = []
     # The other stream is drawn without noise, whatever its scale.

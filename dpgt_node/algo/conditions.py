@@ -13,6 +13,7 @@ from dpgt_node.algo.checks import Check, Relation, compare, compare_decimals, co
 from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.methods.base import Setting
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.config.methods import method_options
@@ -39,15 +40,15 @@ def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | 
             worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
             worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
         ]
-    return [*rows, *(row for _, row in method_rows(run, t)), *_sampling_rows(t.names, s.m, D)]
+    return [*rows, *(row for _, row in method_rows(run, t, s, D)), *_sampling_rows(t.names, s.m, D)]
 
 
-def method_rows(run: model.RunConfig, t: Topology) -> list[tuple[str, Check]]:
+def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[tuple[str, Check]]:
     """(key of the run file, row) of what the run's method asks for.  ConfigError: keys of [method] that it has not."""
-    method, rows = method_of(run), []
+    method, rows, setting = method_of(run), [], Setting(run, t, s, D)
     method_options(run, method.options)
     for demand in method.demands:
-        names = demand.breakers(t)
+        names = demand.breakers(setting)
         row = compare(f"{method.name}: {demand.what}; agents outside", float(len(names)), "=", 0.0, hard=True)
         rows.append((demand.key, row.noted(listed(names) if names else "")))
     if not method.noisy:

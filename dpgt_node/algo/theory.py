@@ -134,7 +134,7 @@ def hard_failures(
         "b_i = beta c_i in [0, 1)": "scheme.beta" if schedule.kind == "S2" else "scheme.a2",
         "m_K >= 1": "scheme",
         "m_K <= D": "scheme",
-        **{row.name: key for key, row in method_rows(run, topology)},
+        **{row.name: key for key, row in method_rows(run, topology, schedule, D)},
     }
     rows = hard_rows(run, topology, schedule, D)
     return tuple((keys[row.name], row.statement) for row in rows if row.passed is False)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpgt_node.config.declare.keys import Variants, declared, foreign, read_fields
 from dpgt_node.config.declare.kinds import MAX_INTEGER, Text
 from dpgt_node.config.declare.reader import Section, show
-from dpgt_node.config.vocabulary import METHODS, METHODS_WITH_KEYS
+from dpgt_node.config.vocabulary import MAX_ENTRIES, METHODS, METHODS_WITH_KEYS
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -44,18 +44,19 @@ def register_options(method: str, options: type) -> None:
     _OPTIONS[method] = options
 
 
-def read_options(section: Section, method: str) -> Mapping[str, Scalar]:
+def read_options(section: Section, method: str) -> Mapping[str, Scalar | tuple[Scalar, ...]]:
     """What ``[method]`` gives.  Checked against the method's declaration where it is registered already."""
     options = METHOD_KEYS.of(method)
     if options is not None:
         _check(section, method, options)
-    return {key: value for key in section.names() if (value := _scalar(section, key)) is not None}
+    return {key: value for key in section.names() if (value := _value(section, key)) is not None}
 
 
 def method_options(run: RunConfig, options: type[D], source: str = "RUN.toml") -> D:
     """``run.method_options`` as the method declares them, with defaults; ConfigError lists all problems."""
     problems: list[Problem] = []
-    section = Section(run.method_options, source, "method", problems, run.base or Path())
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in run.method_options.items()}
+    section = Section(given, source, "method", problems, run.base or Path())
     values = _check(section, run.algorithm.method, options)
     if problems:
         raise ConfigError(problems)
@@ -75,11 +76,22 @@ def _check(section: Section, method: str, options: type) -> Mapping[str, Any]:
     return values
 
 
-def _scalar(section: Section, key: str) -> Scalar | None:
-    """The value of ``key`` where it can stand in canonical JSON, None after a problem."""
+def _value(section: Section, key: str) -> Scalar | tuple[Scalar, ...] | None:
+    """The value of ``key`` where it can stand in canonical JSON, a list as a tuple; None after a problem."""
     value = section.get(key)
     if not section.ok(key):
         return None
+    if not isinstance(value, list):
+        return _scalar(section, key, value)
+    if not 1 <= len(value) <= MAX_ENTRIES:
+        section.problem(key, f"must not be a list of {len(value)} entries")
+        return None
+    read = (_scalar(section, f"{key}[{index}]", entry) for index, entry in enumerate(value))
+    entries = tuple(entry for entry in read if entry is not None)
+    return entries if len(entries) == len(value) else None
+
+
+def _scalar(section: Section, key: str, value: object) -> Scalar | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) <= MAX_INTEGER:
@@ -88,5 +100,5 @@ def _scalar(section: Section, key: str) -> Scalar | None:
         return value
     if isinstance(value, str):
         return Text().read(section, key, value) or None
-    section.problem(key, f"must be a word, a number, true or false, not {show(value)}")
+    section.problem(key, f"must be a word, a number, true or false, or a list of such, not {show(value)}")
     return None

@@ -326,7 +326,7 @@ class RunConfig:
         Adversary,
         Key("for studies of what others can learn. Without it nothing is recorded and nothing is slower", later=True),
     ] = Adversary()
-    method_options: Annotated[Mapping[str, Scalar], METHOD_KEYS] = field(default_factory=dict)
+    method_options: Annotated[Mapping[str, Scalar | tuple[Scalar, ...]], METHOD_KEYS] = field(default_factory=dict)
     base: Path | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
 from dpgt_node.config.declare.kinds import Choice, described
@@ -22,21 +23,36 @@ MAX_CLASSES = 1 << 16
 MAX_TIMEOUT_S = 1e7
 
 
-_METHODS = {
-    "dpgt": "Algorithm 1: gradient tracking over two directed graphs; has every mechanism",
-    "s-ab": "Algorithm 1 without noise, on graphs that are both strongly connected; multiplier = 0.0, mechanism paper",
-    "atc-dsgd": (
+@dataclass(frozen=True, slots=True)
+class MethodWord:
+    """What the run file knows of a method; the rest is its module's (``dpgt_node.algo.methods``).
+
+    ``mechanisms``: those that it has, its default first.  Where a method has several forms, a mechanism is a form.
+    ``keys``: its module declares keys of [method].
+    """
+
+    text: str
+    mechanisms: tuple[str, ...]
+    keys: bool = False
+
+
+_METHODS: Mapping[str, MethodWord] = {
+    "dpgt": MethodWord(
+        "Algorithm 1: gradient tracking over two directed graphs; has every mechanism", tuple(mechanisms.MECHANISMS)
+    ),
+    "s-ab": MethodWord(
+        "Algorithm 1 without noise, on graphs that are both strongly connected; multiplier = 0.0, mechanism paper",
+        (mechanisms.PAPER.name,),
+    ),
+    "atc-dsgd": MethodWord(
         "v = x - gamma (g + noise), x+ = W v: one vector over the Metropolis weights of the undirected closure of R; "
-        "mechanism noise-once; alpha, beta and C play no part"
+        "mechanism noise-once; alpha, beta and C play no part",
+        (mechanisms.NOISE_ONCE.name,),
     ),
 }
-METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {
-    "dpgt": tuple(mechanisms.MECHANISMS),
-    "s-ab": (mechanisms.PAPER.name,),
-    "atc-dsgd": (mechanisms.NOISE_ONCE.name,),
-}
+METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in _METHODS.items()}
 """By method, the mechanisms that it has; the first is its default."""
-METHODS_WITH_KEYS: tuple[str, ...] = ()
+METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in _METHODS.items() if one.keys)
 """Those whose module declares keys of [method]; any other method has none."""
 METHODS = Choice(
     tuple(_METHODS),
@@ -53,7 +69,7 @@ METHODS = Choice(
         "q-dpsgd",
     ),
     title="Methods",
-    texts=tuple(_METHODS.values()),
+    texts=tuple(one.text for one in _METHODS.values()),
 )
 MECHANISMS = Choice(
     tuple(mechanisms.MECHANISMS), title="Mechanisms", texts=tuple(one.text for one in mechanisms.MECHANISMS.values())

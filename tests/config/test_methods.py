@@ -96,9 +96,11 @@ def test_a_method_that_is_not_known_here_keeps_its_scalars_until_it_reads_them()
         "run.toml: method.batch: must be >= 1, not 0",
         "run.toml: method.momentum: must be < 1, not 1.5",
     ]
-    for value in ([1], {"a": 1}, float("nan"), 2**60, "a\nb"):
+    for value in ([], [[1]], {"a": 1}, float("nan"), 2**60, "a\nb"):
         ((key, _),) = problems({"method": {"batch": value}})
-        assert key == "method.batch"
+        assert key.startswith("method.batch")
+    lists = parse({"method": {"batch": [1, 2.5]}})
+    assert dict(lists.method_options) == {"batch": (1, 2.5)} and parse_run(to_toml(lists), "copy", Path()) == lists
 
 
 @pytest.mark.usefixtures("registered")

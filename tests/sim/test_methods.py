@@ -207,7 +207,7 @@ def _asymmetric(W: F64) -> F64:
 def test_other_weights_are_noticed(mutant: Callable[[F64], F64], monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutants of the tests above."""
     method = METHODS["atc-dsgd"]
-    sends = replace(method.sends[0], weights=lambda topology: mutant(methods.metropolis(topology.R)))
+    sends = replace(method.sends[0], weights=lambda run, topology: mutant(methods.metropolis(topology.R)))
     monkeypatch.setitem(METHODS, "atc-dsgd", replace(method, sends=(sends,)))  # type: ignore[arg-type]
     assert error(finals(toy("atc-dsgd"))[:, 0], np.array(TOY["atc-dsgd"][0])) > 1e-8
 

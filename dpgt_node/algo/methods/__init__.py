@@ -9,8 +9,10 @@ from dpgt_node.algo.methods.atc_dsgd import ATC_DSGD
 from dpgt_node.algo.methods.base import Method, Network, Rule
 from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.algo.methods.s_ab import S_AB
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
 from dpgt_node.config.model import RunConfig
+from dpgt_node.types import F64
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (DPGT, S_AB, ATC_DSGD)}
 """The word of the run file and the value; the first is the default."""
@@ -29,5 +31,11 @@ def rule_of(run: RunConfig) -> type[Rule]:
 
 def network_of(run: RunConfig, topology: Topology) -> Network:
     """Who sends what to whom in the run."""
-    weights = {mixing.stream: mixing.weights(topology) for mixing in method_of(run).sends}
+    weights = {mixing.stream: mixing.weights(run, topology) for mixing in method_of(run).sends}
     return Network(topology.names, weights, rule_of(run).point)
+
+
+def steps_of(run: RunConfig, topology: Topology, schedule: Schedule) -> tuple[F64, F64]:
+    """a_i and b_i of the run's method, float64 (n,) each: an agent keeps 1 - a_i of its x and 1 - b_i of its y."""
+    r, c = method_of(run).couplings(topology)
+    return schedule.alpha * r, schedule.beta * c

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from dpgt_node.algo.graph import Topology, metropolis, separated
-from dpgt_node.algo.methods.base import Demand, Method, Mixing, Pick, Rule, Seen, Site, Vectors, blocks
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, blocks
+from dpgt_node.algo.methods.derived import CLOSURE, CONNECTED
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
@@ -82,17 +83,13 @@ class AtcDsgd(Rule):
         return x
 
 
-def _apart(topology: Topology) -> tuple[str, ...]:
-    return separated(topology.names, metropolis(topology))
-
-
 ATC_DSGD = Method(
     name="atc-dsgd",
     title="adapt-then-combine decentralised SGD, each gradient perturbed once",
     status="known",
     source="D-SGD of Koloskova et al. 2020, in the form of Wang et al. 2023; the weights W are ours",
     rules={NOISE_ONCE.name: AtcDsgd},
-    sends=(Mixing("X", "the Metropolis weights of R's undirected closure", metropolis),),
-    demands=(Demand("the undirected closure of R is connected", "graph.R", _apart),),
+    sends=(CLOSURE,),
+    demands=(CONNECTED,),
     theorems=False,
 )

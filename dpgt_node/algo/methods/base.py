@@ -150,23 +150,33 @@ class Rule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """``stream`` is mixed with ``weights(topology)``: [i][j] > 0 where agent i receives what agent j sends on it.
+    """``stream`` is mixed with ``weights(run, topology)``: [i][j] > 0 where agent i receives what agent j sends on it.
 
     ``graph``: what these weights are, in words for messages.
     """
 
     stream: Stream
     graph: str
-    weights: Callable[[Topology], F64]
+    weights: Callable[[RunConfig, Topology], F64]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a method may make demands of.  ``samples``: D of every agent, None where this machine does not know it."""
+
+    run: RunConfig
+    topology: Topology
+    schedule: Schedule
+    samples: Sequence[int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """``what`` must hold of the graphs; ``breakers``: names of the agents by which it does not.  ``key``: where."""
+    """``what`` must hold; ``breakers``: names of the agents by which it does not.  ``key``: where in the run file."""
 
     what: str
     key: str
-    breakers: Callable[[Topology], tuple[str, ...]]
+    breakers: Callable[[Setting], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,9 @@ class Method:
     """``rules``: by mechanism, the default first.  ``sends``: what is sent, and over which weights.
 
     ``status``: a rule that was published as it stands, or our reading of one; ``source``: whose.  ``noisy``: draws
-    noise; where not, the run file must switch it off.  ``demands``: graphs that break one of them are refused.
+    noise; where not, the run file must switch it off.  ``demands``: a run that breaks one of them is refused.
+    ``couplings``: r_i and c_i (n,), of which a_i = alpha r_i and b_i = beta c_i: how much of its own x and y an agent
+    gives up for what it mixes in a round.
     ``theorems``: the paper's conditions and theorems speak of it.  ``options``: its own keys, [method] of a run file.
     """
 
@@ -186,6 +198,7 @@ class Method:
     sends: tuple[Mixing, ...]
     noisy: bool = True
     demands: tuple[Demand, ...] = ()
+    couplings: Callable[[Topology], tuple[F64, F64]] = lambda topology: (topology.r, topology.c)
     theorems: bool = True
     options: type = NoOptions
 

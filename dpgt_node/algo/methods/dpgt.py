@@ -301,5 +301,5 @@ DPGT = Method(
         mechanisms.PUBLIC_STATE.name: PublicState,
         mechanisms.NOISE_ONCE.name: NoiseOnce,
     },
-    sends=(Mixing("X", "R", lambda topology: topology.R), Mixing("Y", "C", lambda topology: topology.C)),
+    sends=(Mixing("X", "R", lambda run, topology: topology.R), Mixing("Y", "C", lambda run, topology: topology.C)),
 )

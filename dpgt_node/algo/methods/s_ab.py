@@ -8,18 +8,18 @@ infinite.  Its convergence needs both graphs strongly connected; Algorithm 1 its
 
 from __future__ import annotations
 
-from dpgt_node.algo.graph import Topology, separated
-from dpgt_node.algo.methods.base import Demand, Method
+from dpgt_node.algo.graph import separated
+from dpgt_node.algo.methods.base import Demand, Method, Setting
 from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.privacy.mechanisms import PAPER
 
 
-def _apart_in_R(topology: Topology) -> tuple[str, ...]:
-    return separated(topology.names, topology.R)
+def _apart_in_R(setting: Setting) -> tuple[str, ...]:
+    return separated(setting.topology.names, setting.topology.R)
 
 
-def _apart_in_C(topology: Topology) -> tuple[str, ...]:
-    return separated(topology.names, topology.C)
+def _apart_in_C(setting: Setting) -> tuple[str, ...]:
+    return separated(setting.topology.names, setting.topology.C)
 
 
 S_AB = Method(

@@ -1,0 +1,51 @@
+"""Weights that methods derive from the graphs of a run file, and what they then ask of these."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from dpgt_node.algo.graph import Topology, metropolis, separated
+from dpgt_node.algo.methods.base import Demand, Mixing, Setting
+from dpgt_node.config.model import RunConfig
+from dpgt_node.types import F64
+
+
+@lru_cache(maxsize=8)
+def neighbours(topology: Topology) -> F64:
+    """Wo (n, n): the Metropolis weights of R's undirected closure without those that agents give themselves."""
+    off = metropolis(topology).copy()
+    np.fill_diagonal(off, 0.0)
+    off.setflags(write=False)
+    return off
+
+
+@lru_cache(maxsize=8)
+def closure_couplings(topology: Topology) -> tuple[F64, F64]:
+    """s_i = sum_{j != i} w_ij, (n,): a_i = alpha s_i where an agent mixes Wo.  Nothing is coupled by beta."""
+    return np.array([math.fsum(row) for row in neighbours(topology)]), np.zeros(topology.n)
+
+
+def _closure(run: RunConfig, topology: Topology) -> F64:
+    return metropolis(topology)
+
+
+def _neighbours(run: RunConfig, topology: Topology) -> F64:
+    return neighbours(topology)
+
+
+def _nobody(run: RunConfig, topology: Topology) -> F64:
+    return np.eye(topology.n)
+
+
+def _apart(setting: Setting) -> tuple[str, ...]:
+    return separated(setting.topology.names, metropolis(setting.topology))
+
+
+CLOSURE = Mixing("X", "the Metropolis weights of R's undirected closure", _closure)
+"""An agent mixes its own vector among the others."""
+NEIGHBOURS = Mixing("X", "the Metropolis weights of R's undirected closure, an agent's own left out", _neighbours)
+NOBODY = Mixing("X", "no graph: an agent's own vector alone", _nobody)
+CONNECTED = Demand("the undirected closure of R is connected", "graph.R", _apart)
