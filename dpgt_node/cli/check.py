@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
-    from dpgt_node.runtime.store.disk import DiskNeed
+    from dpgt_node.runtime.disk import DiskNeed
     from dpgt_node.sim.staying import Staying
 
 _WIDTH = 160
@@ -144,7 +144,7 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     """
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
-    from dpgt_node.runtime.store.disk import agent_need, coordinator_need
+    from dpgt_node.runtime.disk import agent_need, coordinator_need
 
     root = data_root()
     if not data_is_here(run, root):
@@ -161,7 +161,7 @@ def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None) -> list[st
     """A table of the needs, in text; ``unknown``: why there are none."""
     if not needs:
         return [f"Disk: not known here, {'where the data are not' if unknown is None else unknown}"]
-    from dpgt_node.runtime.store.disk import readable
+    from dpgt_node.runtime.disk import readable
 
     head = ["process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results"]
     parts = [[n.total, n.rounds, n.payloads, n.checkpoints, n.log, n.results] for n in needs]

@@ -174,7 +174,7 @@ def test_a_launch_without_room_for_all_its_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, out = toy(tmp_path / "run.toml", 3, 50), tmp_path / "out"
-    monkeypatch.setattr("dpgt_node.runtime.store.disk.free_bytes", lambda _: 5_000_000)
+    monkeypatch.setattr("dpgt_node.runtime.disk.free_bytes", lambda _: 5_000_000)
     assert cli.run(["launch", str(path), "--out", str(out)]) == 2
     assert "MB for this run, and 5.0 MB are free: free some, or choose another folder" in capsys.readouterr().err
     assert not out.exists()

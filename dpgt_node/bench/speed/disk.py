@@ -17,7 +17,7 @@ from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, option
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import load_run
-from dpgt_node.runtime.store.disk import agent_need
+from dpgt_node.runtime.disk import agent_need
 
 AGENT = "agent-2"
 LOOK_S = 0.005

@@ -119,8 +119,8 @@ def launch_run(
     from dpgt_node.runtime import process
     from dpgt_node.runtime.agent.agreeing import require_means
     from dpgt_node.runtime.coordinator import outdir
+    from dpgt_node.runtime.disk import require_room
     from dpgt_node.runtime.launch import hostcheck, launcher, supervisor
-    from dpgt_node.runtime.store.disk import require_room
     from dpgt_node.sim.rivals import check_rivals, rivals
 
     console = Console()

@@ -49,15 +49,6 @@ EVALUATIONS_AHEAD = 2
 """Rounds go on while so many evaluations wait for their turn; then they wait too, or the x of all of them would pile
 up in memory."""
 
-CHECKPOINT_ROUNDS = 10
-"""The state is stored with every so-many-th round; the rounds in between are replayed."""
-
-CHECKPOINT_BYTES = 1 << 20
-"""Up to this size of a float64 vector many rounds are pruned at once; larger ones as soon as everybody has them."""
-
-ANNOUNCE_ROUNDS = 64
-"""Small payloads are pruned in batches: a message and a transaction a round would cost more."""
-
 
 class AgentDriver:
     """An agent's oracle, noise and store in a daemon, in run ``run_id``.

@@ -44,7 +44,7 @@ from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.protocol.told import told
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.agreeing import Agreement, require_means
-from dpgt_node.runtime.agent.driver import CHECKPOINT_ROUNDS, AgentDriver
+from dpgt_node.runtime.agent.driver import AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.reporting import Reporter
 from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
@@ -53,6 +53,7 @@ from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter
 from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST
+from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.types import F64, Stream

@@ -19,7 +19,7 @@ from dpgt_node.record.released import window_start
 from dpgt_node.runtime.agent.agreeing import Agreement
 from dpgt_node.runtime.agent.budget import check_unrecorded, costs_line, obey, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
-from dpgt_node.runtime.store.disk import agent_need, require_room, still_needed, used_bytes
+from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
 from dpgt_node.runtime.store.faults import blamed
 from dpgt_node.runtime.store.ledger import TEST, Charge
 from dpgt_node.runtime.store.store import Store

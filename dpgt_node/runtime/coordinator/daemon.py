@@ -19,7 +19,6 @@ from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Tick
 from dpgt_node.record.summary import Summary, load_summary
-from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES
 from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.coordinator import status
 from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples, keep_samples
@@ -27,6 +26,7 @@ from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, c
 from dpgt_node.runtime.coordinator.progress import Progress
 from dpgt_node.runtime.coordinator.results import Results
 from dpgt_node.runtime.interpreter import Interpreter, Undone
+from dpgt_node.runtime.store.limits import announce_every
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.wire import services
 
@@ -41,11 +41,6 @@ _FINISHED = co.Conclude("finished", ExitCode.DONE, "every agent finished")
 class Outcome:
     conclude: co.Conclude
     summary: Summary | None
-
-
-def announce_every(dimension: int) -> int:
-    """After how many durable rounds agents may drop payloads: models that are checkpointed each round must at once."""
-    return ANNOUNCE_ROUNDS if dimension * 8 <= CHECKPOINT_BYTES else 1
 
 
 class Coordinator:

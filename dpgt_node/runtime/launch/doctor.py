@@ -31,10 +31,10 @@ from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import also_known, asked, known_as, terms_of
+from dpgt_node.runtime.disk import agent_need
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
 from dpgt_node.runtime.requirements import outdated
-from dpgt_node.runtime.store.disk import agent_need
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, look_on, read_ledger
 from dpgt_node.runtime.store.runs import salt_of, select_runs

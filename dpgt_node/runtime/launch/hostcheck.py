@@ -14,7 +14,7 @@ from typing import Literal
 
 from dpgt_node.config import NodeConfig, format_address, is_wildcard, parse_address
 from dpgt_node.errors import ConfigError
-from dpgt_node.runtime.store.disk import free_bytes, readable
+from dpgt_node.runtime.disk import free_bytes, readable
 
 CONNECT_S = 5.0
 FILES_BASE = 128

@@ -18,7 +18,7 @@ from dpgt_node.durable import replaced
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.faults import DAMAGED
 from dpgt_node.runtime.store.ledger import NO_HEAD, LedgerBroken, link, select_charges
-from dpgt_node.runtime.store.rows import checkpoint_seal, payloads_seal
+from dpgt_node.runtime.store.rounds.rows import checkpoint_seal, payloads_seal
 from dpgt_node.runtime.store.schema import (
     APPLICATION,
     CHECKPOINTS,

@@ -10,9 +10,8 @@ from pathlib import Path
 from dpgt_node.durable import Durability, make_folder
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.faults import DAMAGED
+from dpgt_node.runtime.store.limits import LOG_BYTES
 from dpgt_node.runtime.store.migrate import bring_up_to_date
-
-LOG_BYTES = 8 << 20  # the write-ahead log shrinks to this after a reader made it grow
 
 
 def locked(state_dir: Path, durability: Durability) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
-from dpgt_node.runtime.store import rows
 from dpgt_node.runtime.store.finals import X_FINAL, checked_final
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, look_on, select_charges
-from dpgt_node.runtime.store.records import blob_path
+from dpgt_node.runtime.store.rounds import rows
+from dpgt_node.runtime.store.rounds.records import blob_path
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, SELECT_X, round_key
 from dpgt_node.types import F64
 

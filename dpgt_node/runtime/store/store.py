@@ -15,21 +15,16 @@ What it cannot know, that it is an old or a forked copy, others tell it: see ``h
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from dpgt_node.durable import Durability, write_whole
+from dpgt_node.durable import Durability
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord
-from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum
-from dpgt_node.runtime.store import keyed, rows
-from dpgt_node.runtime.store.blobs import BlobFolder
+from dpgt_node.runtime.store import keyed
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
 from dpgt_node.runtime.store.finals import X_FINAL, checked_final, write_final
 from dpgt_node.runtime.store.keyed import OwnerKey
@@ -47,7 +42,9 @@ from dpgt_node.runtime.store.ledger import (
     select_terms,
 )
 from dpgt_node.runtime.store.opening import connected, locked
-from dpgt_node.runtime.store.records import BLOBS, File, checkpoint_of, file_name, large_files, record_of, stored
+from dpgt_node.runtime.store.rounds.blobs import BlobFolder
+from dpgt_node.runtime.store.rounds.pruning import Pruning
+from dpgt_node.runtime.store.rounds.records import BLOBS, File, checkpoint_of, file_name, large_files, record_of, stored
 from dpgt_node.runtime.store.runs import RunInfo, select_runs
 from dpgt_node.runtime.store.schema import (
     INSERT_LEDGER,
@@ -57,15 +54,12 @@ from dpgt_node.runtime.store.schema import (
     REPLACE_CHECKPOINT,
     ROUNDS_MAX,
     SELECT_PAYLOADS,
-    SELECT_X,
     UPDATE_TERMS,
     round_key,
 )
 from dpgt_node.runtime.store.terms import continued, sealed, written
 from dpgt_node.runtime.trust.pair_table import PairTable
 from dpgt_node.types import F64
-
-log = logging.getLogger(__name__)
 
 
 class Store:
@@ -90,8 +84,7 @@ class Store:
             runs = select_terms(self._db)
             self._ids = {run_id: number for number, (run_id, _) in runs.items()}
             self._terms = dict(runs.values())
-            self._pruned: dict[bytes, int] = {}  # rounds up to here have nothing left to drop; only saves looking again
-            self._average_from: dict[bytes, int] = {}
+            self._pruning = Pruning(state_dir, durability, self._db, self._transaction, self._blobs)
             self.pairs = PairTable(self._db, self._transaction)
             self._verify(signed=not sign)
             if sign and key is not None:
@@ -150,7 +143,7 @@ class Store:
         terms: nothing happens.  OtherTerms: something was released already, under other terms.
         """
         if average_from is not None:
-            self._average_from[run_id] = average_from
+            self._pruning.average_from[run_id] = average_from
         query = "SELECT run_sha256, data_id, name, salt FROM runs WHERE run_id = ?"
         with self._blamed("cannot record the run"):
             known = self._db.execute(query, (run_id,)).fetchone()
@@ -330,46 +323,10 @@ class Store:
         """Drop payload bytes and batches of rounds <= ``through``; hashes and ledger rows stay.
 
         What ``recover`` needs (rounds from the last checkpoint on) stays too, whatever ``through`` says.  The x̆ that go
-        are counted in the sum first: it says through which round, so that a crash in between counts none twice.
+        are counted in the sum first.
         """
-        run, done = self._ids[run_id], self._pruned.get(run_id, -1)
         with self._blamed("cannot be pruned"):
-            row = self._db.execute("SELECT k FROM checkpoints WHERE run = ?", (run,)).fetchone()
-            through = min(through, row[0] - 1 if row else -1)
-            if through <= done:
-                return
-            span = self._span(run_id, done + 1, through)
-            large = "SELECT id, g_sha256 IS NOT NULL FROM payloads WHERE x_data IS NULL AND id BETWEEN ? AND ?"
-            files = self._db.execute(large, span).fetchall()
-            self._count(run_id, through)
-            with self._transaction() as db:
-                db.execute("DELETE FROM payloads WHERE id BETWEEN ? AND ?", span)
-            self._pruned[run_id] = through
-            self._blobs.remove(
-                file_name(run_id, key % ROUNDS_MAX, what) for key, g in files for what in ("XYG" if g else "XY")
-            )
-
-    def _count(self, run_id: bytes, through: int) -> None:
-        first, path = self._average_from.get(run_id), self._state_dir / SUM_FILE
-        if first is None or through < first:
-            return
-        try:
-            found = read_sum(path)
-        except StoreError as error:  # public, and of no use to the run: never a reason to end it
-            log.warning("%s; the average for a published model begins anew", error)
-            found = None
-        if found is not None and found.run_id != run_id:
-            found = None
-        span = self._span(run_id, first if found is None else found.through + 1, through)
-        for key, dtype, dimension, sha256, data in self._db.execute(SELECT_X, span):
-            k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(dtype).itemsize
-            raw = self._blobs.read(file_name(run_id, k, "X"), nbytes) if data is None else data
-            raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
-            if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
-                found = ReleasedSum.empty(run_id, k, dimension)
-            found.add(k, Payload("X", k, dtype, dimension, raw, sha256).array())
-        if found is not None and found.through == through:
-            write_whole(path, found.parts(), self._durability)
+            self._pruning.prune(self._ids[run_id], run_id, through)
 
     # --- ledger
 

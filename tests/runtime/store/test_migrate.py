@@ -21,8 +21,8 @@ from dpgt_node.config import parse_run
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken, read_ledger
+from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.migrate import UNRECORDED
-from dpgt_node.runtime.store.records import FILE_BYTES
 from dpgt_node.runtime.store.schema import VERSION
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import build_agents, build_oracles

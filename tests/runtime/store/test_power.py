@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.store.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 

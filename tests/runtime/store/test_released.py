@@ -10,7 +10,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.released import read_released
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.store.records import RUN, SHA, TERMS, payload, record, vector
@@ -71,7 +71,7 @@ def test_a_crash_between_the_sum_and_the_pruning_counts_nothing_twice(tmp_path: 
         raise Killed
         yield
 
-    store._transaction = dies
+    store._pruning._transaction = dies
     with pytest.raises(Killed):
         store.prune(RUN, 20)
     store.close()

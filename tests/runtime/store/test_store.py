@@ -19,7 +19,7 @@ import pytest
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import RoundRecord, State
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, VERSION
 from dpgt_node.runtime.store.store import X_FINAL, RunInfo, Store
 from dpgt_node.types import Stream

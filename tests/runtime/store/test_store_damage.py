@@ -14,7 +14,7 @@ import pytest
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.store.records import RUN, SHA, TERMS, opened, record, same_record, same_state, state
 

@@ -1,7 +1,7 @@
 """How much disk a run needs, predicted before it begins, and whether it is there.
 
 The parts of a prediction are what is on disk at once at the worst moment.  Measured against real runs (see
-``tests/runtime/store/test_disk.py`` and ``dpgt bench disk``) the total is between the real peak and twice it
+``tests/runtime/test_disk.py`` and ``dpgt bench disk``) the total is between the real peak and twice it
 plus 16 MiB, most of which is SQLite's log.
 """
 
@@ -19,9 +19,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import SAMPLES_BYTES
-from dpgt_node.runtime.agent.driver import ANNOUNCE_ROUNDS, CHECKPOINT_BYTES, CHECKPOINT_ROUNDS
-from dpgt_node.runtime.store.opening import LOG_BYTES
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS, FILE_BYTES, LOG_BYTES, announce_every
 
 _PAGE = 4096
 _ROUND_ROW = 90  # two hashes, a key
@@ -70,9 +68,8 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     vectors = [itemsize * dimension] * streams + [8 * dimension] * rule.keeps_drawn
     inside = sum(v for v in vectors if v <= FILE_BYTES) + 8 * (samples or 0) + 200
     files = sum(v for v in vectors if v > FILE_BYTES)
-    announced = ANNOUNCE_ROUNDS if 8 * dimension <= CHECKPOINT_BYTES else 1
     # Pruned are rounds before the last checkpoint that every agent has passed, when the coordinator says so.
-    kept = min(rounds, CHECKPOINT_ROUNDS + announced + run.runtime.barrier_every + 1)
+    kept = min(rounds, CHECKPOINT_ROUNDS + announce_every(dimension) + run.runtime.barrier_every + 1)
     state = len(rule.state) * 8 * dimension
     a_round = _pages(inside) + (_pages(state) if state <= FILE_BYTES else 0) + 6 * _PAGE
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)

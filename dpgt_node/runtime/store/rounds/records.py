@@ -13,16 +13,16 @@ import numpy as np
 
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
-from dpgt_node.runtime.store import rows
-from dpgt_node.runtime.store.blobs import BlobFolder
 from dpgt_node.runtime.store.faults import DAMAGED
 from dpgt_node.runtime.store.ledger import cost_text, next_head
+from dpgt_node.runtime.store.limits import FILE_BYTES
+from dpgt_node.runtime.store.rounds import rows
+from dpgt_node.runtime.store.rounds.blobs import BlobFolder
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, round_key
 from dpgt_node.types import Stream
 
 BLOBS = "blobs"
 """Folder of the files, in the state directory."""
-FILE_BYTES = 1 << 20  # larger payloads and checkpoints are files
 File = tuple[str, Sequence[bytes | memoryview]]
 """Name and parts."""
 

@@ -23,11 +23,11 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.recording import Recording
+from dpgt_node.runtime import disk
 from dpgt_node.runtime.agent.node import Node
 from dpgt_node.runtime.agent.streams import SendingEdge
-from dpgt_node.runtime.store import disk
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
-from dpgt_node.runtime.store.records import FILE_BYTES
+from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS, FILE_BYTES, announce_every
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.cluster import cluster, make_run
 from tests.runtime.store.records import RUN, opened, record, vector
@@ -44,7 +44,7 @@ def test_a_prediction_covers_the_store_and_not_much_more(tmp_path: Path, d: int,
     run = replace(make_run(rounds - 1), data=replace(make_run().data, params={"dimension": d}))
     run = replace(run, runtime=replace(run.runtime, wire_dtype="float64"))
     need = disk.agent_need(run, "agent-1", d, 5)
-    announced = disk.ANNOUNCE_ROUNDS if 8 * d <= disk.CHECKPOINT_BYTES else 1
+    announced = announce_every(d)
     peak = 0
     with contextlib.closing(opened(tmp_path)) as store:
         known = record(0, d)
@@ -110,7 +110,7 @@ def at_round(known: RoundRecord, k: int) -> RoundRecord:
     assert known.checkpoint is not None
     payloads = tuple(replace(p, k=k) for p in known.payloads)
     rows = tuple(replace(row, k=k) for row in known.rows)
-    state = None if k % disk.CHECKPOINT_ROUNDS else replace(known.checkpoint, k=k)
+    state = None if k % CHECKPOINT_ROUNDS else replace(known.checkpoint, k=k)
     return replace(known, k=k, payloads=payloads, rows=rows, checkpoint=state)
 
 
