@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,8 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.wire.transcript import Transcript, TranscriptError
 from tests.adversary.decode import wires as w
-from tests.adversary.decode.test_packets import pcapng
+from tests.adversary.decode.test_packets import block, pcapng
+from tests.adversary.decode.tlstalk import talk
 from tests.e2e.processes import LIMIT_S, command, environment, eventually
 
 Dpgt = Callable[..., tuple[int, str, list[str]]]
@@ -191,7 +194,7 @@ def test_tls_without_keys_says_what_can_be_done(dpgt: Dpgt, tmp_path: Path) -> N
     assert code == 1 and "1 connections are TLS: without --keys FILE" in line and "--attack traffic" in line
     (tmp_path / "keys").write_text(f"CLIENT_TRAFFIC_SECRET_0 {'11' * 32} {'22' * 32}\n")
     code, _, (line,) = dpgt(pcap, "--out", tmp_path / "t", "--keys", tmp_path / "keys")
-    assert code == 1 and line.endswith("is it the right capture, the right port and its keys?")
+    assert code == 1 and "1 of 1 TLS connections could not be opened" in line
 
 
 def test_a_capture_without_a_vector_replaces_nothing(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
@@ -206,12 +209,17 @@ def test_a_capture_without_a_vector_replaces_nothing(dpgt: Dpgt, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("head", "words"), [(b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz")]
+    ("head", "words"),
+    [
+        (b"\x1f\x8b\x08", "what packs it is damaged or cut short"),
+        (b"\x28\xb5\x2f\xfd", "packed by zstd: unpack it first"),
+        (b"\xfd7zXZ", "what packs it is damaged or cut short"),
+    ],
 )
-def test_a_packed_capture_is_named(head: bytes, words: str, dpgt: Dpgt, tmp_path: Path) -> None:
+def test_a_packed_capture_that_cannot_be_read_is_named(head: bytes, words: str, dpgt: Dpgt, tmp_path: Path) -> None:
     (tmp_path / "x.pcap.gz").write_bytes(head + bytes(50))
     code, _, (line,) = dpgt(tmp_path / "x.pcap.gz", "--out", tmp_path / "t")
-    assert code == 2 and f"packed by {words}: unpack it first" in line
+    assert code == 2 and f"x.pcap.gz: {words}" in line
 
 
 @pytest.mark.parametrize(
@@ -254,3 +262,81 @@ def test_standard_input_is_decoded_while_it_is_written(tmp_path: Path, wires: li
         said, error = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, error
     assert json.loads(said)["complete"] == 6 and len(list(Transcript(out))) == 6
+
+
+# --- TLS, with keys
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[w.Wire], Path, Path]:
+    """A run's exchange inside TLS, its key log, and one of another connection."""
+    folder = tmp_path_factory.mktemp("tls")
+    turns = [(wire.side, wire.data) for wire in w.exchange([[w.payload("X", k, 300)] for k in range(3)]).wires]
+    inside = talk(folder, folder / "keys", [(side, data) for side, data in turns if data])
+    talk(folder, folder / "others", [(0, b"another connection")])
+    outside = w.Talk().open()
+    for side, data in inside.wire:
+        outside.say(side, data)
+    return outside.end().wires, folder / "keys", folder / "others"
+
+
+def with_keys(folder: Path, wires: list[w.Wire], *logs: bytes) -> Path:
+    """A pcapng file with key logs in it, as Wireshark and editcap write them."""
+    out = block("<", 0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    for log in logs:
+        out += block("<", 0x0A, struct.pack("<II", 0x544C534B, len(log)) + log)
+    out += block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    for wire in wires:
+        ticks = wire.time_ns // 1000
+        head = struct.pack("<IIIII", 0, ticks >> 32, ticks & 0xFFFFFFFF, len(wire.packet), len(wire.packet))
+        out += block("<", 6, head + wire.packet)
+    (folder / "x.pcapng").write_bytes(out)
+    return folder / "x.pcapng"
+
+
+def test_keys_that_a_capture_holds_are_used(
+    dpgt: Dpgt, tmp_path: Path, spoken: tuple[list[w.Wire], Path, Path]
+) -> None:
+    wires, keys, others = spoken
+    pcap = with_keys(tmp_path, wires, others.read_bytes(), keys.read_bytes())
+    packed = tmp_path / "x.pcapng.gz"
+    packed.write_bytes(gzip.compress(pcap.read_bytes()))
+    for path in (pcap, packed):
+        code, out, err = dpgt(path, "--out", tmp_path / "t", "--format", "json")
+        found = json.loads(out)
+        assert (code, err) == (0, []) and (found["complete"], found["channel"]) == (3, "tls+keys")
+        assert found["tls"]["without_keys"] == 0 and len(list(Transcript(tmp_path / "t"))) == 3
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_keys_of_another_connection_are_the_reason_and_replace_nothing(
+    embedded: bool, dpgt: Dpgt, tmp_path: Path, spoken: tuple[list[w.Wire], Path, Path]
+) -> None:
+    wires, keys, others = spoken
+    good = w.write_pcap(tmp_path / "good.pcap", wires)
+    assert dpgt(good, "--out", tmp_path / "t", "--keys", keys)[0] == 0
+    before = (tmp_path / "t").read_bytes()
+    if embedded:
+        code, out, (line,) = dpgt(with_keys(tmp_path, wires, others.read_bytes()), "--out", tmp_path / "t")
+    else:
+        code, out, (line,) = dpgt(good, "--out", tmp_path / "t", "--keys", others)
+    assert code == 1 and "1 of 1 TLS connections could not be opened" in line
+    assert ("the capture holds no keys" if embedded else f"{others} holds no keys") in line
+    assert "No transcript was written." in out and (tmp_path / "t").read_bytes() == before
+
+
+def test_values_without_their_headers_are_no_transcript(dpgt: Dpgt, tmp_path: Path) -> None:
+    """A tap that came in the midst of one large vector has nothing that could be kept."""
+    wires = w.exchange([[w.payload("X", 0, 60_000)]], largest=16384).wires
+    (tmp_path / "t").write_bytes(b"")
+    large = [wire for wire in wires if len(wire.data) > 1000]
+    code, _, err = dpgt(w.write_pcap(tmp_path / "x", large[20:60]), "--out", tmp_path / "t")
+    assert code == 1 and err and (tmp_path / "t").read_bytes() == b""
+
+
+def test_what_a_capture_without_tcp_holds_is_named(dpgt: Dpgt, tmp_path: Path) -> None:
+    packets = [bytes(12) + b"\x08\x06" + bytes(28)] * 3 + [bytes(12) + b"\x88\xe5" + bytes(60)]
+    wires = [w.Wire(i, 0, 0, b"", raw) for i, raw in enumerate(packets)]
+    code, out, (line,) = dpgt(w.write_pcap(tmp_path / "x", wires), "--out", tmp_path / "t", "--format", "json")
+    assert code == 1 and line.endswith("its packets are ARP (3 times), MACsec, which is encrypted (1 times)")
+    assert json.loads(out)["capture"]["ignored_packets"] == {"ARP": 3, "MACsec, which is encrypted": 1}

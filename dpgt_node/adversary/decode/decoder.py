@@ -7,6 +7,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,8 @@ from dpgt_node.adversary.decode.packets import Capture, Packet
 from dpgt_node.adversary.decode.stages import Connection, Endpoint, Piped, Sink, Stages
 from dpgt_node.adversary.decode.tally import Edge, Statistics, Tally
 from dpgt_node.adversary.decode.tcp import Reassembly, TcpCounts
+from dpgt_node.adversary.decode.tls.keys import Decryptor, TlsCounts
+from dpgt_node.adversary.decode.tls.secrets import KeyLog
 from dpgt_node.adversary.decode.vectors import Sighting, Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume
@@ -45,6 +48,7 @@ class Decoded:
     was sent before the tap began.  ``study``: private x_{i,k} that a study run uploaded past the tap; not kept.
     ``elsewhere``: vectors on links that are not tapped.  ``ours``: vectors (sightings) of the run that is meant,
     whatever became of them; ``strangers``: those of other runs, or of agents that the run does not have.
+    ``tls_connections``: those of which nothing was opened; ``tls``: what the keys opened, where there are any.
     """
 
     run_id: bytes
@@ -70,6 +74,7 @@ class Decoded:
     orphan_bytes: int
     capture_dropped: int
     tls_connections: int
+    tls: TlsCounts | None
     tcp: TcpCounts
     edges: tuple[Edge, ...]
     statistics: Mapping[tuple[str, Stream], Statistics] = field(repr=False)
@@ -79,8 +84,8 @@ class Decoder:
     """Packets in, a transcript at ``out``.  ``run_id``: of the run that is meant; None: the first one seen.
 
     ``senders``: agents of the run, where known; others are foreign.  ``links``: those that are tapped; the rest is left
-    out.  ``stages``: a decryptor.  ``close`` writes the transcript's end; ``abandon`` leaves it without one, so that
-    nobody takes it for all there was.
+    out.  ``keys``: of TLS; captures that hold some add them.  ``stages``: a decryptor of another kind.  ``close``
+    writes the transcript's end; ``abandon`` leaves it without one, so that nobody takes it for all there was.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Decoder:
         run_id: bytes | None = None,
         senders: frozenset[str] = frozenset(),
         links: tuple[Link, ...] = (),
+        keys: KeyLog | None = None,
         stages: Stages | None = None,
         ports: frozenset[int] = frozenset(),
         source: str = "",
@@ -101,7 +107,8 @@ class Decoder:
         self._links = links
         self._elsewhere = self._ours = self._strangers = 0
         self._shape: tuple[WireDtype, int] | None = None
-        self._stages = stages
+        self._decryptor = None if keys is None else Decryptor(keys)
+        self._stages: Stages | None = stages or self._decryptor
         self._source = source
         self._writer: TranscriptWriter | None = None
         self._tally = Tally()
@@ -152,10 +159,18 @@ class Decoder:
             orphan_bytes=self._orphan_bytes,
             capture_dropped=capture_dropped,
             tls_connections=self._tls,
+            tls=self._decryptor.counts if self._decryptor else None,
             tcp=counts,
             edges=tuple(edge for _, edge in sorted(tally.edges.items())),
             statistics=tally.statistics,
         )
+
+    def secrets(self, log: bytes, name: str) -> None:
+        """A capture holds this key log: connections that are opened from here on may be read with it."""
+        if self._decryptor is None:
+            self._decryptor = Decryptor(KeyLog())
+            self._stages = self._stages or self._decryptor
+        self._decryptor.keys.add(log, name)
 
     def abandon(self) -> None:
         """The capture cannot be read on: the transcript stays without an end."""
@@ -323,6 +338,7 @@ def decode(captures: Sequence[Capture], decoder: Decoder) -> Decoded:
     try:
         for capture in captures:
             capture.before_reading(decoder.flush)
+            capture.on_secrets = partial(decoder.secrets, name=f"{capture.name}: embedded keys")
         for packet in in_order(captures):
             decoder.feed(packet)
         return decoder.close(capture_dropped=sum(capture.dropped for capture in captures))

@@ -1,8 +1,8 @@
 """Capture files: pcap and pcapng in, pcap out; nothing is interpreted below the link layer's header.
 
-Both byte orders, microseconds and nanoseconds, several interfaces and sections, and a stream that is still being
-written (``tcpdump -w - | ...``).  A file that ends inside a record is a PcapError: what it held up to there was
-handed out, and whoever reads must not take it for all there was.
+Both byte orders, microseconds and nanoseconds, several interfaces and sections, packed by gzip, bzip2 or xz, and a
+stream that is still being written (``tcpdump -w - | ...``).  A file that ends inside a record is a PcapError: what it
+held up to there was handed out, and whoever reads must not take it for all there was.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, NamedTuple, Self
 
+from dpgt_node.adversary.decode.packed import DAMAGED, Unpacker, unpacker
 from dpgt_node.errors import DpgtError, ExitCode
 
 LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP = 1, 101, 113, 276, 0, 108
+LINKTYPE_PPP, LINKTYPE_PPP_HDLC, LINKTYPE_PPPOE = 9, 50, 51
 SNAP_LENGTH = 262_144
 """Loopback frames reach 65,549 bytes; tcpdump and Wireshark take this for "all of it"."""
 
@@ -30,13 +32,13 @@ _PCAP_MAGIC: dict[bytes, tuple[Order, int]] = {  # byte order, nanoseconds a tic
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
+_READ = {
+    LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP,
+    LINKTYPE_PPP, LINKTYPE_PPP_HDLC, LINKTYPE_PPPOE,
+}  # fmt: skip
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
-_PACKED = {
-    b"\x1f\x8b": "packed by gzip",
-    b"\x28\xb5\x2f\xfd": "packed by zstd",
-    b"\xfd7zX": "packed by xz",
-    b"BZh": "packed by bzip2",
-}
+_SECRETS, _TLS_KEY_LOG = 0x0A, 0x544C534B
+_UNREADABLE = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
 _SECTION_MAGIC: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _TSRESOL, _TSOFFSET, _IFDROP, _OSDROP = 9, 14, 5, 7
 
@@ -63,13 +65,15 @@ class Packet(NamedTuple):
 class Capture:
     """The packets of a capture, in the order of the file; ``dropped``: what the tap itself says it lost, so far.
 
-    ``name`` is for messages.  PcapError: not a capture, a link type without IP, a record that cannot be, a file
-    that ends inside one.
+    ``name`` is for messages.  ``on_secrets`` takes the text of each TLS key log that the capture itself holds, before
+    the packets behind it are handed out.  PcapError: not a capture, a link type without IP, a record that cannot be,
+    a file that ends inside one.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self.name = name
         self.dropped = 0
+        self.on_secrets: Callable[[bytes], None] = lambda _: None
         self._source = _Source(stream, name)
 
     def before_reading(self, call: Callable[[], None]) -> None:
@@ -78,12 +82,16 @@ class Capture:
 
     def __iter__(self) -> Iterator[Packet]:
         magic = self._source.peek(4)
+        if (packed := unpacker(magic)) is not None:
+            self._source.unpack(packed)
+            magic = self._source.peek(4)
         if magic in _PCAP_MAGIC:
             return self._pcap(*_PCAP_MAGIC[magic])
         if magic == _SECTION.to_bytes(4, "big"):  # the same in both byte orders
             return self._pcapng()
-        packed = next((f"{what}: unpack it first" for mark, what in _PACKED.items() if magic.startswith(mark)), None)
-        raise PcapError(f"{self.name}: {'empty' if not magic else packed or 'neither pcap nor pcapng'}")
+        if unpacker(magic):
+            raise PcapError(f"{self.name}: packed twice: unpack it first")
+        raise PcapError(f"{self.name}: {_not_a_capture(magic)}")
 
     # --- pcap
 
@@ -91,7 +99,9 @@ class Capture:
         source = self._source
         header = source.take(24, "its header")
         (link,) = struct.unpack_from(order + "I", header, 20)
-        link = self._known(link & 0x0FFF_FFFF)  # above: the length of a frame check sequence
+        link = _plain_link(link & 0x0FFF_FFFF)  # above: the length of a frame check sequence
+        if link not in _READ:
+            raise PcapError(f"{self.name}: link type {link} is not read here; capture on an interface that carries IP")
         record = struct.Struct(order + "IIII").unpack_from
         while source.more():
             block, at = source.block, source.next
@@ -108,13 +118,6 @@ class Capture:
             if kept > _MAX_RECORD:
                 raise PcapError(f"{self.name}: a packet of {kept} bytes at byte {source.at - 16}: it is damaged")
             yield Packet(seconds * 1_000_000_000 + ticks * tick, link, source.take(kept, "a packet"), length)
-
-    def _known(self, link: int) -> int:
-        if link in _RAW_IP:
-            return LINKTYPE_RAW
-        if link in (LINKTYPE_ETHERNET, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP):
-            return link
-        raise PcapError(f"{self.name}: link type {link} is not read here; capture on an interface that carries IP")
 
     # --- pcapng
 
@@ -140,6 +143,10 @@ class Capture:
                     interfaces.append(self._interface(order, body))
                 elif kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
                     yield _packet(order, kind, body, interfaces)
+                elif kind == _SECRETS:
+                    what, nbytes = struct.unpack_from(order + "II", body)
+                    if what == _TLS_KEY_LOG:
+                        self.on_secrets(bytes(body[8 : 8 + nbytes]))
                 elif kind == _STATISTICS:
                     self.dropped += sum(
                         int.from_bytes(value, "little" if order == "<" else "big")
@@ -157,7 +164,19 @@ class Capture:
                 ticks = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
             elif code == _TSOFFSET and len(value) == 8:
                 (offset,) = struct.unpack(order + "q", value)
-        return _Interface(self._known(link), snap, ticks, offset * 1_000_000_000)
+        return _Interface(_plain_link(link), snap, ticks, offset * 1_000_000_000)
+
+
+def _plain_link(link: int) -> int:
+    """One number for all that are IP without a header."""
+    return LINKTYPE_RAW if link in _RAW_IP else link
+
+
+def _not_a_capture(magic: bytes) -> str:
+    if not magic:
+        return "empty"
+    packed = next((what for mark, what in _UNREADABLE.items() if magic.startswith(mark)), None)
+    return f"packed by {packed}: unpack it first" if packed else "neither pcap nor pcapng"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +227,11 @@ class _Source:
         self._before = 0
         self.before_reading: Callable[[], None] = lambda: None
 
+    def unpack(self, packed: Unpacker) -> None:
+        """What is ahead is packed: from here on hand out what it holds."""
+        ahead, self.block, self.next = bytes(self.block[self.next :]), memoryview(b""), 0
+        self._stream = packed(ahead, self._stream)
+
     @property
     def at(self) -> int:
         """Bytes taken so far."""
@@ -255,8 +279,10 @@ class _Source:
         try:
             read1 = getattr(self._stream, "read1", self._stream.read)  # what a pipe has now, not a full block
             return bytes(read1(_BLOCK))
+        except DAMAGED as error:
+            raise PcapError(f"{self._name}: what packs it is damaged or cut short: {error}") from error
         except OSError as error:
-            raise PcapError(f"{self._name}: cannot be read: {error.strerror}") from error
+            raise PcapError(f"{self._name}: cannot be read: {error.strerror or error}") from error
 
 
 def open_capture(path: Path) -> BinaryIO:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import struct
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dpgt_node.adversary.decode.network import FRAGMENT, ends_of, ip_header, ipv6_payload, reversed_key
+from dpgt_node.adversary.decode.network import FRAGMENT, ends_of, find_tcp, reversed_key
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, Packet
 from dpgt_node.adversary.decode.stages import Connection, Gap, Segment, Sink
 
@@ -15,7 +17,6 @@ _M32 = 0xFFFF_FFFF
 _HALF = 1 << 31
 _FIN, _SYN, _RST, _PSH, _ACK = 1, 2, 4, 8, 16
 _NOTABLE = _FIN | _SYN | _RST
-_IPV4 = struct.Struct("!BxHxxHxB").unpack_from
 _TCP = struct.Struct("!IIBB").unpack_from  # from the sequence number on
 _COMMON = struct.Struct("!12xHBxH2xHxB2x12sIIBB").unpack_from  # Ethernet, IPv4 without options, TCP
 _RUN_BYTES = 256 << 10
@@ -25,6 +26,7 @@ _PATIENCE_SEGMENTS = 32
 _PATIENCE_NS = 1_000_000_000
 _MAX_CONNECTIONS = 1 << 16
 _MAX_RUNNING = 64
+_MAX_KINDS = 64
 _AHEAD, _BEHIND = 1 << 28, 1 << 26  # further away than any window or loss: another connection's
 
 
@@ -32,9 +34,10 @@ _AHEAD, _BEHIND = 1 << 28, 1 << 26  # further away than any window or loss: anot
 class TcpCounts:
     """What reassembly met.
 
-    ``segments_lost``: at least so many segments were sent and not seen (``bytes_lost`` between what was).
-    ``repeated``: segments that brought nothing new.  ``cut``: packets of which the tap kept only the beginning.
-    ``ignored``: packets without TCP, among them ``fragments`` of IP packets, which are not put together.
+    ``segments_lost``: at least so many segments were sent and not seen.  ``cut``: packets of which the tap kept only
+    the beginning; what it left away is among ``bytes_lost``, and no segment that was not seen.
+    ``repeated``: segments that brought nothing new.  ``ignored``: packets without TCP, by kind in ``others``; fragments
+    of IP packets are among them, for they are not put together.
     """
 
     packets: int = 0
@@ -43,8 +46,17 @@ class TcpCounts:
     repeated: int = 0
     cut: int = 0
     ignored: int = 0
-    fragments: int = 0
     connections: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def fragments(self) -> int:
+        return self.others[FRAGMENT]
+
+    def ignore(self, kind: str) -> None:
+        """One more packet that holds no TCP, but ``kind``."""
+        self.ignored += 1
+        self.others[kind if kind in self.others or len(self.others) < _MAX_KINDS else "other kinds"] += 1
 
 
 class Reassembly:
@@ -95,28 +107,13 @@ class Reassembly:
         return True
 
     def _uncommon(self, packet: Packet) -> None:
-        """IPv6, options of IP, other link layers, other protocols."""
-        counts = self.counts
-        _, link, data, _ = packet
-        size = len(data)
-        ip, version = ip_header(link, data)
-        if version == 4 and size >= ip + 40:
-            head, total, fragment, protocol = _IPV4(data, ip)
-            at = ip + (head & 15) * 4
-            end = ip + total if total else ip + packet.length  # 0: larger than 64 KiB, split by the hardware later
-            addresses = data[ip + 12 : ip + 20].tobytes()
-            if fragment & 0x3FFF:
-                counts.fragments += 1
-                protocol = 0
-        elif version == 6 and size >= ip + 60:
-            at, end, protocol = ipv6_payload(data, ip, packet.length)
-            addresses = data[ip + 8 : ip + 40].tobytes()
-            counts.fragments += protocol == FRAGMENT
-        else:
-            protocol = 0
-        if protocol != 6 or at + 20 > size:
-            counts.ignored += 1
+        """IPv6, options of IP, other link layers, tunnels, other protocols."""
+        found = find_tcp(packet)
+        if isinstance(found, str):
+            self.counts.ignore(found)
             return
+        addresses, at, end = found
+        data = packet.data
         seq, ack, offset, flags = _TCP(data, at + 4)
         key = addresses + data[at : at + 4].tobytes()
         start = at + (offset >> 4) * 4
@@ -125,7 +122,7 @@ class Reassembly:
     def _segment(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> None:
         direction = self._directions.get(key)
         if direction is None and self._ports and self._ports.isdisjoint(struct.unpack("!HH", key[-4:])):
-            self.counts.ignored += 1
+            self.counts.ignore("TCP of other ports")
             return
         if flags & _SYN:
             direction = self._begun(direction, key, seq, flags)
@@ -147,7 +144,7 @@ class Reassembly:
             data = packet.data[start:end]
             if len(data) < size:
                 self.counts.cut += 1
-            self._payload(direction, seq, data, packet.time_ns, flags)
+            self._payload(direction, seq, data, packet.time_ns, flags, size)
         if flags & _FIN:
             direction.end = direction.place(seq) + max(size, 0) if direction.known else 0
         if direction.end is not None and direction.offset >= direction.end:
@@ -202,12 +199,18 @@ class Reassembly:
 
     # --- bytes
 
-    def _payload(self, direction: _Direction, seq: int, data: memoryview, time_ns: int, flags: int) -> None:
+    def _payload(
+        self, direction: _Direction, seq: int, data: memoryview, time_ns: int, flags: int, sent: int
+    ) -> None:  # fmt: skip
         if direction.closed:
             return
         if not direction.known:
             direction.begin(seq)
         size = len(data)
+        if sent > direction.largest:
+            direction.largest = sent
+        if size < sent:
+            direction.cut(direction.place(seq) + size, direction.place(seq) + sent)
         ahead = (seq - direction.next) & _M32
         if ahead >= _HALF:  # begins before what is next
             behind = _M32 + 1 - ahead
@@ -216,8 +219,6 @@ class Reassembly:
                 return
             data, ahead = data[behind:], 0
             size -= behind
-        if size > direction.largest:
-            direction.largest = size
         if ahead == 0:
             direction.take(data, time_ns)
             if direction.waiting:
@@ -273,9 +274,9 @@ class Reassembly:
 
     def _skip(self, direction: _Direction, size: int) -> None:
         self._deliver(direction)
-        self.counts.segments_lost += -(-size // max(direction.largest, 1))
-        self.counts.bytes_lost += size
         gap = Gap(direction.offset, direction.offset + size)
+        self.counts.segments_lost += -(-(size - direction.cut_within(gap)) // max(direction.largest, 1))
+        self.counts.bytes_lost += size
         direction.offset = gap.end
         direction.next = (direction.next + size) & _M32
         direction.sink.feed(gap)
@@ -309,8 +310,8 @@ class _Held(NamedTuple):
 
 class _Direction:
     __slots__ = (
-        "acked", "closed", "end", "first", "held", "key", "known", "largest", "next", "offset", "other", "parts",
-        "patience", "sink", "size", "time_ns", "waiting",
+        "acked", "closed", "cuts", "end", "first", "held", "key", "known", "largest", "next", "offset", "other",
+        "parts", "patience", "sink", "size", "time_ns", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: bytes, sink: Sink) -> None:
@@ -328,6 +329,7 @@ class _Direction:
         self.patience = 0
         self.acked: int | None = None  # the sequence number that the other side said last
         self.largest = 0
+        self.cuts: list[tuple[int, int]] = []  # a heap: offsets that were seen in packets, without their bytes
         self.end: int | None = None  # offset after the last byte
         self.closed = False
 
@@ -343,6 +345,25 @@ class _Direction:
     def acknowledged(self) -> int:
         """The offset up to which the other side has everything."""
         return 0 if self.acked is None or not self.known else self.place(self.acked)
+
+    def cut(self, start: int, end: int) -> None:
+        """A packet went by that carried [start, end), of which the tap kept nothing."""
+        while self.cuts and self.cuts[0][1] <= self.offset:
+            heapq.heappop(self.cuts)
+        heapq.heappush(self.cuts, (start, end))
+
+    def cut_within(self, gap: Gap) -> int:
+        """How many bytes of ``gap`` went by in packets that were cut."""
+        found, at = 0, gap.start
+        while self.cuts and self.cuts[0][0] < gap.end:
+            start, end = self.cuts[0]
+            start, stop = max(start, at), min(end, gap.end)
+            if stop > start:
+                found, at = found + stop - start, stop
+            if end > gap.end:
+                break
+            heapq.heappop(self.cuts)
+        return found
 
     def take(self, data: memoryview, time_ns: int) -> None:
         size = len(data)

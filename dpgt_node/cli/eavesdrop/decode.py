@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -53,8 +54,8 @@ def decode(
     ports: tuple[int, ...],
     format_: str,
 ) -> ExitCode:
-    """Decode captures (pcap, pcapng; - is standard input) to a transcript: which vectors crossed the links, what of
-    them was not seen.
+    """Decode captures (pcap, pcapng, also packed by gzip, bzip2 or xz; - is standard input) to a transcript: which
+    vectors crossed the links, what of them was not seen.  TLS keys that a pcapng file holds are used.
 
     Several captures (parts of one, several taps) are merged by time.  Live: tcpdump -i lo -s 0 -B 262144 -U -w - tcp |
     dpgt eavesdrop decode - --out FILE.  FILE is written as FILE.part, and replaced, if it is a transcript, when that is
@@ -64,6 +65,7 @@ def decode(
     from dpgt_node.adversary.decode.decoder import Decoder
     from dpgt_node.adversary.decode.decoder import decode as run_decoder
     from dpgt_node.adversary.decode.packets import Capture, open_capture
+    from dpgt_node.adversary.decode.tls.secrets import KeyLog
     from dpgt_node.runtime.process import tune_malloc
 
     tune_malloc()  # vectors come and go; without it their pages do too
@@ -81,7 +83,7 @@ def decode(
             run_id=_run_id(run_id) or known_id,
             senders=frozenset(config.graph.agents) if config else frozenset(),
             links=wanted,
-            stages=_decryptor(keys),
+            keys=None if keys is None else KeyLog.read(keys),
             ports=frozenset(ports),
             source=", ".join(pcap),
         )
@@ -94,15 +96,14 @@ def decode(
     except ConfigError:
         part.unlink()  # nothing is in it
         raise
-    nothing = not found.messages and not found.orphan_bytes
-    if not nothing:
+    if found.messages:
         part.replace(target)
     else:  # a transcript of nothing helps nobody, and an earlier one may lie there
         part.unlink()
     click.echo(json.dumps(_json(found), indent=2, allow_nan=False) if format_ == "json" else _text(found, out))
-    for line in _warnings(found):
+    for line in _warnings(found, keys):
         click.echo(f"dpgt eavesdrop: {line}", err=True)
-    return ExitCode.CHECK_FAILED if found.capture_dropped or nothing else ExitCode.DONE
+    return ExitCode.CHECK_FAILED if found.capture_dropped or not found.messages else ExitCode.DONE
 
 
 # --- where it goes
@@ -210,14 +211,6 @@ def _links(texts: tuple[str, ...], config: RunConfig | None) -> tuple[Link, ...]
     return found
 
 
-def _decryptor(keys: Path | None) -> Any:
-    if keys is None:
-        return None
-    from dpgt_node.adversary.decode.tls.keys import Decryptor
-
-    return Decryptor(keys)
-
-
 @contextlib.contextmanager
 def _standard_input() -> Iterator[BinaryIO]:
     """Standard input to its end: Ctrl-C ends the tap that writes it, and what is on the way is still decoded.
@@ -281,12 +274,14 @@ def _json(found: Decoded) -> dict[str, Any]:
         "study": found.study,
         "elsewhere": found.elsewhere,
         "tls_connections": found.tls_connections,
+        "tls": None if found.tls is None else asdict(found.tls),
         "capture": {
             "packets": tcp.packets,
             "connections": tcp.connections,
             "repeated_segments": tcp.repeated,
             "cut_packets": tcp.cut,
             "fragments": tcp.fragments,
+            "ignored_packets": dict(tcp.others),
             "dropped": found.capture_dropped,
         },
         "statistics": _statistics(found),
@@ -319,11 +314,11 @@ def _text(found: Decoded, out: Path) -> str:
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-    lines.append(f"Transcript: {out}")
+    lines.append(f"Transcript: {out}" if found.messages else "No transcript was written.")
     return "\n".join(lines)
 
 
-def _warnings(found: Decoded) -> Iterator[str]:
+def _warnings(found: Decoded, keys: Path | None) -> Iterator[str]:
     """What nobody should overlook."""
     if found.capture_dropped:
         yield f"the tap lost {found.capture_dropped} packets before it wrote them: give it a larger buffer (tcpdump -B)"
@@ -331,6 +326,9 @@ def _warnings(found: Decoded) -> Iterator[str]:
         yield f"{found.tcp.cut} packets are cut: capture with a larger snap length (tcpdump -s 0)"
     if found.tcp.fragments:
         yield f"{found.tcp.fragments} fragments of IP packets were left out"
+    hidden = {what: count for what, count in found.tcp.others.items() if "encrypted" in what or "EtherType" in what}
+    for what, count in hidden.items() if found.tcp.connections else ():
+        yield f"{count} packets were left out: {what}"
     if found.wrong_hash:
         yield f"{found.wrong_hash} messages do not have the sha256 they declare"
     if found.unverified:
@@ -341,18 +339,49 @@ def _warnings(found: Decoded) -> Iterator[str]:
         yield f"{found.orphan_bytes} bytes of values belong to vectors whose header was not seen"
     if found.study:
         yield f"{found.study} private vectors went to the coordinator in plain sight (a study run); they were left out"
-    if found.tls_connections and not found.messages:
-        yield (
-            f"{found.tls_connections} connections are TLS: without --keys FILE only sizes and times can be seen, "
-            "by dpgt eavesdrop attack PCAP --attack traffic"
-        )
-    elif found.elsewhere and not found.messages:
-        yield f"none of the {found.elsewhere} vectors in the capture went over the links asked for"
-    elif not found.messages:
-        keys = ", the right port and its keys" if found.channel == "tls+keys" else ", and the right port"
-        yield f"no vector of a run was found: is it the right capture{keys}?"
+    yield from _why_nothing(found, keys) if not found.messages else _not_opened(found, keys)
     reasons = sorted(found.named.items(), key=lambda item: (-item[1], item[0]))
     for what, count in reasons[:_SHOWN_REASONS]:
         yield f"not of this run, left out: {what}" + (f" ({count} times)" if count > 1 else "")
     if len(reasons) > _SHOWN_REASONS:
         yield f"and {len(reasons) - _SHOWN_REASONS} more kinds of it (--format json names all)"
+
+
+def _why_nothing(found: Decoded, keys: Path | None) -> Iterator[str]:
+    """No vector came out: the reason, as far as the capture tells."""
+    if found.elsewhere:
+        yield f"none of the {found.elsewhere} vectors in the capture went over the links asked for"
+    elif found.tls is not None and found.tls.connections:
+        yield from _not_opened(found, keys)
+        if found.tls.records:
+            yield f"{found.tls.records} TLS records were opened, and no vector of a run is in them"
+    elif found.tls_connections:
+        yield (
+            f"{found.tls_connections} connections are TLS: without --keys FILE only sizes and times can be seen, "
+            "by dpgt eavesdrop attack PCAP --attack traffic"
+        )
+    elif not found.tcp.connections:
+        what = "no TCP connection is in the capture" if found.tcp.packets else "the capture holds no packet"
+        yield f"no vector of a run was found: {what}" + (
+            f"; its packets are {_kinds(found)}" if found.tcp.others else ""
+        )
+    else:
+        yield "no vector of a run was found: is it the right capture, and the right port?"
+
+
+def _not_opened(found: Decoded, keys: Path | None) -> Iterator[str]:
+    """TLS that the keys at hand do not open."""
+    tls = found.tls
+    if tls is None or not tls.connections or not (tls.without_keys or not tls.records):
+        return
+    missing = tls.without_keys or tls.connections
+    yield (
+        f"{missing} of {tls.connections} TLS connections could not be opened: {keys or 'the capture'} holds no keys "
+        "of theirs (keys are of one process and one connection; take those that were written while this was captured)"
+    )
+
+
+def _kinds(found: Decoded) -> str:
+    """What packets without TCP carry, the most frequent first."""
+    most = found.tcp.others.most_common(_SHOWN_REASONS)
+    return ", ".join(f"{what} ({count} times)" for what, count in most)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -110,7 +113,12 @@ def test_a_file_that_was_cut_hands_out_what_is_whole_first() -> None:
     ("data", "says"),
     [
         (b"", "empty"),
-        (b"PK\x03\x04 and more", "neither pcap nor pcapng"),
+        (b"GIF89a and more", "neither pcap nor pcapng"),
+        (b"PK\x03\x04 and more", "packed by zip: unpack it first"),
+        (b"\x28\xb5\x2f\xfd and more", "packed by zstd: unpack it first"),
+        (gzip.compress(gzip.compress(pcap())), "packed twice"),
+        (gzip.compress(b""), "empty"),
+        (bz2.compress(pcap())[:-9], "what packs it is damaged or cut short"),
         (pcap(link=147), "link type 147"),
         (pcap()[:32] + b"\xff\xff\xff\x7f" + pcap()[36:], "damaged"),
         (pcapng()[:4] + b"\x03\0\0\0" + pcapng()[8:], "damaged"),
@@ -121,6 +129,35 @@ def test_a_file_that_was_cut_hands_out_what_is_whole_first() -> None:
 def test_what_is_no_capture_is_named(data: bytes, says: str) -> None:
     with pytest.raises(PcapError, match=says):
         read(data)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("whole", [pcap(), pcapng()])
+def test_what_is_packed_reads_the_same(pack: Callable[[bytes], bytes], whole: bytes) -> None:
+    assert seen(read(pack(whole))) == WHOLE
+    assert seen(read(pack(whole[:30]) + pack(whole[30:]))) == WHOLE  # as `cat a.gz b.gz` makes them
+    for size in range(1, len(pack(whole)) - 1, 11):  # torn in mid-file: nobody takes it for all there was
+        with pytest.raises(PcapError, match=r"^x\.pcap: "):
+            read(pack(whole)[:size])
+
+
+def test_keys_that_a_capture_holds_come_before_the_packets_behind_them() -> None:
+    came: list[bytes] = []
+    secrets = block("<", 0x0A, struct.pack("<II", 0x544C534B, 5) + b"a log")
+    other = block("<", 0x0A, struct.pack("<II", 0x57474B4C, 4) + b"wg k")
+    whole = pcapng()
+    at = whole.index(b"of somebody else") - 8
+    capture = Capture(io.BytesIO(whole[:at] + secrets + other + whole[at:]), "x")
+    capture.on_secrets = came.append
+    packets = iter(capture)
+    next(packets)
+    assert came == [b"a log"]
+    assert len(list(packets)) == 1
+
+
+def test_an_interface_that_carries_no_ip_costs_its_own_packets_alone() -> None:
+    usb = block("<", 1, struct.pack("<HHI", 189, 0, 0)) + block("<", 6, struct.pack("<IIIII", 2, 0, 0, 4, 4) + b"abcd")
+    assert [packet.link for packet in read(pcapng() + usb)] == [LINKTYPE_ETHERNET, LINKTYPE_ETHERNET, 189]
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

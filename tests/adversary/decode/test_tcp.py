@@ -171,9 +171,26 @@ def test_a_packet_of_which_only_the_beginning_was_kept() -> None:
     tap = Tap()
     for wire in said:
         tap.tcp.feed(Packet(wire.time_ns, LINKTYPE_ETHERNET, memoryview(wire.packet)[:1000], len(wire.packet)))
-    ((_, there, _),) = tap.end().connections
+    ((_, there, back),) = tap.end().connections
     assert len(there.text) == len(REQUEST) and there.text[:946] == REQUEST[:946] and b"?" in there.text
     assert tap.tcp.counts.cut > 20
+    assert tap.tcp.counts.segments_lost == 0 and tap.tcp.counts.bytes_lost == (there.text + back.text).count(b"?")
+
+
+@pytest.mark.parametrize("snap", [96, 400])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_segment_that_was_cut_was_seen_and_only_missed_ones_count(seed: int, snap: int) -> None:
+    """The parts that the tap left away used to count as 35 segments each."""
+    rng = random.Random(seed)
+    said = talk().end().wires
+    data = [i for i, wire in enumerate(said) if len(wire.data) > 1000][2:-2]
+    lost = set(rng.sample([i for i in data if i % 4 == 0], 3))  # apart from each other
+    order = sorted((i for i in range(len(said)) if i not in lost), key=lambda i: i + 2 * rng.random())
+    tap = Tap()
+    for i in order + order[-5:]:
+        tap.tcp.feed(Packet(said[i].time_ns, LINKTYPE_ETHERNET, memoryview(said[i].packet)[:snap], len(said[i].packet)))
+    tap.end()
+    assert tap.tcp.counts.segments_lost == 3
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def opened(
     """The stages' output; of side's segments those at offsets for which ``lose`` holds are gaps, and the tap starts at
     ``start``.
     """
-    decryptor = Decryptor(keys)
+    decryptor = Decryptor(KeyLog.read(keys))
     stages = decryptor.open(CONNECTION if start == (0, 0) else MID)
     at = [0, 0]
     found: tuple[list[Item], list[Item]] = ([], [])
@@ -180,7 +180,7 @@ def test_what_strays_in_after_the_end_is_tried_with_its_own_keys_alone(
     many = folder / "many"
     others = (f"CLIENT_TRAFFIC_SECRET_0 {i:064x} {i:096x}\n" for i in range(2000))
     many.write_text((folder / "keys").read_text() + "".join(others))
-    decryptor = Decryptor(many)
+    decryptor = Decryptor(KeyLog.read(many))
     for stage, side in zip(decryptor.open(CONNECTION), (0, 1), strict=True):
         data = b"".join(part for who, part in spoken.wire if who == side)
         list(stage.feed(Segment(0, data, 1)))
@@ -257,7 +257,7 @@ def test_keys_that_change_in_mid_connection(tmp_path: Path, lost: tuple[int, ...
     )
     hello = b"\x01\x00\x00\x22\x03\x03" + client
     answer = b"\x02\x00\x00\x28\x03\x03" + bytes(32) + b"\0\x13\x01\0\0\0"
-    stages = Decryptor(tmp_path / "keys").open(CONNECTION)
+    stages = Decryptor(KeyLog.read(tmp_path / "keys")).open(CONNECTION)
     made = ByHand(handshake)
     made.record(22, bytes((20, 0, 0, 4)) + b"fini")
     made.switch(application)
@@ -293,7 +293,7 @@ def test_a_file_that_is_no_key_log_is_named(tmp_path: Path, text: str | None, me
     if text is not None:
         (tmp_path / "keys").write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=f"--keys: .*keys {message}"):
-        KeyLog(tmp_path / "keys")
+        KeyLog.read(tmp_path / "keys")
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -303,7 +303,7 @@ def test_foreign_and_torn_lines_of_a_key_log_are_skipped_and_numbered(
     good = "CLIENT_TRAFFIC_SECRET_0 " + "11" * 32 + " " + "22" * 32
     torn = "SERVER_TRAFFIC_SECRET_0 " + "33" * 32 + " 4"
     (tmp_path / "keys").write_text(f"{mark}{good}\nhello, ünusual\n\n# note\n{torn}", encoding="utf-8")
-    found = KeyLog(tmp_path / "keys")
+    found = KeyLog.read(tmp_path / "keys")
     assert found.secrets == {("CLIENT_TRAFFIC_SECRET_0", b"\x11" * 32): b"\x22" * 32}
     assert found.foreign == (2, 5)
     assert "2 lines are no secret and are skipped: 2, 5" in caplog.text

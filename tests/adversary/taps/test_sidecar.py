@@ -14,6 +14,7 @@ from dpgt_node.adversary.decode.packets import Capture, open_capture
 from dpgt_node.adversary.decode.stages import Connection, Gap, Item, Piped
 from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.adversary.decode.tls.keys import Decryptor
+from dpgt_node.adversary.decode.tls.secrets import KeyLog
 from dpgt_node.adversary.taps.proxy import ProxyTap
 from dpgt_node.adversary.taps.relay import Relay, Relays
 from dpgt_node.adversary.taps.sidecar import contexts, inbound, outbound
@@ -53,7 +54,7 @@ def sides(tmp_path: Path) -> tuple[Contexts, Contexts]:
 
 def opened(pcap: Path, keys: Path) -> tuple[bytes, bytes]:
     """What the two directions of the one connection in ``pcap`` said."""
-    there, back, decryptor = Heard(), Heard(), Decryptor(keys)
+    there, back, decryptor = Heard(), Heard(), Decryptor(KeyLog.read(keys))
 
     def open_(connection: Connection) -> tuple[Piped, Piped]:
         stages = decryptor.open(connection)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from dpgt_node.adversary.decode.stages import Connection, Endpoint, Gap, Item, Segment
@@ -40,17 +39,15 @@ class TlsCounts:
 
 
 class Decryptor:
-    """Makes the stages of connections, with the key log at ``path`` (:class:`KeyLog`); connections without TLS pass as
-    they are.
-    """
+    """Makes the stages of connections, with what is in ``keys`` by then; connections without TLS pass as they are."""
 
-    def __init__(self, path: Path) -> None:
-        self._keys = KeyLog(path)
+    def __init__(self, keys: KeyLog) -> None:
+        self.keys = keys
         self._seen: dict[frozenset[Endpoint], _Session] = {}
         self.counts = TlsCounts()
 
     def open(self, connection: Connection) -> tuple[_Direction, _Direction]:
-        session = _Session(self._keys, self.counts)
+        session = _Session(self.keys, self.counts)
         ends = frozenset(connection.ends)
         if connection.opened:
             self._seen[ends] = session

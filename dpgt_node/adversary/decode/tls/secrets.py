@@ -28,20 +28,42 @@ SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
 
 
 class KeyLog:
-    """Secrets by (label, client random).  ConfigError for a file that is no key log or holds no TLS 1.3 secret.
+    """Secrets by (label, client random), from a file or from captures that hold them (``add``).
 
-    Whoever writes it may be cut off in mid-line, and logs are often joined: ``foreign`` are the numbers, from 1, of
-    lines that are no secret.  They are skipped, and said in the log.
+    Whoever writes a key log may be cut off in mid-line, and logs are often joined: ``foreign`` are the numbers, from 1,
+    of lines that are no secret.  They are skipped, and said in the log.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         self.secrets: dict[tuple[str, bytes], bytes] = {}
-        foreign = []
+        self.foreign: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> KeyLog:
+        """ConfigError for a file that is no key log or holds no TLS 1.3 secret."""
         try:
-            text = path.read_bytes().decode("utf-8-sig", "replace")
+            data = path.read_bytes()
         except OSError as error:
             raise ConfigError.one("command line", "--keys", f"{path} cannot be read: {error.strerror}") from error
-        for number, line in enumerate(text.splitlines(), 1):
+        keys = cls()
+        keys.add(data, str(path))
+        if keys.foreign and not keys.secrets:
+            raise ConfigError.one(
+                "command line", "--keys", f"{path} is no key log (lines of LABEL CLIENT_RANDOM SECRET)"
+            )
+        if not keys.sessions:
+            raise ConfigError.one("command line", "--keys", f"{path} holds no secret of a TLS 1.3 session")
+        return keys
+
+    @property
+    def sessions(self) -> int:
+        """Of how many TLS 1.3 sessions there are secrets."""
+        return sum(label == "CLIENT_TRAFFIC_SECRET_0" for label, _ in self.secrets)
+
+    def add(self, data: bytes, name: str) -> None:
+        """The secrets of one log; ``name`` is for messages."""
+        foreign = []
+        for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             try:
@@ -50,15 +72,9 @@ class KeyLog:
             except ValueError:
                 foreign.append(number)
         self.foreign = tuple(foreign)
-        if foreign and not self.secrets:
-            raise ConfigError.one(
-                "command line", "--keys", f"{path} is no key log (lines of LABEL CLIENT_RANDOM SECRET)"
-            )
-        if foreign:
+        if foreign and self.secrets:
             some = ", ".join(map(str, foreign[:_NAMED])) + (", ..." if len(foreign) > _NAMED else "")
-            log.warning("%s: %d lines are no secret and are skipped: %s", path, len(foreign), some)
-        if not any(label == "CLIENT_TRAFFIC_SECRET_0" for label, _ in self.secrets):
-            raise ConfigError.one("command line", "--keys", f"{path} holds no secret of a TLS 1.3 session")
+            log.warning("%s: %d lines are no secret and are skipped: %s", name, len(foreign), some)
 
 
 class Keys:
