@@ -11,13 +11,15 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dpgt_node.agent.noise import account_for, check_range, shared_noise
 from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import network_of, rule_of
+from dpgt_node.algo.methods import codes_of, network_of, rule_of
 from dpgt_node.algo.methods.base import at
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -42,7 +44,7 @@ from dpgt_node.protocol.types import (
     State,
     on,
 )
-from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
 
 FLOAT32_FROM = 100_000
 _COPY_BELOW = 1 << 20
@@ -80,6 +82,15 @@ class OutOfReach(Diverged):
             "sizes if the run diverged"
         )
 
+    @classmethod
+    def of_codes(cls, name: str, k: int, stream: Stream, codes: Codes) -> OutOfReach:
+        """A value of ``stream`` has no code."""
+        low, high = codes.offset + codes.step * codes.low, codes.offset + codes.step * codes.high
+        return cls(
+            f"{name}: in round {k} a value of {stream} lies beyond {low:.4g} to {high:.4g}, as far as the codes of "
+            f"{codes.dtype} reach: take a larger step in [method], or lower the step sizes if the run diverged"
+        )
+
 
 def without_nan(m: Metrics) -> Metrics:
     """What overflowed to not-a-number is None."""
@@ -87,11 +98,30 @@ def without_nan(m: Metrics) -> Metrics:
     return Metrics(*(None if v is None or math.isnan(v) else v for v in values))
 
 
-def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
-    """dtype on the wire; "auto" is float64 below d = 100,000 and float32 from there on."""
+def float_wire_of(run: RunConfig, dimension: int) -> Literal["float64", "float32"]:
+    """dtype of numbers on the wire; "auto" is float64 below d = 100,000 and float32 from there on."""
     if run.runtime.wire_dtype != "auto":
         return run.runtime.wire_dtype
     return "float64" if dimension < FLOAT32_FROM else "float32"
+
+
+def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
+    """dtype on the wire: of the method's codes where it sends integers."""
+    codes = codes_of(run)
+    return float_wire_of(run, dimension) if codes is None else codes.dtype
+
+
+def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream) -> npt.NDArray[Any]:
+    """``values`` (..., d), all of them on the lattice of ``codes``, as the integers that cross the wire.
+
+    Raises OutOfReach where one lies beyond the last code.
+    """
+    found = codes.nearest(values)
+    if found.size and not (codes.low <= found.min() and found.max() <= codes.high):
+        raise OutOfReach.of_codes(name, k, stream, codes)
+    whole = found.astype(np.dtype(codes.dtype).newbyteorder("<"))
+    invariant(np.array_equal(codes.values(whole), values), "a method sends what its codes stand for, and nothing else")
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +157,7 @@ class AgentWork:
         "_tools",
         "account",
         "closed_form",
+        "codes",
         "dimension",
         "evaluation_numbers",
         "gradient_numbers",
@@ -160,6 +191,8 @@ class AgentWork:
         self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, once)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
+        self.codes = codes_of(run)
+        """What integers on the wire stand for; None: floating-point numbers cross it."""
         self._evaluated = run.evaluate.samples
         self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
         """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
@@ -279,10 +312,12 @@ class AgentWork:
         return noisy
 
     def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
-        # A value beyond the range of float32 would be sent as infinity.
-        wire = self._checked(
-            values.astype("<f8" if self.wire_dtype == "float64" else "<f4", copy=False), k, stream.lower()
-        )
+        if self.codes is not None:
+            wire = coded(self.codes, self._checked(values, k, stream.lower()), self._name, k, stream)
+        else:  # a value beyond the range of float32 would be sent as infinity
+            wire = self._checked(
+                values.astype("<f8" if self.wire_dtype == "float64" else "<f4", copy=False), k, stream.lower()
+            )
         data: bytes | memoryview
         if wire.nbytes < _COPY_BELOW:
             data = wire.tobytes()
@@ -290,7 +325,7 @@ class AgentWork:
             wire = wire.view()
             wire.setflags(write=False)
             data = wire.data.cast("B")
-        return Payload(stream, k, self.wire_dtype, self.dimension, data, hashlib.sha256(data).digest())
+        return Payload(stream, k, self.wire_dtype, self.dimension, data, hashlib.sha256(data).digest(), self.codes)
 
     def _row(self, stream: Stream, payload: Payload) -> LedgerRow:
         """The charge for the noise of ``stream``, which left in ``payload``."""

@@ -17,7 +17,7 @@ from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import account_for, sampler_for
-from dpgt_node.agent.work import wire_dtype_of
+from dpgt_node.agent.work import float_wire_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
@@ -82,7 +82,7 @@ class Campaign:
             count=count,
             stacked=stacked,
         )
-        run = replace(run, runtime=replace(run.runtime, wire_dtype=wire_dtype_of(run, dimension)))
+        run = replace(run, runtime=replace(run.runtime, wire_dtype=float_wire_of(run, dimension)))
         return cls(run, index, dimension, canaries, test_keystream, sampler)
 
     def account(self) -> AgentAccount:

@@ -22,7 +22,7 @@ from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.work import wire_dtype_of
+from dpgt_node.agent.work import float_wire_of, wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError
@@ -90,7 +90,7 @@ class Coalition:
             raise ConfigError.one("run file", "scheme.samples", 'coalitions are audited with samples = "full" only')
         partners = graph.partners(index)
         others = [*partners, *(j for j in range(run.n) if j != index and j not in partners)]
-        run = replace(run, runtime=replace(run.runtime, wire_dtype=wire_dtype_of(run, dimension)))
+        run = replace(run, runtime=replace(run.runtime, wire_dtype=float_wire_of(run, dimension)))
         members = frozenset(others[:colluding])
         return cls(run, index, members, min(dimension, MOST), C2 / 2.0, m, dimension, secret)
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Payload:
     """The exact bytes of one released vector.
 
     ``data``: little-endian ``dtype`` values, ``dimension * itemsize`` bytes.  ``sha256``: 32 bytes, of ``data``.
+    ``codes``: what the integers stand for; None where the values are numbers themselves.
     """
 
     stream: Stream
@@ -32,6 +33,7 @@ class Payload:
     dimension: int
     data: bytes | memoryview = field(repr=False)
     sha256: bytes
+    codes: Codes | None = None
 
     @property
     def nbytes(self) -> int:
@@ -39,8 +41,8 @@ class Payload:
 
     def array(self) -> F64:
         """The released values as float64, shape (dimension,): what neighbours and the agent itself mix."""
-        raw = np.frombuffer(self.data, dtype="<f8" if self.dtype == "float64" else "<f4")
-        return raw.astype(np.float64)
+        raw = np.frombuffer(self.data, dtype=np.dtype(self.dtype).newbyteorder("<"))
+        return raw.astype(np.float64) if self.codes is None else self.codes.values(raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dpgt_node.agent.work import wire_dtype_of
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
@@ -62,7 +64,7 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     """The state directory of agent ``name``; ``dimension`` d, ``samples``: indices of one batch (None: the run's m_K
     is not known yet, or there is no data set), ``sample_size``: numbers of one sample.
     """
-    itemsize = 8 if wire_dtype_of(run, dimension) == "float64" else 4
+    itemsize = np.dtype(wire_dtype_of(run, dimension)).itemsize
     rounds, releases = run.K + 1, len(Schedule.from_config(run).releases)
     mechanism, rule, streams = MECHANISMS[run.algorithm.mechanism], rule_of(run), len(method_of(run).streams)
     vectors = [itemsize * dimension] * streams + [8 * dimension] * rule.keeps_drawn

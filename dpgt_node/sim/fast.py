@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.agent.noise import check_range, sampler_for
-from dpgt_node.agent.work import Diverged, OutOfReach, wire_dtype_of, without_nan
+from dpgt_node.agent.work import Diverged, OutOfReach, coded, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import method_of, network_of
+from dpgt_node.algo.methods import codes_of, method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -75,6 +75,7 @@ class FastRun:
         self._gradients: dict[tuple[bool, float], Gradients] = {}
         self._m = [self._schedule.m_for(oracle.samples) for oracle in oracles]
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
+        self._codes = codes_of(run)
         # One stream serves all agents where nothing has to be repeatable: agents need independent bytes, not own keys.
         self._keystreams: list[AesCtrKeystream] | list[TestKeystream]
         if test_keystream is None:
@@ -165,7 +166,10 @@ class FastRun:
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         """See ``rows.Work``: rounded as the wire rounds."""
-        if self._float32:
+        if self._codes is not None:
+            rows = zip(self._checked(values, k, stream.lower()), self._names, strict=True)
+            values = np.stack([self._codes.values(coded(self._codes, row, name, k, stream)) for row, name in rows])
+        elif self._float32:
             values = values.astype(np.float32).astype(np.float64)
         if stream == "X":
             self.sent = values
@@ -283,6 +287,6 @@ def simulate_fast(
 
 def _bytes_a_round(run: RunConfig, topology: Topology, dimension: int) -> list[int]:
     """What each agent would send in one round: its vectors, once for each edge to another agent."""
-    vector = dimension * (8 if wire_dtype_of(run, dimension) == "float64" else 4)
+    vector = dimension * np.dtype(wire_dtype_of(run, dimension)).itemsize
     network = network_of(run, topology)
     return [vector * sum(len(streams) for streams in network.peers(i).values()) for i in range(topology.n)]

@@ -19,7 +19,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.types import Payload, Recovered, RoundRecord, State
 from dpgt_node.record.released import ReleasedSum
 from dpgt_node.sim.world import SimAgent
-from dpgt_node.types import F64, Stream, WireDtype
+from dpgt_node.types import Codes, Stream, WireDtype
 
 SAVED_FILE = "simulation.npz"
 SAVE_EVERY_S = 60.0
@@ -111,8 +111,10 @@ def agents_arrays(agents: Sequence[SimAgent], sums: Sequence[ReleasedSum]) -> tu
             assert state is not None, "these machines store the state of every round"
             arrays |= {f"{at}/{name}": vector for name, vector in state.vectors.items()}
             for payload in record.payloads:
-                dtype = "<f8" if payload.dtype == "float64" else "<f4"
+                dtype, codes = np.dtype(payload.dtype).newbyteorder("<"), payload.codes
                 arrays[f"{at}/{payload.stream}"] = np.frombuffer(payload.data, dtype=dtype)
+                if codes is not None:
+                    arrays[f"{at}/{payload.stream}/codes"] = np.array([codes.step, codes.offset, codes.low, codes.high])
                 arrays[f"{at}/{payload.stream}/sha256"] = np.frombuffer(payload.sha256, dtype=np.uint8)
             arrays[f"{at}/batch"] = record.batch
             if record.noisy_gradient is not None:
@@ -145,6 +147,10 @@ def sum_of(i: int, run_id: bytes, arrays: Arrays) -> ReleasedSum:
 
 
 def _payload(stream: Stream, k: int, arrays: Arrays, name: str) -> Payload:
-    values: F64 = arrays[name]
+    values, sha256 = arrays[name], arrays[f"{name}/sha256"].tobytes()
+    if (said := arrays.get(f"{name}/codes")) is not None:
+        step, offset, low, high = said.tolist()
+        codes = Codes(step, offset, int(low), int(high))
+        return Payload(stream, k, codes.dtype, values.size, values.tobytes(), sha256, codes)
     dtype: WireDtype = "float64" if values.dtype.itemsize == 8 else "float32"
-    return Payload(stream, k, dtype, values.size, values.tobytes(), arrays[f"{name}/sha256"].tobytes())
+    return Payload(stream, k, dtype, values.size, values.tobytes(), sha256)

@@ -6,22 +6,23 @@ and read by hand: one copy on the way out (value bytes into the frame), one on t
 buffer), where the protobuf runtime would make two or three.
 
 Nothing a peer sends gets past :class:`Reassembler` unless run, sender, edge, round, dtype, dimension, size, finiteness
-and hash are right; inside, only assertions are left.  A buffer is allocated only after its declared size was found to
-be the size this run needs.
+(range, of integers) and hash are right; inside, only assertions are left.  A buffer is allocated only after its
+declared size was found to be the size this run needs.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import Payload
-from dpgt_node.types import F64, Stream, WireDtype
+from dpgt_node.types import F64, Codes, Stream, WireDtype
 from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
@@ -33,11 +34,16 @@ _CHUNK_TAG = 0x12  # field 2, length-delimited
 _STUDY = int(agent_pb2.STUDY)
 STREAM_NUMBER: dict[Stream, int] = {"X": int(agent_pb2.X), "Y": int(agent_pb2.Y)}
 _STREAM_NAME: dict[int, str] = {1: "X", 2: "Y", 3: "STUDY"}
-DTYPE_NUMBER: dict[WireDtype, int] = {"float64": int(agent_pb2.FLOAT64), "float32": int(agent_pb2.FLOAT32)}
-DTYPE: dict[WireDtype, np.dtype[np.float64] | np.dtype[np.float32]] = {
-    "float64": np.dtype("<f8"),
-    "float32": np.dtype("<f4"),
+DTYPE_NUMBER: dict[WireDtype, int] = {
+    "float64": int(agent_pb2.FLOAT64),
+    "float32": int(agent_pb2.FLOAT32),
+    "int8": int(agent_pb2.INT8),
+    "int16": int(agent_pb2.INT16),
+    "int32": int(agent_pb2.INT32),
 }
+DTYPE_NAME: dict[int, WireDtype] = {number: name for name, number in DTYPE_NUMBER.items()}
+DTYPE: dict[WireDtype, np.dtype[Any]] = {name: np.dtype(name).newbyteorder("<") for name in DTYPE_NUMBER}
+_FLOATS: tuple[WireDtype, ...] = ("float64", "float32")
 
 # --- out ----------------------------------------------------------------------------------------------------------
 
@@ -115,7 +121,7 @@ class Gate:
     ``sender``: the peer's proven name.  ``streams``: those of this directed edge (an R-only edge: only X).
     ``window(stream)``: the rounds (low, high), both included, acceptable at this moment; when the Reassembler is made,
     low is the round this call must begin with (Resume).  ``study``: Upload; every vector is STUDY, arrives as a
-    Payload of stream "X", and rounds increase instead of being consecutive.
+    Payload of stream "X", and rounds increase instead of being consecutive.  ``codes``: of an integer dtype.
     """
 
     run_id: bytes
@@ -125,14 +131,18 @@ class Gate:
     dimension: int
     window: Callable[[Stream], tuple[int, int]]
     study: bool = False
+    codes: Codes | None = None
 
     def __post_init__(self) -> None:
         assert len(self.run_id) == RUN_ID_BYTES
         assert self.dimension >= 1
+        assert self.dtype in _FLOATS if self.codes is None else self.dtype == self.codes.dtype
         assert not self.study or self.streams == {"X"}
 
 
-def _finite(values: npt.NDArray[np.float64 | np.float32]) -> bool:
+def _valid(values: npt.NDArray[Any], codes: Codes | None) -> bool:
+    if codes is not None:
+        return values.size == 0 or (codes.low <= int(values.min()) and int(values.max()) <= codes.high)
     return int(np.count_nonzero(np.isfinite(values))) == values.size  # twice as fast as .all() at d = 100
 
 
@@ -141,11 +151,11 @@ class _Open:
 
     __slots__ = ("buffer", "checked", "digest", "payload", "received", "values", "view")
 
-    def __init__(self, payload: Payload, nbytes: int, dtype: np.dtype[np.float64] | np.dtype[np.float32]) -> None:
+    def __init__(self, payload: Payload, nbytes: int, dtype: np.dtype[Any]) -> None:
         self.payload = payload
         self.buffer = np.empty(nbytes, dtype=np.uint8)  # pages are committed as chunks arrive, not on a declaration
         self.view = self.buffer.data
-        self.values: npt.NDArray[np.float64 | np.float32] = self.buffer.view(dtype)
+        self.values: npt.NDArray[Any] = self.buffer.view(dtype)
         self.digest = hashlib.sha256()
         self.received = 0
         self.checked = 0
@@ -227,7 +237,8 @@ class Reassembler:
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
         self._check_round(stream, vector.round)
         if vector.dtype != DTYPE_NUMBER[gate.dtype]:
-            raise malformed(f"dtype number {vector.dtype}, this run has {gate.dtype}")
+            named = DTYPE_NAME.get(vector.dtype, "not known here")
+            raise malformed(f"dtype number {vector.dtype} ({named}), this run has {gate.dtype}")
         if vector.dimension != gate.dimension:
             raise malformed(f"dimension {vector.dimension}, this run has {gate.dimension}")
         if vector.nbytes != self._nbytes:
@@ -251,7 +262,8 @@ class Reassembler:
             raise PeerError(message, grpc_status="OUT_OF_RANGE")
 
     def _payload(self, stream: Stream, vector: agent_pb2.Vector, data: bytes | memoryview) -> Payload:
-        return Payload(stream, vector.round, self._gate.dtype, self._gate.dimension, data, vector.sha256)
+        gate = self._gate
+        return Payload(stream, vector.round, gate.dtype, gate.dimension, data, vector.sha256, gate.codes)
 
     # --- whole vectors
 
@@ -261,8 +273,8 @@ class Reassembler:
         if self._nbytes > INLINE_BYTES or len(data) != self._nbytes:
             raise malformed(f"inline data of {len(data)} bytes for a vector of {self._nbytes}")
         payload = self._payload(stream, vector, data)
-        if not _finite(np.frombuffer(data, dtype=self._dtype)):
-            raise self._not_finite(payload)
+        if not _valid(np.frombuffer(data, dtype=self._dtype), payload.codes):
+            raise self._not_valid(payload)
         if hashlib.sha256(data).digest() != payload.sha256:
             raise self._wrong_hash(payload)
         self._next[stream] = payload.k + 1
@@ -289,8 +301,8 @@ class Reassembler:
         vector.digest.update(chunk)
         vector.received = end
         whole = end // self._dtype.itemsize  # a chunk may end inside a value
-        if not _finite(vector.values[vector.checked : whole]):
-            raise self._not_finite(vector.payload)
+        if not _valid(vector.values[vector.checked : whole], self._gate.codes):
+            raise self._not_valid(vector.payload)
         vector.checked = whole
         if end < self._nbytes:
             return []
@@ -300,7 +312,7 @@ class Reassembler:
         self._open = None
         self._next[opened.stream] = opened.k + 1
         data = vector.view.toreadonly()
-        return [Payload(opened.stream, opened.k, opened.dtype, opened.dimension, data, opened.sha256)]
+        return [replace(opened, data=data)]
 
     # --- words
 
@@ -308,10 +320,10 @@ class Reassembler:
         payload = vector.payload
         return f"{payload.stream} of round {payload.k} ({vector.received} of {self._nbytes} bytes)"
 
-    def _not_finite(self, payload: Payload) -> PeerError:
-        return malformed(
-            f"{payload.stream} of round {payload.k} from {self._gate.sender} holds a value that is not finite"
-        )
+    def _not_valid(self, payload: Payload) -> PeerError:
+        codes = self._gate.codes
+        what = "value that is not finite" if codes is None else f"code outside {codes.low} to {codes.high}"
+        return malformed(f"{payload.stream} of round {payload.k} from {self._gate.sender} holds a {what}")
 
     def _wrong_hash(self, payload: Payload) -> PeerError:
         message = f"{payload.stream} of round {payload.k} from {self._gate.sender} does not have the sha256 it declares"

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from dpgt_node.errors import PeerError
 from dpgt_node.types import Stream, WireDtype
-from dpgt_node.wire.codec import CHUNK_BYTES, DTYPE, DTYPE_NUMBER, INLINE_BYTES, MAX_VECTOR_BYTES, STREAM_NUMBER
+from dpgt_node.wire.codec import (
+    CHUNK_BYTES,
+    DTYPE,
+    DTYPE_NAME,
+    DTYPE_NUMBER,
+    INLINE_BYTES,
+    MAX_VECTOR_BYTES,
+    STREAM_NUMBER,
+)
 from dpgt_node.wire.fields import RUN_ID_BYTES, bytes_field, malformed, name_field, parse, require, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
@@ -19,7 +27,6 @@ VECTOR_TAG, CHUNK_TAG = 0x0A, 0x12
 _DATA_FIELD = 9
 _STREAM_NUMBERS: dict[Stream | None, int] = {None: int(agent_pb2.STUDY)} | STREAM_NUMBER
 _STREAM_NAMES = {number: name for name, number in _STREAM_NUMBERS.items()}
-_DTYPES: dict[int, WireDtype] = {number: name for name, number in DTYPE_NUMBER.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def _vector(frame: memoryview, begin: int, start: int, end: int, holes: Sequence
     require(not any(a < last and b > begin for a, b in holes), "a header of which a part is missing")
     head = frame[start : at if values else end]
     message = parse(agent_pb2.Vector, bytes(head), "vector")
-    dtype = _DTYPES.get(message.dtype)
+    dtype = DTYPE_NAME.get(message.dtype)
     if dtype is None or message.stream not in _STREAM_NAMES:
         raise malformed(f"stream {message.stream} or dtype {message.dtype} is not known")
     size = message.dimension * DTYPE[dtype].itemsize

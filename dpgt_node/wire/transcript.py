@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.types import F64, Stream, WireDtype
-from dpgt_node.wire.codec import DTYPE, DTYPE_NUMBER, STREAM_NUMBER
+from dpgt_node.wire.codec import DTYPE, DTYPE_NAME, STREAM_NUMBER
 from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field
 from dpgt_node.wire.gen.dpgt.v1 import transcript_pb2
 
@@ -34,7 +34,6 @@ LENGTH = struct.Struct(">I")
 VANTAGE: dict[Vantage, int] = {"eavesdropper": 1, "semi-honest": 2, "coalition": 3}
 _CHANNELS: tuple[Channel, ...] = ("plain", "tls", "tls+keys", "agent")
 _STREAMS: dict[int, Stream] = {number: name for name, number in STREAM_NUMBER.items()}
-_DTYPES: dict[int, WireDtype] = {number: name for name, number in DTYPE_NUMBER.items()}
 
 
 class TranscriptError(DpgtError):
@@ -102,14 +101,14 @@ class Seen:
         return not self.missing and self.sha256 == self.sha256_seen
 
     def array(self) -> F64:
-        """The values, float64, shape (dimension,); NaN for every coordinate that misses a byte or was not kept.
+        """The values, or codes, float64, shape (dimension,); NaN for each that misses a byte or was not kept.
 
         Raises TranscriptError when only the digest was kept.
         """
         if self.data is None:
             raise TranscriptError(f"{self.stream} of round {self.k} of {self.sender}: only its digest was kept")
         size = DTYPE[self.dtype].itemsize
-        values = np.frombuffer(self.data, dtype=f"<f{size}").astype(np.float64)
+        values = np.frombuffer(self.data, dtype=DTYPE[self.dtype]).astype(np.float64)
         if self.coordinates:
             kept, values = values, np.full(self.dimension, np.nan)
             values[np.array(self.coordinates)] = kept
@@ -274,7 +273,7 @@ class Transcript:
         vector = entry.vector
         try:
             require(vector.run_id == self.header.run_id, f"a vector of run {vector.run_id.hex()}")
-            stream, dtype = _STREAMS.get(vector.stream), _DTYPES.get(vector.dtype)
+            stream, dtype = _STREAMS.get(vector.stream), DTYPE_NAME.get(vector.dtype)
             if stream is None or dtype is None:
                 raise PeerError(f"stream {vector.stream} or dtype {vector.dtype} is not known")
             size = DTYPE[dtype].itemsize

@@ -25,12 +25,13 @@ class Expectation:
     sender: str
     streams: Mapping[int, tuple[str, int]]
     last_round: int
-    dtype: int  # 1 float64, 2 float32
+    dtype: int  # 1 float64, 2 float32, 3 int8, 4 int16, 5 int32
     dimension: int
     study: bool
     inline_bytes: int = 65_536
     chunk_bytes: int = 1_048_576
     header_bytes: int = 2 * (65_536 + 1024)
+    codes: tuple[int, int] = (0, 0)  # of integers, the lowest and the highest
 
 
 class Refused(Exception):
@@ -80,7 +81,7 @@ class Judge:
         vectors = list(message.vectors)
         if message.chunk or len(vectors) not in (1, 2) or len({vector.round for vector in vectors}) != 1:
             raise Refused
-        size = self.expect.dimension * (8 if self.expect.dtype == 1 else 4)
+        size = self.expect.dimension * {1: 8, 2: 4, 3: 1, 4: 2, 5: 4}[self.expect.dtype]
         if len(vectors) == 1 and not vectors[0].data:
             self._header(vectors[0], size)
             if size <= self.expect.inline_bytes:
@@ -112,10 +113,10 @@ class Judge:
         self.headers += 1
 
     def _finite(self, data: bytes) -> None:
-        width, letter = (8, "d") if self.expect.dtype == 1 else (4, "f")
-        whole = len(data) // width
-        if not all(map(math.isfinite, struct.unpack_from(f"<{whole}{letter}", data))):
-            raise Refused
+        width, letter = {1: (8, "d"), 2: (4, "f"), 3: (1, "b"), 4: (2, "h"), 5: (4, "i")}[self.expect.dtype]
+        for value in struct.unpack_from(f"<{len(data) // width}{letter}", data):
+            if not (math.isfinite(value) if letter in "df" else self.expect.codes[0] <= value <= self.expect.codes[1]):
+                raise Refused
 
     def _whole(self, vector: agent_pb2.Vector, data: bytes) -> Accepted:
         if hashlib.sha256(data).digest() != vector.sha256:

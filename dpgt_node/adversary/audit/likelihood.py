@@ -19,7 +19,7 @@ from dpgt_node.types import F64, NoiseLaw, WireDtype
 
 Kind = Literal["exact", "rounded", "foreign"]
 
-_UNIT: Final[dict[WireDtype, float]] = {"float64": 2.0**-53, "float32": 2.0**-24}
+_UNIT: Final[dict[WireDtype, float]] = {"float32": 2.0**-24}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,11 @@ class Draw:
 def recover(sent: F64, transcript: F64, scale: float, law: NoiseLaw, dtype: WireDtype, factor: float = 1.0) -> Draw:
     """The draw in ``sent`` = wire rounding of (``factor`` * draw + ``transcript``); ``scale`` > 0."""
     values = sent - transcript
-    bound = _UNIT[dtype] * np.abs(sent) + 2.0**-52 * (np.abs(sent) + np.abs(transcript) + np.abs(values)) + 5e-324
+    bound = (
+        _UNIT.get(dtype, 2.0**-53) * np.abs(sent)
+        + 2.0**-52 * (np.abs(sent) + np.abs(transcript) + np.abs(values))
+        + 5e-324
+    )
     if factor != 1.0:  # one more rounding each, of the product there and of the quotient here
         values, bound = values / factor, (bound + 2.0**-52 * np.abs(values)) / abs(factor)
     g = LAWS[law].cell(scale)

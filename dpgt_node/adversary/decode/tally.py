@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from dpgt_node.types import Stream
+from dpgt_node.types import Stream, WireDtype
+from dpgt_node.wire.codec import DTYPE
 from dpgt_node.wire.overheard import Overheard
 
 T = TypeVar("T")
@@ -63,9 +64,11 @@ class Statistics:
     norm_last: float = 0.0
     not_finite: int = 0
 
-    def add(self, values: memoryview, width: int) -> None:
-        """One more vector, of floats of ``width`` bytes."""
-        numbers = np.frombuffer(values, dtype=f"<f{width}")
+    def add(self, values: memoryview, dtype: WireDtype) -> None:
+        """One more vector; codes count as the integers that they are."""
+        numbers = np.frombuffer(values, dtype=DTYPE[dtype])
+        if numbers.dtype.kind == "i":
+            numbers = numbers.astype(np.float64)
         total = square = 0.0
         for start in range(0, len(numbers), _BLOCK):  # in the vector's own precision: within a block it is enough
             block = numbers[start : start + _BLOCK]
@@ -159,8 +162,7 @@ class Tally:
         if whole and known is None:
             released.remember(head.k, digest)
             if released.rounds.add(head.k):
-                width = 8 if head.dtype == "float64" else 4
-                self.statistics.setdefault((head.sender, stream), Statistics()).add(values, width)
+                self.statistics.setdefault((head.sender, stream), Statistics()).add(values, head.dtype)
         if crossed.rounds.add(head.k):
             self.rounds.add(head.k)
             edge = self.edges.setdefault((head.sender, receiver), Edge(head.sender, receiver))

@@ -25,7 +25,7 @@ from dpgt_node.config import RunConfig
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import I64, Stream, WireDtype
-from dpgt_node.wire.codec import encode_vectors
+from dpgt_node.wire.codec import DTYPE, encode_vectors
 from dpgt_node.wire.transcript import TranscriptError
 
 _AGENT = re.compile(r"(.+)\.agent\.dpgt")
@@ -34,7 +34,6 @@ _FRAME_BYTES, _PREFIX_BYTES = 9, 5
 _INLINE_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 _FLOAT32_FROM = 100_000
-_ITEM: dict[WireDtype, int] = {"float64": 8, "float32": 4}
 _PAIRED = 1.6
 """A message that is so many times as large as the smallest one holds two vectors."""
 _UNLIKE, _ALIKE = 3.0, 1.5
@@ -73,7 +72,7 @@ class Traffic:
 
     def dimension(self, dtype: WireDtype) -> int | None:
         """d, if values have this type."""
-        return None if self.vector_bytes is None else round(self.vector_bytes / _ITEM[dtype])
+        return None if self.vector_bytes is None else round(self.vector_bytes / DTYPE[dtype].itemsize)
 
 
 def observe(paths: Sequence[Path]) -> Traffic:
@@ -236,9 +235,9 @@ def _dtype(vector_bytes: float | None) -> WireDtype | None:
     """Under ``wire_dtype = "auto"``."""
     if vector_bytes is None:
         return None
-    if vector_bytes < 0.99 * _ITEM["float32"] * _FLOAT32_FROM:
+    if vector_bytes < 0.99 * 4 * _FLOAT32_FROM:
         return "float64"
-    return "float32" if vector_bytes > 1.01 * _ITEM["float64"] * _FLOAT32_FROM else None
+    return "float32" if vector_bytes > 1.01 * 8 * _FLOAT32_FROM else None
 
 
 def _times(links: Sequence[LinkTraffic]) -> tuple[float | None, dict[str, float]]:

@@ -132,7 +132,7 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
         scale_y,
         np.array([law.variance(s) for s in scale_x.tolist()]),
         np.array([law.variance(s) for s in scale_y.tolist()]),
-        2.0**-53 if observation.dtype == "float64" else 2.0**-24,
+        2.0**-24 if observation.dtype == "float32" else 2.0**-53,
         facts.schedule.factor(0),
         np.array([facts.schedule.release(k) is not None for k in range(through + 1)]),
     )

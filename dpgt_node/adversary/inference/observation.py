@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods import codes_of, network_of
 from dpgt_node.algo.methods.base import Network, at
 from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.algo.schedule import Schedule
@@ -220,7 +220,7 @@ class _Merge:
         self.conflicts: list[Conflict] = []
         self.time_ns = 0
         self.shape: tuple[int, WireDtype] | None = None
-        self._last_round = facts.run.K
+        self._last_round, self._codes = facts.run.K, codes_of(facts.run)
         self._index = {name: i for i, name in enumerate(facts.names)}
         self._declared: dict[tuple[int, Stream, int], bytes] = {}
 
@@ -229,7 +229,9 @@ class _Merge:
         self._check(f"{path}: {entry.stream} of round {entry.k} of {entry.sender}", entry)
         if not entry.own:
             self.links.add((Link(entry.sender, entry.receiver), entry.stream))
-        values = entry.array() if self.chosen is None else entry.array()[self.chosen]
+        values = entry.array() if self._codes is None else self._codes.values(entry.array())
+        if self.chosen is not None:
+            values = values[self.chosen]
         key = (self._index[entry.sender], entry.stream, entry.k)
         self.copies[key] = self.copies.get(key, 0) + entry.copies
         self.time_ns = min(self.time_ns or entry.time_ns, entry.time_ns or self.time_ns)
@@ -247,6 +249,9 @@ class _Merge:
         if self.shape not in (None, (entry.dimension, entry.dtype)):
             raise TranscriptError(f"{where}: d = {entry.dimension} {entry.dtype}, others have {self.shape}")
         self.shape = (entry.dimension, entry.dtype)
+        expected = None if self._codes is None else self._codes.dtype
+        if (expected is not None or entry.dtype.startswith("int")) and entry.dtype != expected:
+            raise TranscriptError(f"{where}: {entry.dtype}, the run file says {expected or 'floating-point numbers'}")
         chosen = self.chosen
         if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
             raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")

@@ -12,7 +12,7 @@ from dpgt_node.algo.methods.s_ab import S_AB
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
 from dpgt_node.config.model import RunConfig
-from dpgt_node.types import F64
+from dpgt_node.types import F64, Codes
 
 METHODS: Mapping[str, Method] = {method.name: method for method in (DPGT, S_AB, ATC_DSGD)}
 """The word of the run file and the value; the first is the default."""
@@ -27,6 +27,11 @@ def method_of(run: RunConfig) -> Method:
 def rule_of(run: RunConfig) -> type[Rule]:
     """The recursion of the run's method under its mechanism."""
     return method_of(run).rules[run.algorithm.mechanism]
+
+
+def codes_of(run: RunConfig) -> Codes | None:
+    """What the integers stand for that the run's method sends; None: it sends numbers."""
+    return method_of(run).codes(run)
 
 
 def network_of(run: RunConfig, topology: Topology) -> Network:

@@ -30,7 +30,7 @@ from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64, Codes, Stream
 
 Vectors = Mapping[str, F64]
 """A state by the names of its vectors; never changed in place."""
@@ -84,7 +84,7 @@ class Site(Protocol):
         ...
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
-        """Send ``values`` as they are."""
+        """Send ``values`` as they are; numbers that the method's codes stand for, where it has codes."""
         ...
 
     def own(self, stream: Stream, k: int) -> F64:
@@ -188,6 +188,7 @@ class Method:
     ``couplings``: r_i and c_i (n,), of which a_i = alpha r_i and b_i = beta c_i: how much of its own x and y an agent
     gives up for what it mixes in a round.
     ``theorems``: the paper's conditions and theorems speak of it.  ``options``: its own keys, [method] of a run file.
+    ``codes``: what the integers stand for that it sends, a function of its keys; None: it sends numbers.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Method:
     couplings: Callable[[Topology], tuple[F64, F64]] = lambda topology: (topology.r, topology.c)
     theorems: bool = True
     options: type = NoOptions
+    codes: Callable[[RunConfig], Codes | None] = lambda run: None
 
     @property
     def streams(self) -> tuple[Stream, ...]:

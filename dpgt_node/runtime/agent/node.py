@@ -342,7 +342,8 @@ class Node:
         if call.dialled:
             return SendingEdge(self._run_id, self._setup.name)
         streams = self._streams_in.get(call.peer, frozenset[Stream]())
-        return ReceivingEdge(call.peer, streams, self._work.wire_dtype, self._work.dimension, self._run.K)
+        work = self._work
+        return ReceivingEdge(call.peer, streams, work.wire_dtype, work.dimension, self._run.K, work.codes)
 
     def _make_agent(self, read: s.RunRead, begun: s.RunBegun) -> AgentMachine:
         runtime = self._run.runtime

@@ -12,8 +12,8 @@ from dpgt_node.protocol.calls import COORDINATOR, Call
 from dpgt_node.protocol.messages import ExchangeReply, Resume
 from dpgt_node.runtime.calls import Calls, Framing, Stream
 from dpgt_node.runtime.trust.channels import Security, agent_identity
+from dpgt_node.types import Codes, WireDtype
 from dpgt_node.types import Stream as VectorStream
-from dpgt_node.types import WireDtype
 from dpgt_node.wire import codec, services
 
 
@@ -36,13 +36,19 @@ class ReceivingEdge(Framing):
     """
 
     def __init__(
-        self, sender: str, streams: frozenset[VectorStream], dtype: WireDtype, dimension: int, last_round: int
+        self,
+        sender: str,
+        streams: frozenset[VectorStream],
+        dtype: WireDtype,
+        dimension: int,
+        last_round: int,
+        codes: Codes | None = None,
     ) -> None:
         self._sender = sender
         self._streams = streams
         self._dtype = dtype
         self._dimension = dimension
-        self._last_round = last_round
+        self._last_round, self._codes = last_round, codes
         self._reassembler: codec.Reassembler | None = None
 
     def encode(self, message: Any) -> Iterable[ExchangeReply]:
@@ -56,6 +62,7 @@ class ReceivingEdge(Framing):
                 dtype=self._dtype,
                 dimension=self._dimension,
                 window=lambda which: (first[which], self._last_round),
+                codes=self._codes,
             )
             self._reassembler = codec.Reassembler(gate)
         return (message,)

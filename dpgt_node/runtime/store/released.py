@@ -6,6 +6,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_start
@@ -81,6 +83,6 @@ def _vector(
 ) -> F64:
     k = key % ROUNDS_MAX
     raw: bytes | memoryview = blob_path(state_dir, run_id, k, "X").read_bytes() if data is None else data
-    nbytes = dimension * (8 if dtype == "float64" else 4)
-    raw = rows.intact(raw, sha256, nbytes, f"{state_dir}: X of round {k}")
-    return Payload("X", k, "float64" if dtype == "float64" else "float32", dimension, raw, sha256).array()
+    name, codes = rows.format_of(dtype)
+    raw = rows.intact(raw, sha256, dimension * np.dtype(name).itemsize, f"{state_dir}: X of round {k}")
+    return Payload("X", k, name, dimension, raw, sha256, codes).array()

@@ -39,6 +39,7 @@ CREATE TABLE rounds (
 """
 PAYLOADS = """
 -- What a resend or a replay needs of a round, until it is pruned.  data NULL: a file (its name follows from run and k).
+-- dtype: of x and y; an integer one is followed by step, offset, lowest and highest code.
 -- Batches are little-endian int64.  g: g~_k, little-endian float64, where what was sent does not tell it; else
 -- g_sha256 is NULL.
 CREATE TABLE payloads (

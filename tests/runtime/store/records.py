@@ -12,7 +12,7 @@ import numpy as np
 from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
 from dpgt_node.runtime.store.ledger import Terms
 from dpgt_node.runtime.store.store import Store
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64, Codes, Stream
 from tests.states import tracking
 
 RUN = bytes(range(16))
@@ -27,6 +27,12 @@ def vector(d: int, *seed: int) -> F64:
 def payload(stream: Stream, k: int, d: int, draw: int = 0) -> Payload:
     data = vector(d, k, stream == "Y", draw).tobytes()
     return Payload(stream, k, "float64", d, data, hashlib.sha256(data).digest())
+
+
+def coded(k: int, d: int, codes: Codes) -> Payload:
+    whole = np.random.default_rng(k).integers(codes.low, codes.high, d, endpoint=True)
+    data = whole.astype(np.dtype(codes.dtype).newbyteorder("<")).tobytes()
+    return Payload("X", k, codes.dtype, d, data, hashlib.sha256(data).digest(), codes)
 
 
 def row(k: int, stream: Stream, sha256: bytes) -> LedgerRow:

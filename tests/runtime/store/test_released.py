@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from dpgt_node.record.released import SUM_FILE, ReleasedSum, read_sum, window_st
 from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.released import read_released
 from dpgt_node.runtime.store.store import Store
-from tests.runtime.store.records import RUN, SHA, TERMS, payload, record, vector
+from dpgt_node.types import Codes
+from tests.runtime.store.records import RUN, SHA, TERMS, coded, payload, record, row, vector
 
 K = 23
 
@@ -120,3 +122,16 @@ def test_a_release_that_was_changed_is_named(tmp_path: Path) -> None:
     blob.write_bytes(bytes(8 * d))
     with pytest.raises(StoreError, match="X of round 0 is torn"):
         read_released(tmp_path, K)
+
+
+def test_the_mean_of_codes_is_that_of_what_they_stand_for(tmp_path: Path) -> None:
+    codes = Codes(0.25, -3.0, 0, 300)
+    with contextlib.closing(opened(tmp_path)) as store:
+        for k in range(K + 1):
+            x = coded(k, 7, codes)
+            sent = replace(record(k, 7, checkpoint=k % 4 == 0), payloads=(x,), rows=(row(k, "X", x.sha256),))
+            store.commit_round(RUN, sent)
+        store.prune(RUN, K)
+    assert read_sum(tmp_path / SUM_FILE).through == 19
+    mean = np.mean([coded(k, 7, codes).array() for k in range(12, K + 1)], axis=0)
+    np.testing.assert_allclose(read_released(tmp_path, K).mean, mean, rtol=1e-13)

@@ -20,13 +20,16 @@ from dpgt_node.errors import StoreError
 from dpgt_node.protocol.types import RoundRecord, State
 from dpgt_node.runtime.store.ledger import DATABASE, LedgerBroken
 from dpgt_node.runtime.store.limits import FILE_BYTES
+from dpgt_node.runtime.store.released import read_released
+from dpgt_node.runtime.store.rounds import rows
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, VERSION
 from dpgt_node.runtime.store.store import X_FINAL, RunInfo, Store
-from dpgt_node.types import Stream
+from dpgt_node.types import Codes, Stream
 from tests.runtime.store.records import (
     RUN,
     SHA,
     TERMS,
+    coded,
     opened,
     payload,
     record,
@@ -109,6 +112,46 @@ def test_float32_and_an_empty_batch(store: Store) -> None:
     store.commit_round(RUN, sent)
     recovered = store.recover(RUN)
     assert recovered is not None and same_record(recovered.records[0], sent)
+
+
+@pytest.mark.parametrize("d", [SMALL, FILE_BYTES + 1])
+@pytest.mark.parametrize(
+    "codes", [Codes(0.1, -1.0, 0, 100), Codes(2.0**-7, 0.0, -5, 7000), Codes(1.0, 0.0, 0, 2**31 - 1)]
+)
+def test_codes_come_back_with_what_they_stand_for(tmp_path: Path, codes: Codes, d: int) -> None:
+    """A row can be read by itself: a release keeps its numbers whatever run file is at hand."""
+    x = coded(0, d, codes)
+    sent = dataclasses.replace(record(0, d), payloads=(x,), rows=(row(0, "X", x.sha256),))
+    with contextlib.closing(opened(tmp_path)) as store:
+        store.commit_round(RUN, sent)
+    with contextlib.closing(Store(tmp_path, "process")) as store:
+        recovered = store.recover(RUN)
+    assert recovered is not None and same_record(recovered.records[0], sent)
+    assert recovered.records[0].on("X").array().tobytes() == sent.on("X").array().tobytes()
+    kept = read_released(tmp_path, 0)
+    assert kept.last.tobytes() == sent.on("X").array().tobytes()
+    said = {sqlite3.connect(tmp_path / DATABASE).execute("SELECT dtype FROM payloads").fetchone()[0]}
+    assert said == {f"{codes.dtype} {codes.step.hex()} {codes.offset.hex()} {codes.low} {codes.high}"}
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("UPDATE payloads SET dtype = replace(dtype, ?, '0x1.0p+5')", (codes.step.hex(),))
+    with contextlib.closing(Store(tmp_path, "process")) as store, pytest.raises(StoreError, match="is torn"):
+        store.recover(RUN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "float16",
+        "int8",
+        "float64 0x1p+0 0x0p+0 0 1",
+        "int16 0x1p+0 0x0p+0 0 1",
+        "int8 0x1p+0 0 1",
+        "int8 0x1p+0 0x0p+0 0 1 2",
+    ],
+)
+def test_a_format_that_was_never_written(text: str) -> None:
+    with pytest.raises(ValueError, match="is no format of vectors"):
+        rows.format_of(text)
 
 
 def test_memoryviews_are_stored(store: Store) -> None:

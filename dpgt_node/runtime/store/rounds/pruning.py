@@ -77,11 +77,12 @@ class Pruning:
             found = None
         span = round_key(run, first if found is None else found.through + 1), round_key(run, through)
         for key, dtype, dimension, sha256, data in self._db.execute(SELECT_X, span):
-            k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(dtype).itemsize
+            name, codes = rows.format_of(dtype)
+            k, nbytes = key % ROUNDS_MAX, dimension * np.dtype(name).itemsize
             raw = self._blobs.read(file_name(run_id, k, "X"), nbytes) if data is None else data
             raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
             if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
                 found = ReleasedSum.empty(run_id, k, dimension)
-            found.add(k, Payload("X", k, dtype, dimension, raw, sha256).array())
+            found.add(k, Payload("X", k, name, dimension, raw, sha256, codes).array())
         if found is not None and found.through == through:
             write_whole(path, found.parts(), self._durability)

@@ -82,7 +82,7 @@ def _checked(record: RoundRecord, sent: dict[Stream, Payload]) -> tuple[str, int
     """dtype and dimension of the round's vectors."""
     invariant(all(payload.k == record.k for payload in record.payloads), "a record holds one round")
     invariant(len(sent) == len(record.payloads), "one vector a stream")
-    shapes: set[tuple[str, int]] = {(payload.dtype, payload.dimension) for payload in record.payloads}
+    shapes = {(rows.format_text(payload.dtype, payload.codes), payload.dimension) for payload in record.payloads}
     if record.noisy_gradient is not None and not shapes:
         shapes.add(("float64", record.noisy_gradient.size))
     invariant(len(shapes) == 1, "all payloads of a round have one shape")
@@ -112,14 +112,15 @@ def record_of(
     k = key % ROUNDS_MAX
     if seal != rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256):
         raise StoreError(f"{where}: the row of round {k} is torn: it is not what was stored; {DAMAGED}")
-    nbytes = dimension * np.dtype(dtype).itemsize
+    name, codes = rows.format_of(dtype)
+    nbytes = dimension * np.dtype(name).itemsize
 
     def vector(what: str, data: bytes | None, sha256: bytes, nbytes: int) -> bytes | memoryview:
         raw = blobs.read(file_name(run_id, k, what), nbytes) if data is None else data
         return rows.intact(raw, sha256, nbytes, f"{where}: {what} of round {k}")
 
     def payload(stream: Stream, data: bytes | None, sha256: bytes) -> Payload:
-        return Payload(stream, k, dtype, dimension, vector(stream, data, sha256, nbytes), sha256)
+        return Payload(stream, k, name, dimension, vector(stream, data, sha256, nbytes), sha256, codes)
 
     noisy = None
     if g_sha256 is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.protocol.types import State
-from dpgt_node.types import F64, I64
+from dpgt_node.types import F64, I64, Codes, WireDtype
 
 _WHERE = struct.Struct("<16sqq8s")
 
@@ -44,9 +44,33 @@ def payloads_seal(
     g: bytes | None,
 ) -> bytes:
     """Seal of a row of ``payloads``; ``x``, ``y``, ``g``: SHA-256 of the vectors, 32 bytes, or None."""
-    head = _WHERE.pack(run_id, k, dimension, dtype.encode())
+    text = dtype.encode()
+    head = _WHERE.pack(run_id, k, dimension, text[:8]) + text[8:]
     hashes = (one or bytes(32) for one in (x, y, g))
     return hashlib.sha256(b"".join((head, *hashes, batch))).digest()
+
+
+def format_text(dtype: WireDtype, codes: Codes | None) -> str:
+    """``payloads.dtype``: the dtype, and after integers what they stand for, so that a row can be read by itself."""
+    if codes is None:
+        return dtype
+    return f"{dtype} {codes.step.hex()} {codes.offset.hex()} {codes.low} {codes.high}"
+
+
+def format_of(text: str) -> tuple[WireDtype, Codes | None]:
+    """What :func:`format_text` wrote.  ValueError: it wrote something else."""
+    name, *said = text.split(" ")
+    if not said and name == "float64":
+        return "float64", None
+    if not said and name == "float32":
+        return "float32", None
+    if len(said) != 4:
+        raise ValueError(f"{text!r} is no format of vectors")
+    step, offset, low, high = said
+    codes = Codes(float.fromhex(step), float.fromhex(offset), int(low), int(high))
+    if codes.dtype != name:
+        raise ValueError(f"{text!r} is no format of vectors: the range has another dtype")
+    return codes.dtype, codes
 
 
 def checkpoint_seal(run_id: bytes, k: int, vectors: str, sha256: bytes, batch: bytes) -> bytes:

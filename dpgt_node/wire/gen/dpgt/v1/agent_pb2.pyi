@@ -19,6 +19,9 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DTYPE_UNSPECIFIED: _ClassVar[Dtype]
     FLOAT64: _ClassVar[Dtype]
     FLOAT32: _ClassVar[Dtype]
+    INT8: _ClassVar[Dtype]
+    INT16: _ClassVar[Dtype]
+    INT32: _ClassVar[Dtype]
 STREAM_UNSPECIFIED: Stream
 X: Stream
 Y: Stream
@@ -26,6 +29,9 @@ STUDY: Stream
 DTYPE_UNSPECIFIED: Dtype
 FLOAT64: Dtype
 FLOAT32: Dtype
+INT8: Dtype
+INT16: Dtype
+INT32: Dtype
 
 class Frame(_message.Message):
     __slots__ = ("vectors", "chunk")
