@@ -23,7 +23,7 @@ from dpgt_node.learning.oracle import oracle_and_digest
 from dpgt_node.privacy.accountants.registry import CONDITIONAL, SOUND
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.agent import budget
-from dpgt_node.runtime.agent.budget import obey, terms_of
+from dpgt_node.runtime.agent.budget import Request, terms_of
 from dpgt_node.runtime.store.ledger import SYSTEM
 from dpgt_node.runtime.store.store import Store
 from tests.oracles.composition import epsilon_of_mu, mu_of
@@ -138,9 +138,8 @@ def test_it_says_what_the_agent_would_say(state: Path, tmp_path: Path, dpgt: Dpg
         said = json.loads(out)
         with contextlib.closing(Store(state, "process")) as store:
             charges = store.charges()
-        config = NodeConfig("agent-1", path, "127.0.0.1:0", None, "127.0.0.1:1", state, NodeTls(True), policy=policy)
         try:
-            obey(replace(config, data_id="ward 7"), run, account(run), D, charges, bytes(16))
+            Request(policy, "ward 7", run, account(run), D, charges, bytes(16)).obey()
             assert (code, said["allowed"], said["shortfall"]) == (0, True, None)
         except RefusedError as error:
             assert (code, said["allowed"]) == (1, False) and str(error).endswith(said["shortfall"])
@@ -197,9 +196,8 @@ def test_a_finished_run_is_another_run_as_the_agent_judges_it(state: Path, tmp_p
     code, out, _ = dpgt(state, "--what-if", path, "--node", node)
     assert code == 1 and "counts once" not in out and "is finished here and counts as another run" in out
     assert "3 other runs" in out and account(run).total("gdp") == one
-    config = NodeConfig("agent-1", path, "127.0.0.1:0", None, "127.0.0.1:1", state, NodeTls(True), policy=policy)
     with pytest.raises(RefusedError):
-        obey(replace(config, data_id="ward 7"), run, account(run), D, charges, bytes(16))
+        Request(policy, "ward 7", run, account(run), D, charges, bytes(16)).obey()
 
 
 def test_the_text_says_each_number_with_its_delta_and_recipe(state: Path, tmp_path: Path, dpgt: Dpgt) -> None:

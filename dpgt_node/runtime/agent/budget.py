@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import Sharing, sharing
 from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.config.model import RunConfig
-from dpgt_node.config.node_model import NodeConfig, Policy
+from dpgt_node.config.node_model import Policy
 from dpgt_node.errors import RefusedError
 from dpgt_node.privacy.accountants.composition import Spent, Total, as_written, tally
 from dpgt_node.privacy.accountants.registry import SOUND
@@ -90,89 +91,80 @@ def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAcc
                 )
 
 
-def asked(
-    policy: Policy,
-    data_id: str,
-    run: RunConfig,
-    account: AgentAccount,
-    samples: int | None,
-    charges: Sequence[Charge],
-    run_id: bytes | None,
-    same: Collection[bytes] = (),
-) -> tuple[list[Spent], Verdict]:
-    """What other runs than ``run_id`` have spent of ``data_id``, and what the policy says to ``run`` after them.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A run that asks for data set ``data_id`` of ``samples`` samples (None: a closed form), and what ``charges`` say
+    was spent of it before.
 
-    ``same``: runs that had the data at hand, whatever those were called.
+    ``run_id``: what this run released is part of its own cost, so it counts once; None: it begins.  ``same``: runs that
+    had the data at hand, whatever those were called.
     """
-    others = [charge for charge in charges if charge.run_id != run_id]
-    spent = spent_on(data_id, others, policy.colluding, same)
-    return spent, judge(policy, run, account, spent, samples=samples)
 
+    policy: Policy
+    data_id: str
+    run: RunConfig
+    account: AgentAccount
+    samples: int | None
+    charges: Sequence[Charge]
+    run_id: bytes | None = None
+    same: Collection[bytes] = ()
 
-def obey(
-    config: NodeConfig,
-    run: RunConfig,
-    account: AgentAccount,
-    samples: int | None,
-    charges: Sequence[Charge],
-    run_id: bytes,
-    same: Collection[bytes] = (),
-) -> Verdict:
-    """What the owner's policy says to run ``run_id`` after everything else that was released of the data set.
+    def ids(self) -> tuple[str, ...]:
+        """Every id of the data set: see :func:`known_as`."""
+        return known_as(self.data_id, self.charges, self.same)
 
-    ``same``: runs that had the data at hand, whatever those were called.
+    def others(self, colluding: int | None = None) -> list[Spent]:
+        """What other runs have spent, and how much of that towards ``colluding`` other agents."""
+        return spent_on(self.data_id, [one for one in self.charges if one.run_id != self.run_id], colluding, self.same)
 
-    RefusedError when it forbids the run.  A run that had begun goes on as far as the budget reaches; what it released
-    before is part of its own cost, so it counts once.
-    """
-    begun = any(charge.run_id == run_id for charge in charges)
-    if also := also_known(known_as(config.data_id, charges, same)):
-        log.warning(
-            'data set "%s"%s: the data are the same, bit for bit, and the runs count together', config.data_id, also
+    def verdict(self) -> tuple[list[Spent], Verdict]:
+        """What others have spent, and what the policy says to the run after them."""
+        spent = self.others(self.policy.colluding)
+        return spent, judge(self.policy, self.run, self.account, spent, samples=self.samples)
+
+    def obey(self) -> Verdict:
+        """The verdict, its warnings logged.  RefusedError when the policy forbids the run.
+
+        A run that had begun goes on as far as the budget reaches.
+        """
+        begun = any(charge.run_id == self.run_id for charge in self.charges)
+        if also := also_known(self.ids()):
+            log.warning(
+                'data set "%s"%s: the data are the same, bit for bit, and the runs count together', self.data_id, also
+            )
+        _, verdict = self.verdict()
+        against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
+        if against:
+            raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(against)}")
+        for line in verdict.warnings:
+            log.warning("%s", line)
+        if verdict.shortfall is not None:
+            log.warning("the run will end early: %s", verdict.shortfall)
+        return verdict
+
+    def costs(self, k: int) -> str:
+        """What the run through round ``k`` costs, what all runs on its data cost with it, and what remains.
+
+        For the owner's own log.
+        """
+        policy, privacy = self.policy, self.run.privacy
+        others = self.others()
+        declared = privacy.adjacency is not None and not privacy.enforced
+        mine = Spent("this run", self.account.epsilon_after(k), privacy.delta, declared)
+        most = None if policy.delta_max is None else as_written(policy.delta_max)
+        held = not any(one.declared for one in (*others, mine))
+
+        def said(one: Total) -> str:
+            delta = f", delta {float(one.delta):g}" if one.delta else ""
+            proven = held and not one.conditional
+            word = strength(None, one.epsilon, float(one.delta), samples=self.samples, enforced=proven)
+            return f"epsilon {one.epsilon:.6g} ({word}){delta} ({one.recipe or 'no finite value'})"
+
+        own, whole = (tally(spent, SOUND, policy.accountant, most) for spent in ([mine], [*others, mine]))
+        earlier = f"{len(others)} other run{'' if len(others) == 1 else 's'}"
+        cap = policy.epsilon_max
+        left = "" if cap is None else f"; {max(0.0, cap - whole.epsilon):.6g} of epsilon_max = {cap:g} remain"
+        return (
+            f'data set "{self.data_id}": rounds 0..{k} of this run cost {said(own)}, with {earlier} '
+            f"{said(whole)}{left}; {adjacency(self.run)}"
         )
-    _, verdict = asked(config.policy, config.data_id, run, account, samples, charges, run_id, same)
-    against = [*verdict.problems, *([verdict.shortfall] if verdict.shortfall is not None and not begun else [])]
-    if against:
-        raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(against)}")
-    for line in verdict.warnings:
-        log.warning("%s", line)
-    if verdict.shortfall is not None:
-        log.warning("the run will end early: %s", verdict.shortfall)
-    return verdict
-
-
-def costs_line(
-    config: NodeConfig,
-    run: RunConfig,
-    account: AgentAccount,
-    samples: int | None,
-    charges: Sequence[Charge],
-    run_id: bytes,
-    same: Collection[bytes],
-    k: int,
-) -> str:
-    """What run ``run_id`` through round ``k`` costs, what all runs on its data cost with it, and what remains.
-
-    For the owner's own log: ``charges`` of the others say how much was spent before.
-    """
-    policy, privacy = config.policy, run.privacy
-    others = spent_on(config.data_id, [one for one in charges if one.run_id != run_id], None, same)
-    declared = privacy.adjacency is not None and not privacy.enforced
-    mine = Spent("this run", account.epsilon_after(k), privacy.delta, declared)
-    most = None if policy.delta_max is None else as_written(policy.delta_max)
-    held = not any(one.declared for one in (*others, mine))
-
-    def said(one: Total) -> str:
-        delta = f", delta {float(one.delta):g}" if one.delta else ""
-        proven = held and not one.conditional
-        word = strength(None, one.epsilon, float(one.delta), samples=samples, enforced=proven)
-        return f"epsilon {one.epsilon:.6g} ({word}){delta} ({one.recipe or 'no finite value'})"
-
-    own, whole = (tally(spent, SOUND, policy.accountant, most) for spent in ([mine], [*others, mine]))
-    earlier = f"{len(others)} other run{'' if len(others) == 1 else 's'}"
-    cap = policy.epsilon_max
-    left = "" if cap is None else f"; {max(0.0, cap - whole.epsilon):.6g} of epsilon_max = {cap:g} remain"
-    return (
-        f'data set "{config.data_id}": rounds 0..{k} of this run cost {said(own)}, with {earlier} '
-        f"{said(whole)}{left}; {adjacency(run)}"
-    )

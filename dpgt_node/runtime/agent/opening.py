@@ -17,7 +17,7 @@ from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start
 from dpgt_node.runtime.agent.agreeing import Agreement
-from dpgt_node.runtime.agent.budget import check_unrecorded, costs_line, obey, terms_of
+from dpgt_node.runtime.agent.budget import Request, check_unrecorded, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
 from dpgt_node.runtime.store.faults import blamed
@@ -111,12 +111,14 @@ class Opening:
                     self._warn_of_test_noise()
                 check_unrecorded(self._charges, run_id, self._work.account)
                 same = {known.run_id for known in of_these_data(self._store.runs(), self._shard_sha256)}
-                verdict = obey(config, run, self._work.account, samples, self._charges, run_id, same)
+                request = Request(
+                    config.policy, config.data_id, run, self._work.account, samples, self._charges, run_id, same
+                )
+                verdict = request.obey()
                 budget_through, shortfall = verdict.budget_through, verdict.shortfall or ""
                 through = run.K if budget_through is None else budget_through
                 if config.policy.limits and through >= 0:
-                    args = (config, run, self._work.account, samples, self._charges, run_id, same)
-                    self._costs = lambda k: costs_line(*args, k)
+                    self._costs = request.costs
                     log.info("the run begins: %s", self._costs(through))
             elif problems := study_problem(config.policy, run):  # the result would go to the coordinator again
                 raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")

@@ -23,7 +23,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import epsilon, judged
-from dpgt_node.runtime.agent.budget import also_known, asked, known_as
+from dpgt_node.runtime.agent.budget import Request, also_known
 from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.runs import RunInfo
 from dpgt_node.runtime.store.terms import of_these_data
@@ -107,7 +107,8 @@ def what_if(
     newest = next((known for known in reversed(runs) if (known.run_sha256, known.name) == (sha256, agent)), None)
     policy = Policy() if node is None else node.policy
     same = {known.run_id for known in of_these_data(runs, digest)}
-    spent, verdict = asked(policy, data_id, run, account, oracle.samples, charges, None, same)
+    request = Request(policy, data_id, run, account, oracle.samples, charges, same=same)
+    spent, verdict = request.verdict()
     declared = run.privacy.adjacency is not None and not run.privacy.enforced
     costs, shared, t = {name: account.total(name) for name in ACCOUNTANTS}, sharing(run), policy.colluding
     some = None if shared is None or t is None else shared[index].some(costs, run.privacy.delta, t)
@@ -125,13 +126,13 @@ def what_if(
     goes_on, after = None, together(spent, verdict)
     released = {charge.run_id for charge in charges if charge.terms.data_id == data_id}
     if newest is not None and not newest.finished and newest.run_id in released:
-        others, said = asked(policy, data_id, run, account, oracle.samples, charges, newest.run_id, same)
+        others, said = replace(request, run_id=newest.run_id).verdict()
         goes_on = GoesOn(together(others, said), _fit(said, run.K))
     return Answer(
         run,
         agent,
         data_id,
-        known_as(data_id, charges, same),
+        request.ids(),
         oracle.samples,
         oracle.dimension,
         newest,

@@ -30,7 +30,7 @@ from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.runtime.agent.agreeing import require_means
-from dpgt_node.runtime.agent.budget import also_known, asked, known_as, terms_of
+from dpgt_node.runtime.agent.budget import Request, also_known, terms_of
 from dpgt_node.runtime.disk import agent_need
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
@@ -167,7 +167,8 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
         shard = index if config.shard is None else config.shard - 1
         _, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
         same = {known.run_id for known in of_these_data(look_on(config.state_dir, select_runs), digest)}
-    spent, verdict = asked(config.policy, config.data_id, run, account, oracle.samples, charges, None, same)
+    request = Request(config.policy, config.data_id, run, account, oracle.samples, charges, same=same)
+    spent, verdict = request.verdict()
     accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
     cost = account.total(accountant) if accountant is not None else None
     privacy = run.privacy
@@ -175,7 +176,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
     found = "the run's cost is not known"
     if accountant is not None and cost is not None:
         found = f"the run costs epsilon {cost:.6g} ({called(accountant)}): {word}"
-    also = also_known(known_as(config.data_id, charges, same))
+    also = also_known(request.ids())
     found += f", {len(spent)} run(s) on this data set{also} before"
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
