@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpgt_node.bench.speed.ring import ring
 from tests.e2e import processes
 from tests.hosts.deployment import Deployment
 from tests.hosts.lab import Lab
@@ -42,33 +43,7 @@ AGENTS = ("agent-1", "agent-2", "agent-3")
 SLACK_S = 1.0
 """For the machine: threads to be scheduled, a log to be written and read."""
 LIMIT_S = 120.0
-RUN = """
-name = "detection"
-[algorithm]
-iterations = 1000000
-[scheme]
-kind = "S2"
-alpha = 0.1
-beta = 0.01
-gamma = 0.01
-p_m = 1.0
-samples = 1
-[noise]
-scale_zeta = 0.1
-scale_eta = 0.1
-[graph]
-agents = 3
-R = {{ generator = "ring" }}
-C = {{ generator = "ring" }}
-[data]
-dataset = "quadratic"
-dimension = {d}
-[evaluate]
-every = 1000000
-[runtime]
-round_timeout = {T}
-on_agent_loss = "{on_loss}"
-"""
+FOR_EVER = 1_000_001
 # The daemon itself, but for a gradient that waits while the file is there.
 HANGING = """
 import os, sys, time
@@ -132,7 +107,8 @@ class Bench:
 
     def __init__(self, lab: Lab, folder: Path, timeout_s: float, dimension: int, on_loss: str) -> None:
         run_file = folder / "run.toml"
-        run_file.write_text(RUN.format(d=dimension, T=timeout_s, on_loss=on_loss), encoding="utf-8")
+        runtime = f'round_timeout = {timeout_s}\non_agent_loss = "{on_loss}"\n'
+        run_file.write_text(ring(3, dimension, FOR_EVER) + runtime, encoding="utf-8")
         self.lab = lab
         self.run = Deployment(lab, run_file, folder, AGENTS, study=False)
 

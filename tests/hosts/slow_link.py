@@ -19,45 +19,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.bench.speed.ring import ring
 from tests.e2e import processes
 from tests.hosts.deployment import Deployment
 from tests.hosts.lab import Lab
 
 DIMENSION = 11_175_370
-RUN = """
-name = "slow-link"
-[algorithm]
-iterations = {K}
-[scheme]
-kind = "S2"
-alpha = 0.1
-beta = 0.01
-gamma = 0.01
-p_m = 1.0
-[noise]
-{noise}
-[graph]
-agents = {n}
-R = {{ generator = "ring" }}
-C = {{ generator = "ring" }}
-[data]
-dataset = "zeros"
-dimension = {d}
-[evaluate]
-every = {K}
-"""
 
 
 def measure(rounds: int, n: int, mbit: float | None, noise: float, dimension: int = DIMENSION) -> dict[str, Any]:
     """One run, agent-1 limited to ``mbit`` (None: not); the figures by name."""
     agents = [f"agent-{i}" for i in range(1, n + 1)]
-    noise_text = f"scale_zeta = {noise}\nscale_eta = {noise}" if noise else "multiplier = 0.0"
     unconnected: set[str] = set()
     asked, largest_silence_s = 0, 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_file = folder / "run.toml"
-        run_file.write_text(RUN.format(K=rounds - 1, n=n, d=dimension, noise=noise_text), encoding="utf-8")
+        run_file.write_text(ring(n, dimension, rounds, dataset="zeros", noise=noise), encoding="utf-8")
         with Lab(folder / "lab", ["coordinator", *agents], processes.environment()) as lab:
             run = Deployment(lab, run_file, folder, agents, study=False)
             if mbit is not None:

@@ -312,8 +312,7 @@ class Node:
             else:
                 local = MetricsStore(setup.config.state_dir)
                 log.info("metrics stay on this host: %s", local.path)
-            releases = lambda: self._store.releases(run_id)  # noqa: E731
-            self._reporter = Reporter(setup.name, self._run.K, self._work, local, releases)
+            self._reporter = Reporter(setup.name, self._run.K, self._work, local, self._releases)
             self._driver = AgentDriver(
                 self._work,
                 self._store,
@@ -325,6 +324,9 @@ class Node:
                 recording=self._opening.recording,
             )
         self._feed(begun)
+
+    def _releases(self) -> int:
+        return self._store.releases(self._run_id)
 
     def _evaluated(self, k: int, x: F64, metrics: Metrics) -> None:
         if self._reporter is not None:
