@@ -2,7 +2,8 @@
 
 ``model.safetensors`` for every model; ``state_dict.pt`` besides for torch models, which torch reads with
 ``weights_only=True``.  A softmax model has the names of a ``torch.nn.Linear`` (classes x features): ``weight`` (W) and
-``bias`` (the run file's bias already multiplied in; zeros where there is none), float64.
+``bias`` (the run file's bias already multiplied in; zeros where there is none), float64.  Of a run without samples the
+file holds ``x`` (d,) alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from dpgt_node.config.data import CLASSES, resolved_dataset
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Dataset
@@ -58,9 +60,12 @@ class Score:
 
 def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = None) -> Frame:
     """The frame of ``run``'s data; of the named picture sets they need not be here.  ConfigError: they do, and are not.
+    Where the objective has no samples, the frame is empty.
 
     ``data_path``: an agent's own file.
     """
+    if run.data.dataset in TOYS:
+        return Frame((), 0)
     if run.data.dataset in CLASSES:
         return Frame(IMAGES[run.data.dataset], CLASSES[run.data.dataset])
     data = run_dataset(run, data_root) if data_path is None else own_file(run, data_path)
@@ -80,9 +85,12 @@ def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Ma
     about = {**metadata, "shape": "x".join(map(str, frame.shape)), "classes": str(frame.classes)}
     if frame.names:
         about["names"] = json.dumps(frame.names)
-    if run.model.name == "softmax":
+    if run.data.dataset in TOYS or run.model.name == "softmax":
         from safetensors.numpy import save_file
 
+        if run.data.dataset in TOYS:
+            save_file({"x": np.ascontiguousarray(x)}, folder / MODEL_FILE, metadata=dict(metadata))
+            return (MODEL_FILE,)
         save_file(_softmax_tensors(run, frame, x), folder / MODEL_FILE, metadata=about)
         return (MODEL_FILE,)
     from safetensors.torch import save_model
@@ -98,6 +106,8 @@ def write_model(folder: Path, run: RunConfig, frame: Frame, x: F64, metadata: Ma
 
 def notes(run: RunConfig, frame: Frame) -> tuple[str, ...]:
     """What a reader of the files must know of the model."""
+    if run.data.dataset in TOYS:
+        return (f"The run minimised a formula ({run.data.dataset}), so there is no model: the file holds x alone.",)
     if run.model.name == "softmax":
         return ()
     net = _network(run, frame)

@@ -23,6 +23,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.cli.results.export import _data_set
 from dpgt_node.config import load_run, model, run_sha256, to_toml
+from dpgt_node.config.run import parse_document
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.data.shards import run_dataset
@@ -36,6 +37,7 @@ from dpgt_node.report.export import Party, Source, no_guarantee, verify
 from dpgt_node.runtime.agent.budget import spent_on, terms_of
 from dpgt_node.runtime.store.ledger import DECLARED, SYSTEM, TEST, Charge, Terms
 from dpgt_node.runtime.store.store import Store
+from tests.cli import documents
 from tests.learning.cases import run
 from tests.oracles.composition import epsilon_of_mu, mu_of
 from tests.runtime.store.records import record
@@ -172,7 +174,7 @@ def test_bad_exports_are_one_line(tmp_path, arguments, message, capsys):
     torn.write_bytes(torn.read_bytes()[:-8])
     shutil.rmtree(tmp_path / "bare/agents")
     capsys.readouterr()
-    assert cli.run(["export", *(a.format(out=out, tmp=tmp_path) for a in arguments)]) in (2, 70)
+    assert cli.run(["export", *(a.format(out=out, tmp=tmp_path) for a in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message.format(tmp=tmp_path) in line
     assert not list(tmp_path.glob(".e.*")) and not (tmp_path / "e").exists()
@@ -545,6 +547,32 @@ def test_agents_and_their_own_states_export_alike(tmp_path, capsys):
     capsys.readouterr()
     assert cli.run(["export", str(state), "--run", str(other), "--out", str(tmp_path / "c")]) == 2
     assert "is another run (sha256" in capsys.readouterr().err
+    keys = [tmp_path / "key", tmp_path / "other.key"]
+    for number, key in enumerate(keys):
+        key.write_bytes(bytes([65 + number]) * 32)
+        key.chmod(0o600)
+    for folder in (state, out):
+        asked = ["export", str(folder), "--agent", "agent-3", "--out", str(tmp_path / f"signed-{folder.name}"), "--key"]
+        assert cli.run([*asked, str(keys[0])]) == (1 if folder == state else 0)
+        assert ("nobody signed this ledger" in capsys.readouterr().err) is (folder == state)
+        assert cli.run(["ledger", str(state), "--key", str(keys[0]), "--sign"]) == 0
+        assert cli.run([*asked, str(keys[1])]) == 1
+        assert "signed with another key" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.glob("signed-*")) == ["signed-out"]
+
+
+def test_a_run_without_samples_publishes_its_x(tmp_path, capsys):
+    config = parse_document(documents.quadratic(2, 4), "run.toml", tmp_path)
+    out = simulated(tmp_path, config)
+    data = exported(out, tmp_path / "e", "--as", "last")
+    held = load_file(tmp_path / "e/model.safetensors")
+    assert list(held) == ["x"] and data["model"]["parameters"] == held["x"].size
+    assert "there is no model: the file holds x alone" in (tmp_path / "e/PRIVACY.md").read_text()
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "e")]) == 2
+    assert "a formula without samples" in capsys.readouterr().err
+    assert cli.run(["export", str(out), "--out", str(tmp_path / "f"), "--key", str(tmp_path / "key")]) == 2
+    assert "--key: no ledger of agent-1 is in" in capsys.readouterr().err
 
 
 def test_runs_on_the_same_data_under_another_id_stand_in_the_statement():

@@ -11,6 +11,7 @@ import click
 
 from dpgt_node.cli import common
 from dpgt_node.config.data import UNPUBLISHED, without_paths
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def evaluate(
         raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")
     verify(folder)
     run = load_run(folder / "run.toml")
+    if run.data.dataset in TOYS:
+        message = f"{folder} holds x of {run.data.dataset!r}, a formula without samples: nothing says how good it is"
+        raise ConfigError.one("command line", "FOLDER", message)
     if run_file is not None:
         if data is not None:
             raise click.UsageError("--run and --data exclude each other")

@@ -43,8 +43,20 @@ if TYPE_CHECKING:
 @click.option(
     "--data", "data_path", type=click.Path(path_type=Path), help="The agent's own data file, for their shape."
 )
+@click.option(
+    "--key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The ledger key of the agent's owner: exit 1 unless it signed the ledger that PRIVACY.md is made of.",
+)
 def export(
-    folder: Path, out: Path, agent: str | None, which: Which | None, run_file: Path | None, data_path: Path | None
+    folder: Path,
+    out: Path,
+    agent: str | None,
+    which: Which | None,
+    run_file: Path | None,
+    data_path: Path | None,
+    key: Path | None,
 ) -> ExitCode:
     """Make a folder of what may be published of the run in DIR: a run's output folder, or an agent's state_dir.
 
@@ -56,6 +68,8 @@ def export(
 
     found = _of_state(folder, run_file, agent) if _is_state(folder) else _of_run(folder, agent)
     run = found.run
+    if key is not None:
+        _require_signed(folder, found.agent, key)
     chosen = exporting.choose(run, found.agent, which, last=found.last, mean=found.mean, final=found.final)
     if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty; choose another folder")
@@ -101,6 +115,16 @@ def _is_state(folder: Path) -> bool:
     from dpgt_node.runtime.store.ledger import DATABASE
 
     return (folder / DATABASE).is_file()
+
+
+def _require_signed(folder: Path, agent: str, key: Path) -> None:
+    """ConfigError: no ledger of ``agent`` is here.  LedgerBroken: ``key`` did not sign it."""
+    from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
+
+    state = folder if _is_state(folder) else folder / "agents" / agent / "state"
+    if not _is_state(state):
+        raise ConfigError.one("command line", "--key", f"no ledger of {agent} is in {folder}: give its state_dir")
+    read_signed(state, OwnerKey.read(key, state))
 
 
 def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
