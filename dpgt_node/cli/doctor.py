@@ -25,7 +25,9 @@ def doctor(file: Path, listen: str | None, tls_folder: Path | None, out: Path | 
     from dpgt_node.config import load_node, load_run
     from dpgt_node.config.declare.reader import parse_toml, read_text
     from dpgt_node.runtime.launch.doctor import examine_coordinator, examine_node
+    from dpgt_node.runtime.process import raise_open_files
 
+    raise_open_files()  # as the daemons do: their limit is the one to judge
     if "coordinator" in parse_toml(read_text(file), str(file)):  # required there, and no key of a run file
         if given := [name for name, value in (("--listen", listen), ("--tls", tls_folder), ("--out", out)) if value]:
             raise ConfigError.one("command line", given[0], f"is for the coordinator's RUN.toml; {file} says it itself")

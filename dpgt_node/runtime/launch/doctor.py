@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import sqlite3
 import sys
@@ -29,6 +30,7 @@ from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, orac
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
+from dpgt_node.record.epsilons import tightest
 from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import Request, also_known, terms_of
 from dpgt_node.runtime.disk import agent_need
@@ -137,7 +139,11 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
         oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
         odd = odd_about_data(run, data_root, config.data_path)
     except ConfigError as error:
-        return [_row("data", failed(str(error).replace("\n", "; "), "mend the file, or [data] in NODE.toml"))], None
+        return [
+            _row(
+                "data", failed(str(error).replace("\n", "; "), "as it says; whose data these are: [data] in NODE.toml")
+            )
+        ], None
     D = "no samples (closed form)" if oracle.samples is None else f"D = {oracle.samples} samples"
     known = tuple(oracle.samples if i == index else None for i in range(run.n))
     return [
@@ -169,11 +175,12 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
         same = {known.run_id for known in of_these_data(look_on(config.state_dir, select_runs), digest)}
     request = Request(config.policy, config.data_id, run, account, oracle.samples, charges, same=same)
     spent, verdict = request.verdict()
-    accountant = verdict.accountant or next((a for a in SOUND if account.total(a) is not None), None)
+    costs = {a: [account.total(a)] for a in SOUND}
+    accountant = verdict.accountant or tightest(costs, run.privacy.delta, oracle.samples)
     cost = account.total(accountant) if accountant is not None else None
     privacy = run.privacy
     word = strength(accountant, cost, privacy.delta, samples=oracle.samples, enforced=privacy.enforced)
-    found = "the run's cost is not known"
+    found = "the run's cost is not bounded: no sound accountant has a value for it"
     if accountant is not None and cost is not None:
         found = f"the run costs epsilon {cost:.6g} ({called(accountant)}): {word}"
     also = also_known(request.ids())
@@ -240,7 +247,7 @@ def _certificates(config: NodeConfig) -> list[Row]:
 def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
     rows = []
     if (mode := key_mode_problem(files.key)) is not None:
-        rows.append(_row("key mode", failed(f"{files.key} {mode}", f"chmod 600 {files.key}")))
+        rows.append(_row("key mode", failed(f"{files.key} {mode[0]}", mode[1])))
     elif files.key.exists():
         rows.append(_row("key mode", passed(f"{files.key}: {files.key.stat().st_mode & 0o777:04o}")))
     try:
@@ -251,6 +258,9 @@ def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
             todo = f"have the authority sign {asked} (dpgt pki sign), and put its cert.pem there"
             return [*rows, _row("certificate", failed(f"{files.cert} is not there yet", todo))]
         return [*rows, _row("certificate", failed(str(error), "dpgt pki init or issue; dpgt pki request and sign"))]
+    if closed := [path for path in (files.ca, files.key) if path.exists() and not os.access(path, os.R_OK)]:
+        todo = f"let user {os.geteuid()} read it (a mounted secret: runAsUser its owner, or an fsGroup)"
+        return [*rows, _row("certificate", failed(f"{', '.join(map(str, closed))} cannot be read", todo))]
     names = names_of(certificate)
     now = datetime.datetime.now(datetime.UTC)
     try:
@@ -259,10 +269,12 @@ def _chain(files: Files, identity: str, hosts: list[str]) -> list[Row]:
         serial = f"serial {certificate.serial_number:x}, key sha256 {key_fingerprint(certificate.public_key())}"
         rows.append(_row("certificate", passed(f"{serial}, issued by the CA here, fits its key; {listed}")))
     except ConfigError as error:
-        rows.append(_row("certificate", failed("; ".join(str(error).splitlines()), f"{RENEW} or issue, and copy it")))
+        todo = f"{RENEW} or issue, and copy it" if mode is None else "first close the key to others"
+        rows.append(_row("certificate", failed("; ".join(str(error).splitlines()), todo)))
     until = f"valid until {instant(certificate.not_valid_after_utc)}"
     if (dates := dates_problem(certificate, now)) is not None:
-        rows.append(_row("expiry", failed(dates, RENEW)))
+        todo = "set this host's clock (NTP)" if now < certificate.not_valid_before_utc else RENEW
+        rows.append(_row("expiry", failed(dates, todo)))
     elif expires_soon(certificate, now):
         rows.append(_row("expiry", warned(f"{until}, in {span(certificate.not_valid_after_utc - now)}", RENEW)))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import resource
@@ -68,13 +69,19 @@ def _bind(host: str, port: int) -> OSError | None:
     return None
 
 
+_AN_ADDRESS = "listen = an address that this host has; 0.0.0.0 is all of them, and advertise then says which"
+_TO_LISTEN = {
+    errno.EADDRINUSE: "end the process that has it (is this agent running already?), or take another port",
+    errno.EACCES: "a port from 1024 on, or the capability NET_BIND_SERVICE",
+}
+
+
 def listens(host: str, port: int) -> Finding:
     """Whether this process could listen there now."""
     address = format_address(host, port)
     if (error := _bind(host, port)) is None:
         return passed(f"{address} is free")
-    todo = "end the process that has it (is this agent running already?), or an address and port of this host"
-    return failed(f"{address}: {error.strerror or error}", todo)
+    return failed(f"{address}: {error.strerror or error}", _TO_LISTEN.get(error.errno or 0, _AN_ADDRESS))
 
 
 def advertised(config: NodeConfig) -> Iterator[tuple[str, Finding]]:
@@ -240,5 +247,5 @@ def open_files(connections: int) -> Finding:
     need = FILES_BASE + 4 * connections
     words = f"limit {'none' if soft == resource.RLIM_INFINITY else soft}, about {need} needed"
     if soft != resource.RLIM_INFINITY and soft < need:
-        return failed(words, f"ulimit -n {need}, or LimitNOFILE= in the unit")
+        return failed(words, f"ulimit -n {need}, LimitNOFILE= in the unit, or nofile of the container")
     return passed(words)

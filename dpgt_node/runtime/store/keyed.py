@@ -34,7 +34,8 @@ class OwnerKey:
         """The key in the file.  ConfigError: it cannot be read, is too short or open to others, or lies in
         ``state_dir``, where whoever can change the ledger has it too.
         """
-        problem = key_mode_problem(path)
+        opened = key_mode_problem(path)
+        problem = None if opened is None else ": ".join(opened)
         try:
             secret = path.read_bytes().strip()
         except OSError as error:

@@ -106,8 +106,8 @@ def _read(path: Path, problems: list[Problem]) -> bytes:
     return raw
 
 
-def key_mode_problem(key: Path) -> str | None:
-    """Why the permissions of a private key are too open, as ssh judges it; None when they are not.
+def key_mode_problem(key: Path) -> tuple[str, str] | None:
+    """Why the permissions of a private key are too open, as ssh judges it, and what to do; None when they are not.
 
     A key of another user's (a mounted secret) may be readable by a group, never by everybody.
     """
@@ -122,8 +122,11 @@ def key_mode_problem(key: Path) -> str | None:
     how = f"chmod 600 {key}"
     with contextlib.suppress(OSError):
         if os.statvfs(key).f_flag & os.ST_RDONLY:  # a mounted secret
-            how = "it lies on a read-only mount: mount it with defaultMode: 0400, and runAsUser the owner of the files"
-    return f"can be read or written by others (mode {mode:04o}): {how}, and renew it if others were there"
+            how = (
+                "it lies on a read-only mount, where chmod cannot help: mount it with defaultMode: 0400, and runAsUser "
+                "the owner of the files; where an fsGroup opens them to a group, runAsUser somebody else"
+            )
+    return f"can be read or written by others (mode {mode:04o})", f"{how}; renew it if others were there"
 
 
 def load(files: Files) -> Material:
@@ -134,7 +137,7 @@ def load(files: Files) -> Material:
     ca_pem, cert_pem, key_pem = (_read(path, problems) for path in (files.ca, files.cert, files.key))
     crl_pem = _read(files.crl, problems) if files.crl.exists() else None
     if (open_mode := key_mode_problem(files.key)) is not None:
-        problems.append(Problem(str(files.key), "", open_mode))
+        problems.append(Problem(str(files.key), "", ": ".join(open_mode)))
     if problems:
         raise ConfigError(problems)
     try:

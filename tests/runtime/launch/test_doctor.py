@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, run_sha256, to_toml
+from dpgt_node.config import NodeConfig, NodeTls, Policy, node_to_toml, parse_run, run_sha256, to_toml
 from dpgt_node.config.model import Data, Privacy
 from dpgt_node.learning.oracle import build_oracle, oracle_and_digest
 from dpgt_node.runtime.agent.budget import terms_of
@@ -254,3 +258,84 @@ async def test_a_resume_that_would_be_refused_is_foretold(host: Host) -> None:
             store.commit_round(bytes(16), record(0))
         row = (await host.rows())["goes on"]
         assert row.status == ("passed" if says is None else "failed") and (says or "the same data") in row.found
+
+
+GAUSSIAN = """
+[algorithm]
+iterations = 5
+mechanism = "noise-once"
+[scheme]
+kind = "S2"
+alpha = 0.2
+beta = 0.2
+gamma = 1.0
+p_m = 1.0
+samples = "full"
+[noise]
+law = "gaussian"
+scale_eta = 0.1
+[graph]
+agents = ["agent-1", "agent-2"]
+R = { generator = "ring" }
+C = { generator = "ring" }
+[data]
+dataset = "digits"
+normalise = "l2"
+[privacy]
+clip_l2 = 1.0
+"""
+
+
+async def test_what_a_gaussian_run_costs_is_said_by_the_tightest_accountant(host: Host) -> None:
+    host.run = parse_run(GAUSSIAN, "run.toml", host.folder)
+    row = (await host.rows())["policy"]
+    assert row.status == "warning" and re.search(r"the run costs epsilon 0\.\d+ \(gdp\): strong", row.found), row
+    host.run = parse_run(GAUSSIAN.replace("clip_l2 = 1.0", ""), "run.toml", host.folder)
+    assert "not bounded: no sound accountant has a value" in (await host.rows())["policy"].found
+
+
+async def test_advice_is_about_what_is_wrong(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock is not renewed, a mount takes no chmod, and a secret that cannot be read is no reason for a new one."""
+    reissue(host, valid=DATES["not yet valid"])
+    assert (await host.rows())["expiry"].todo == "set this host's clock (NTP)"
+    reissue(host)
+    (host.folder / "key.pem").chmod(0o640)
+    flags = SimpleNamespace(f_flag=os.ST_RDONLY, f_blocks=0)
+    with monkeypatch.context() as mounted:
+        mounted.setattr("dpgt_node.runtime.trust.credentials.os.statvfs", lambda _: flags)
+        rows = await host.rows()
+    assert "defaultMode: 0400" in rows["key mode"].todo and "chmod 600" not in rows["key mode"].todo
+    assert rows["certificate"].todo == "first close the key to others"
+    (host.folder / "key.pem").chmod(0o600)
+    with monkeypatch.context() as other_user:
+        other_user.setattr("dpgt_node.runtime.launch.doctor.os.access", lambda path, _: path.name != "key.pem")
+        row = (await host.rows())["certificate"]
+    assert row.found.endswith("key.pem cannot be read") and "fsGroup" in row.todo and "renew" not in row.todo
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "from 1024 on"),
+        (errno.EADDRINUSE, "end the process"),
+        (errno.EADDRNOTAVAIL, "that this host has"),
+    ],
+)
+def test_where_nobody_can_listen_the_reason_decides_the_advice(
+    number: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostcheck, "_bind", lambda *_: OSError(number, os.strerror(number)))
+    assert words in hostcheck.listens("127.0.0.1", 80).todo
+
+
+def test_the_limit_on_open_files_is_that_of_the_daemons(host: Host, capfd: pytest.CaptureFixture[str]) -> None:
+    """They raise the soft limit to the hard one, and so does doctor."""
+    (host.folder / "run.toml").write_text(to_toml(host.run))
+    (host.folder / "NODE.toml").write_text(node_to_toml(host.config()))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, before[1]))
+    try:
+        assert cli.run(["doctor", str(host.folder / "NODE.toml")]) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "ready" in capfd.readouterr().out

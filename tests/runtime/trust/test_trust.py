@@ -505,5 +505,5 @@ def test_advice_for_an_open_key_can_be_followed(
     flags = SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY if read_only else found.f_flag & ~os.ST_RDONLY)
     monkeypatch.setattr(credentials_module.os, "statvfs", lambda _: flags)
     said = credentials_module.key_mode_problem(tmp_path / "key.pem")
-    assert said is not None and ("chmod 600" in said) == (not read_only)
-    assert ("defaultMode: 0400, and runAsUser" in said) == read_only
+    assert said is not None and ("chmod 600" in said[1]) == (not read_only)
+    assert ("defaultMode: 0400, and runAsUser" in said[1] and "fsGroup" in said[1]) == read_only
