@@ -75,10 +75,10 @@ class AgentSite:
         noisy += public  # in the memory of ``noisy``, which nobody else holds
         self.send(stream, k, noisy)
 
-    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
-        """g~_k."""
+    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
+        """g~_k.  Its charge stands with this round's first vector, unless another one carries it."""
         self.noisy = self.tools.perturb(GRADIENT_NOISE, k, private)
-        self.draws.append((GRADIENT_NOISE, seen.stream))
+        self.draws.append((GRADIENT_NOISE, "X" if seen is None else seen.stream))
         return self.noisy
 
     def send(self, stream: Stream, k: int, values: F64) -> None:

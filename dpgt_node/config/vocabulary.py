@@ -49,6 +49,41 @@ _METHODS: Mapping[str, MethodWord] = {
         "mechanism noise-once; alpha, beta and C play no part",
         (mechanisms.NOISE_ONCE.name,),
     ),
+    "weighted-sgd": MethodWord(
+        "x+ = x - gamma sum_j p_j (g_j + noise), p_j public shares: everybody sends its gradient to everybody; alpha, "
+        "beta, R and C play no part",
+        (mechanisms.NOISE_ONCE.name,),
+        keys=True,
+    ),
+    "sampled-dsgd": MethodWord(
+        "x+ = (1 - alpha s) x + alpha Wo x - gamma (g + noise): one vector over W of atc-dsgd, Wo off its diagonal; "
+        "s = 1 - w_ii; beta and C play no part",
+        (mechanisms.NOISE_ONCE.name,),
+    ),
+    "q-dpsgd": MethodWord(
+        "sampled-dsgd whose x is sent rounded at random to multiples of a step",
+        (mechanisms.NOISE_ONCE.name,),
+        keys=True,
+    ),
+    "dyn-d2p": MethodWord(
+        "u+ = P (u - gamma (g + noise)), g at z = u/w, w+ = P w, P = I - beta L2: push-sum over C; alpha and R play no "
+        "part; privacy.decay and noise.decay are its schedules",
+        (mechanisms.NOISE_ONCE.name,),
+    ),
+    "dp-dsgt": MethodWord(
+        "x+ = W (x - gamma y), y+ = W y + g~+ - g~, g~ = g + noise: two vectors over W of atc-dsgd; alpha, beta and C "
+        "play no part",
+        (mechanisms.NOISE_ONCE.name,),
+    ),
+    "dp-dsgd": MethodWord(
+        "atc-dsgd with momentum: v = x - gamma h, h+ = mu h + g + noise",
+        (mechanisms.NOISE_ONCE.name,),
+        keys=True,
+    ),
+    "no-communication": MethodWord(
+        "x+ = x - gamma (g + noise): nothing is sent; what an exchange has to beat; alpha, beta, R and C play no part",
+        (mechanisms.NOISE_ONCE.name,),
+    ),
 }
 METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in _METHODS.items()}
 """By method, the mechanisms that it has; the first is its default."""
@@ -57,16 +92,13 @@ METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in _METHODS.items(
 METHODS = Choice(
     tuple(_METHODS),
     (
-        "weighted-sgd",
         "ternary-dsgd",
         "quantised-binomial-sgd",
-        "sampled-dsgd",
         "quantised-dsgd",
         "online-dsgd",
         "gt-saga",
         "gt-svrg",
         "noisy-gt",
-        "q-dpsgd",
     ),
     title="Methods",
     texts=tuple(one.text for one in _METHODS.values()),

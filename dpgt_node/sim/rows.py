@@ -82,7 +82,7 @@ class Rows:
         noisy += public  # in the memory of ``noisy``, which nobody else holds
         self.send(stream, k, noisy)
 
-    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
         return self._work.perturb(GRADIENT_NOISE, k, private)
 
     def send(self, stream: Stream, k: int, values: F64) -> None:

@@ -16,7 +16,7 @@ from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed, at
-from dpgt_node.errors import Broken
+from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
@@ -123,12 +123,20 @@ class _Worlds:
         return np.stack([world(k, point) for world, point in zip(self._worlds, points, strict=True)])
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
-        self._read(stream, k, private, Seen(stream, public))
+        self._read(stream, k, private, Seen(stream, public), public)
 
-    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
-        """g~_k itself, not what carries it: the agent goes on from that."""
-        draw = self._read(GRADIENT_NOISE, k, private, seen)
-        return (self.own(seen.stream, k) - seen.base) / seen.factor if draw is None else draw.values
+    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
+        """g~_k itself, not what carries it: the agent goes on from that.  Nobody saw what only x_{K+1} holds."""
+        if seen is None:
+            method = self._facts.run.algorithm.method
+            message = f'what "{method}" sends is rounded and does not tell its perturbed gradients; without rounding '
+            message += "(method.step = 0.0) it tells more, so an audit of that run holds for this one too"
+            raise ConfigError.one("run file", "algorithm.method", message)
+        if seen.later and k == self._facts.run.K:
+            return np.zeros(private.shape[-1])
+        base = seen.base() if callable(seen.base) else seen.base
+        draw = self._read(GRADIENT_NOISE, k, private, seen, base)
+        return (self.own(seen.stream, k + seen.later) - base) / seen.factor if draw is None else draw.values
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         """Nothing: it was sent."""
@@ -148,14 +156,14 @@ class _Worlds:
 
         return mix
 
-    def _read(self, noise: Stream, k: int, private: F64, seen: Seen) -> Draw | None:
+    def _read(self, noise: Stream, k: int, private: F64, seen: Seen, base: F64) -> Draw | None:
         """What the sampler made of ``private``; None where nobody saw it or no noise was drawn."""
         if seen.stream in self._skip:
             return None
-        scale, sent = self._facts.schedule.sigma(noise, self._index, k), self.own(seen.stream, k)
+        scale, sent = self._facts.schedule.sigma(noise, self._index, k), self.own(seen.stream, k + seen.later)
         if scale <= 0.0:
             return None
-        draw = recover(sent, seen.base, scale, self._law, self._dtype, seen.factor)
+        draw = recover(sent, base, scale, self._law, self._dtype, seen.factor)
         rows = np.broadcast_to(private, (len(self._worlds), private.shape[-1]))
         self.noised_vectors.append(Noised(k, noise, draw, tuple(rows)))
         return draw

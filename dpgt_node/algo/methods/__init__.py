@@ -5,16 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.atc_dsgd import ATC_DSGD
 from dpgt_node.algo.methods.base import Method, Network, Rule
+from dpgt_node.algo.methods.dp_dsgt import DP_DSGT
 from dpgt_node.algo.methods.dpgt import DPGT
+from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD
+from dpgt_node.algo.methods.dsgd.dp_dsgd import DP_DSGD
+from dpgt_node.algo.methods.dsgd.dyn_d2p import DYN_D2P
+from dpgt_node.algo.methods.dsgd.no_communication import NO_COMMUNICATION
+from dpgt_node.algo.methods.dsgd.q_dpsgd import Q_DPSGD
+from dpgt_node.algo.methods.dsgd.sampled_dsgd import SAMPLED_DSGD
+from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD
 from dpgt_node.algo.methods.s_ab import S_AB
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Codes
 
-METHODS: Mapping[str, Method] = {method.name: method for method in (DPGT, S_AB, ATC_DSGD)}
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        DPGT,
+        S_AB,
+        ATC_DSGD,
+        WEIGHTED_SGD,
+        SAMPLED_DSGD,
+        Q_DPSGD,
+        DYN_D2P,
+        DP_DSGT,
+        DP_DSGD,
+        NO_COMMUNICATION,
+    )
+}
 """The word of the run file and the value; the first is the default."""
 for _method in METHODS.values():
     register_options(_method.name, _method.options)

@@ -56,11 +56,16 @@ def column(values: F64) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How a transcript shows a perturbed gradient: ``stream`` carries ``base + factor * (g + noise)``."""
+    """How a transcript shows a perturbed gradient: ``stream`` carries ``base + factor * (g + noise)``.
+
+    ``base`` as a function: it follows from what came in, which an agent that draws does not know yet.  ``later``: the
+    next round's vector carries it; what the last round draws is then in x_{K+1} alone.
+    """
 
     stream: Stream
-    base: F64
+    base: F64 | Callable[[], F64]
     factor: float = 1.0
+    later: bool = False
 
 
 class Site(Protocol):
@@ -79,8 +84,10 @@ class Site(Protocol):
         """Send ``(private + noise) + public``: noise need only cover the small private part (privacy.md, section 6)."""
         ...
 
-    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
-        """g~_k = ``private`` + noise, of the scale eta.  ``seen``: what will be sent of it."""
+    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
+        """g~_k = ``private`` + noise, of the scale eta.  ``seen``: what will be sent of it; None: not so much that it
+        could be read off.
+        """
         ...
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
@@ -289,6 +296,24 @@ def blocks(vectors: F64, block: int) -> Sequence[slice]:
     """Parts of the last axis that stay in the cache: whole temporary vectors would cost more than the arithmetic."""
     columns = int(vectors.shape[vectors.ndim - 1])
     return _WHOLE if columns <= block else [slice(start, start + block) for start in range(0, columns, block)]
+
+
+def added(base: F64, factor: float, vector: F64, block: int) -> F64:
+    """``base + factor * vector``, a new array: one product and one sum a number, whoever computes it."""
+    out = empty(base, vector)
+    for at in blocks(out, block):
+        part = np.multiply(vector[..., at], factor, out=out[..., at])
+        part += base[..., at]
+    return out
+
+
+def relaxed(a: Any, vector: F64, step: float, mix: Mix, block: int) -> F64:
+    """``(1 - a) vector + step * (what came in)``, a new array."""
+    keep, out = 1.0 - a, empty(vector)
+    for at in blocks(out, block):
+        part = np.multiply(vector[..., at], keep, out=out[..., at])
+        mix(step, part, at)
+    return out
 
 
 def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:

@@ -28,6 +28,11 @@ def closure_couplings(topology: Topology) -> tuple[F64, F64]:
     return np.array([math.fsum(row) for row in neighbours(topology)]), np.zeros(topology.n)
 
 
+def uncoupled(topology: Topology) -> tuple[F64, F64]:
+    """Neither alpha nor beta plays a part."""
+    return np.zeros(topology.n), np.zeros(topology.n)
+
+
 def _closure(run: RunConfig, topology: Topology) -> F64:
     return metropolis(topology)
 
@@ -44,8 +49,15 @@ def _apart(setting: Setting) -> tuple[str, ...]:
     return separated(setting.topology.names, metropolis(setting.topology))
 
 
+def _steep(setting: Setting) -> tuple[str, ...]:
+    a = setting.schedule.alpha * closure_couplings(setting.topology)[0]
+    return tuple(name for name, one in zip(setting.topology.names, a, strict=True) if one >= 1.0)
+
+
 CLOSURE = Mixing("X", "the Metropolis weights of R's undirected closure", _closure)
 """An agent mixes its own vector among the others."""
 NEIGHBOURS = Mixing("X", "the Metropolis weights of R's undirected closure, an agent's own left out", _neighbours)
 NOBODY = Mixing("X", "no graph: an agent's own vector alone", _nobody)
+LAZY = Demand("a_i = alpha s_i < 1", "scheme", _steep)
+"""s_i: the Metropolis weight that an agent gives to others."""
 CONNECTED = Demand("the undirected closure of R is connected", "graph.R", _apart)

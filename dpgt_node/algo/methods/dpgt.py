@@ -41,6 +41,7 @@ from dpgt_node.algo.methods.base import (
     Vectors,
     blocks,
     empty,
+    relaxed,
 )
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -91,11 +92,7 @@ def next_x(s: Steps[Any], x: F64, y: F64, mix: Mix | None, block: int, k: int = 
 
 def mixed_y(s: Steps[Any], y: F64, mix: Mix, block: int) -> F64:
     """(alg,2) up to the gradients, a new array: what it makes of a transcript part."""
-    keep, out = 1.0 - s.b, empty(y)
-    for at in blocks(out, block):
-        part = np.multiply(y[..., at], keep, out=out[..., at])
-        mix(s.beta, part, at)
-    return out
+    return relaxed(s.b, y, s.beta, mix, block)
 
 
 def own_y(s: Steps[Any], y: F64, g: F64, g_next: F64 | None, block: int) -> F64:

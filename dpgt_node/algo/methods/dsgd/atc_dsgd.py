@@ -12,13 +12,13 @@ to 1.  x and v are functions of the perturbed gradients and of what came in, so 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, blocks
-from dpgt_node.algo.methods.derived import CLOSURE, CONNECTED
+from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, added, blocks
+from dpgt_node.algo.methods.derived import CLOSURE, CONNECTED, uncoupled
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
@@ -28,7 +28,7 @@ from dpgt_node.types import F64
 class AtcDsgd(Rule):
     """``x`` is x_k.  Until the release of round k the raw g_k waits in ``g`` for its noise."""
 
-    state = ("x",)
+    state: ClassVar[tuple[str, ...]] = ("x",)
     pending = True
 
     def __init__(self, schedule: Schedule) -> None:
@@ -53,27 +53,40 @@ class AtcDsgd(Rule):
     def release(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,1)."""
         if self._release(k) is None:
-            site.send("X", k, v["x"])
+            site.send("X", k, self.held(v))
             return v
-        step = -self.gamma * self._factor(k)
-        noisy = site.perturbed(k, v["g"], Seen("X", v["x"], step))
-        sent = np.empty(noisy.shape)
-        for at in blocks(sent, site.block):
-            part = np.multiply(noisy[..., at], step, out=sent[..., at])
-            part += v["x"][..., at]
-        site.send("X", k, sent)
-        return self.complete(site, k, v)
+        start, step = self.start(v), -self.gamma * self._factor(k)
+        noisy = site.perturbed(k, v["g"], Seen("X", start, step))
+        site.send("X", k, added(start, step, noisy, site.block))
+        return self.stepped(k, v, noisy)
+
+    def held(self, v: Vectors) -> F64:
+        """What is sent in a round that releases nothing."""
+        return v["x"]
+
+    def start(self, v: Vectors) -> F64:
+        """v_k without g~_k."""
+        return v["x"]
+
+    def stepped(self, k: int, v: Vectors, noisy: F64) -> Vectors:
+        """The complete state of a round that released ``noisy``: what follows from it was sent."""
+        return {name: v[name] for name in self.state}
 
     def complete(self, site: Site, k: int, v: Vectors) -> Vectors:
-        """x_k alone: what follows from g~_k was sent."""
-        return {"x": v["x"]}
+        if self._release(k) is None:
+            return v
+        return self.stepped(k, v, site.drawn(k) if self.keeps_drawn else v["g"])
 
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,2), and the raw gradient there."""
-        x = self.final(site, k, v)
+        mixed = self.mixed(site, k, v)
         if self._release(k + 1) is None:
-            return {"x": x}
-        return {"x": x, "g": site.gradient(k + 1, x)}
+            return mixed
+        return {**mixed, "g": site.gradient(k + 1, mixed["x"])}
+
+    def mixed(self, site: Site, k: int, v: Vectors) -> Vectors:
+        """(atc,2): a state without a gradient."""
+        return {**v, "x": self.final(site, k, v)}
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:
         """(atc,2)."""
@@ -91,5 +104,6 @@ ATC_DSGD = Method(
     rules={NOISE_ONCE.name: AtcDsgd},
     sends=(CLOSURE,),
     demands=(CONNECTED,),
+    couplings=uncoupled,
     theorems=False,
 )

@@ -1,0 +1,1 @@
+"""Methods of stochastic gradient descent: nothing tracks the mean gradient."""

@@ -1,0 +1,49 @@
+"""Unbiased rounding to a grid, with randomness that everybody may know.
+
+The uniform numbers of an agent's round follow from the run file alone, so they are the same after a crash and in every
+simulator.  They hide nothing: only what was perturbed before is rounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from dpgt_node.algo.methods.base import Pick
+from dpgt_node.config.emit import run_sha256
+from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.laws.keystream import KEY_BYTES, NONCE_BYTES, CtrStream
+from dpgt_node.types import F64
+
+
+class Rounding:
+    """Q(v) = step (floor(v/step) + [u < v/step - floor(v/step)]), u uniform: E Q(v) = v, variance at most step^2/4.
+
+    At the agents (of ``n``) that ``pick`` picks; ``step`` 0.0 leaves v as it is.
+    """
+
+    def __init__(self, run: RunConfig, n: int, pick: Pick[Any], step: float) -> None:
+        self._seed, self.step = bytes.fromhex(run_sha256(run)), step
+        self._agents = [int(i) for i in np.ravel(pick(np.arange(n, dtype=np.float64)))]
+
+    def uniforms(self, k: int, d: int) -> F64:
+        """Of round ``k``, float64 (agents, d) in [0, 1): the upper 53 bits of each 8 bytes, little-endian, of
+        AES-128-CTR from block zero under the key ``SHA-256(run hash + b"|<agent>|<k>|rounding")[:16]``.
+        """
+        drawn = np.empty((len(self._agents), d))
+        for row, agent in zip(drawn, self._agents, strict=True):
+            key = hashlib.sha256(self._seed + f"|{agent}|{k}|rounding".encode("ascii")).digest()[:KEY_BYTES]
+            words = np.frombuffer(CtrStream(key, bytes(NONCE_BYTES)).take(8 * d), dtype="<u8")
+            row[:] = (words >> np.uint64(11)) * 2.0**-53
+        return drawn
+
+    def __call__(self, k: int, values: F64) -> F64:
+        """Q of ``values``, (d,) or (n, d), in round ``k``."""
+        if self.step == 0.0:
+            return values
+        scaled = values / self.step
+        low = np.floor(scaled)
+        up = self.uniforms(k, values.shape[-1]).reshape(values.shape) < scaled - low
+        return self.step * (low + up)
