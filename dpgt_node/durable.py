@@ -7,8 +7,10 @@ What else holds is a :data:`Promise` of the caller's choice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -94,6 +96,27 @@ def write_text(path: Path, text: str) -> None:
     """Write ``text`` in UTF-8, "whole", and make the folders above ``path`` where they are not.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (text.encode(),), "whole", mode=0o666)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make ``folder`` with ``files`` in it, "whole": it is there with all of them, or not at all.
+
+    Raises FileExistsError where it is there, OSError for all else.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        for name, data in files.items():
+            write_whole(temporary / name, (data,), "whole", mode=0o666)
+        sync_folder(temporary)
+        if folder.exists():  # a rename would take the place of an empty one
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+        _rename(temporary, folder, "whole")
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def save_npy(path: Path, array: npt.NDArray[np.float64]) -> None:

@@ -32,6 +32,8 @@ ONLY_IN = {
     "rich": ("cli",),
     "torch": ("learning", "adversary", "bench"),
     "torchvision": ("learning",),
+    "dask": ("experiments",),
+    "distributed": ("experiments",),
     "numba": ("privacy",),
     "jinja2": ("report",),
     "matplotlib": ("report",),
@@ -44,7 +46,7 @@ ONLY_IN = {
     "sqlite3": ("runtime",),
 }
 # A node must start without these: only inside functions, even where they are allowed.
-LAZY = ("torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
+LAZY = ("dask", "distributed", "torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
 
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")

@@ -140,3 +140,23 @@ def test_every_new_name_of_a_folder_is_durable(
 ) -> None:
     durable.make_folder(tmp_path / "a" / "b" / "c", durability)
     assert calls == synced and stat.S_IMODE((tmp_path / "a" / "b" / "c").stat().st_mode) == 0o700
+
+
+def test_a_folder_is_there_with_all_its_files_or_not_at_all(tmp_path, monkeypatch):
+    folder = tmp_path / "deep" / "run"
+    durable.write_folder(folder, {"a": b"1", "b": b"2"})
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a": b"1", "b": b"2"}
+    with pytest.raises(FileExistsError):
+        durable.write_folder(folder, {"a": b"3"})
+    real, written = durable.write_whole, list[str]()
+
+    def full(path: Path, *rest, **more) -> None:
+        written.append(path.name)
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "no space")
+        real(path, *rest, **more)
+
+    monkeypatch.setattr(durable, "write_whole", full)
+    with pytest.raises(OSError, match="no space"):
+        durable.write_folder(tmp_path / "deep" / "other", {"a": b"1", "b": b"2"})
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]

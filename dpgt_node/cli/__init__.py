@@ -52,6 +52,7 @@ VERBS = {
     "ledger": "dpgt_node.cli.results.ledger:ledger",
     "pki": "dpgt_node.cli.pki.verbs:pki",
     "doctor": "dpgt_node.cli.doctor:doctor",
+    "experiment": "dpgt_node.cli.experiment:experiment",
     "bench": "dpgt_node.cli.bench:bench",
 }
 ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "data", "ledger", "doctor", "bench"})

@@ -1,0 +1,160 @@
+"""``dpgt experiment``: the paper's figures beside what is measured here, as families of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.experiments.families.engine import Clock, Done
+
+WORDS = ("fig2", "fig3", "fig4", "fig7", "fig8")
+ALL = "all"
+STATUS = "status"
+_TOLD = 5
+"""So many failures are named on the command line."""
+
+
+@click.command()
+@click.argument("what", metavar="|".join((*WORDS, ALL, STATUS)))
+@click.argument("folder", required=False, type=common.FOLDER, metavar="[DIR]")
+@click.option("--out", type=common.FOLDER, help="Folder of the runs, pictures, numbers and the page.")
+@click.option("--dataset", default="mnist", show_default=True, help="[data] dataset of the run files.")
+@click.option("--model", default="softmax", show_default=True, help="[model] name; the paper trains resnet18.")
+@click.option("--iterations", type=click.IntRange(1), default=2000, show_default=True, help="K.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each curve.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--exact", is_flag=True, help="The daemons' own functions and bits, about a tenth as fast; else --fast.")
+@click.option("--processes", type=click.IntRange(1), help="Processes of this machine, by Dask.  [default: its cores]")
+@click.option("--scheduler", metavar="ADDRESS", help="Instead: a Dask scheduler, tcp://HOST:PORT, that you trust.")
+@common.format_option
+def experiment(
+    what: str,
+    folder: Path | None,
+    out: Path | None,
+    dataset: str,
+    model: str,
+    iterations: int,
+    seeds: int,
+    device: Literal["cpu", "cuda"],
+    exact: bool,
+    processes: int | None,
+    scheduler: str | None,
+    format_: str,
+) -> ExitCode:
+    """Carry out a family of runs into --out, or say how far DIR has come (status DIR).
+
+    What is in --out already is not done again: go on with the same command.  Exits 1 where a run failed twice.
+    """
+    from dpgt_node.experiments.families import conduct
+    from dpgt_node.experiments.families.catalogue import FAMILIES
+    from dpgt_node.experiments.families.engine import pool
+    from dpgt_node.experiments.families.folder import Folder
+    from dpgt_node.experiments.families.section_iv import Settings
+    from dpgt_node.runtime.coordinator import outdir
+
+    if what == STATUS:
+        return _status(folder or out, format_)
+    if folder is not None:
+        raise click.UsageError(f"{folder}: give the folder as --out DIR; DIR alone goes with {STATUS}")
+    if what not in (*FAMILIES, ALL):
+        raise click.UsageError(f"no family is called {what}: {', '.join((*FAMILIES, ALL))}, or {STATUS} DIR")
+    if out is None:
+        raise click.UsageError("Missing option '--out'.")
+    if scheduler is not None and processes is not None:
+        raise click.UsageError("--scheduler has its own workers: leave out --processes")
+    names = tuple(FAMILIES) if what == ALL else (what,)
+    settings = Settings(dataset, model, iterations, seeds, device, exact)
+    root = common.data_root()
+    held = Folder(out)
+    held.check_free()
+    conduct.check(held, names, settings, root)
+    with outdir.claim(out), pool(processes or os.cpu_count() or 1, scheduler) as workers:
+        console = Console()
+        console.print(f"{', '.join(names)} into {out}, {workers.words}", soft_wrap=True, highlight=False)
+        with _progress(console) as progress:
+            failed = conduct.conduct(held, names, settings, workers, root, progress)
+        page = conduct.write(held)
+    console.print(f"Page: {page}", soft_wrap=True, highlight=False)
+    if failed:
+        lines = [f"{name}: {held.failed[name]}" for name in failed[:_TOLD]]
+        lines += [f"and {len(failed) - _TOLD} more: dpgt experiment status {out}"] if len(failed) > _TOLD else []
+        error = DpgtError("\n".join([f"{len(failed)} runs failed twice; the same command tries them again", *lines]))
+        error.exit_code = ExitCode.CHECK_FAILED
+        raise error
+    return ExitCode.DONE
+
+
+def _status(path: Path | None, format_: str) -> ExitCode:
+    from dpgt_node.experiments.families.folder import STATE_FILE, Folder
+
+    if path is None or not (path / STATE_FILE).exists():
+        raise ConfigError.one("command line", "DIR", f"{path or 'nothing'} holds no experiment")
+    held = Folder(path)
+    status = held.status()
+    families = {name: held.family_status(name) for name in held.families}
+    if format_ == "json":
+        click.echo(
+            json.dumps(
+                {
+                    "families": {name: {"done": done, "of": of} for name, (done, of) in families.items()},
+                    "missing": status.missing,
+                    "failed": dict(status.failed),
+                }
+            )
+        )
+        return ExitCode.DONE
+    for name, (done, of) in families.items():
+        click.echo(f"{name}: {done} of {of} runs")
+    for name, why in status.failed.items():
+        click.echo(f"failed: {name}: {why}")
+    return ExitCode.DONE
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[Clock, Done | None], None]]:
+    """A bar with the time that is left; a line for every run where nobody sees a bar."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield lambda clock, done: _line(console, clock, done)
+        return
+    columns = (
+        TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("runs", total=None)
+
+        def show(clock: Clock, done: Done | None) -> None:
+            bar.update(task, total=clock.total, completed=clock.done)
+            if done is not None and done.files is None:
+                bar.console.print(_failure(done), style="red", soft_wrap=True, highlight=False)
+
+        yield show
+
+
+def _line(console: Console, clock: Clock, done: Done | None) -> None:
+    from dpgt_node.report import text
+
+    if done is None:
+        console.print(f"{clock.total} runs to do", highlight=False)
+        return
+    left = clock.left_s(time.monotonic())
+    eta = "" if not left else f"  ETA {text.duration(left)}"
+    said = done.name if done.files is not None else _failure(done)
+    console.print(f"{clock.done}/{clock.total}  {said}{eta}", soft_wrap=True, highlight=False)
+
+
+def _failure(done: Done) -> str:
+    return f"failed{'' if done.last else ', to be tried once more'}: {done.name}: {done.error}"

@@ -1,0 +1,1 @@
+"""The page of ``dpgt experiment``: its values, pictures, numbers and claims."""

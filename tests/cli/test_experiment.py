@@ -1,0 +1,54 @@
+"""``dpgt experiment``: what it says, and what it refuses before anything runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TINY = ("--dataset", "digits", "--iterations", 3, "--seeds", 1, "--processes", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fig9", "--out", "o"), "no family is called fig9: fig2"),
+        (("fig3",), "Missing option '--out'"),
+        (("fig3", "o"), "o: give the folder as --out DIR"),
+        (("fig3", "--out", "o", "--scheduler", "tcp://a:1", "--processes", 2), "--scheduler has its own workers"),
+        (("fig3", "--out", "o", "--dataset", "digitz", "--processes", 1), "data.dataset"),
+        (("fig3", "--out", "o", "--dataset", "digits", "--model", "soft", "--processes", 1), "model.name"),
+        (("fig2", "--out", "o", "--dataset", "digits", "--iterations", 30, "--processes", 1), "dpgt-paper-S1-p0.1-K30"),
+        (("fig3", "--out", "o", "--dataset", "digits", "--device", "cuda", "--processes", 1), "cuda computes torch"),
+        (("status", "nowhere"), "nowhere holds no experiment"),
+        (("status",), "nothing holds no experiment"),
+    ],
+)
+def test_bad_input_is_a_message_before_anything_runs(dpgt, tmp_path, arguments, message):
+    code, _, err = dpgt("experiment", *arguments)
+    assert code == 2 and message in err
+    assert not (tmp_path / "o" / "runs").exists()
+
+
+def test_a_family_its_status_and_its_end(dpgt, tmp_path):
+    code, out, _ = dpgt("experiment", "fig3", "--out", "o", *TINY)
+    assert code == 0
+    assert "7 runs to do" in out and "7/7" in out and "ETA" in out and "Page: o/index.html" in out
+    assert (tmp_path / "o" / "index.html").exists()
+    assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 7 of 7 runs"]
+    told = json.loads(dpgt("experiment", "status", "o", "--format", "json")[1])
+    assert told == {"families": {"fig3": {"done": 7, "of": 7}}, "missing": [], "failed": {}}
+    assert "runs to do" not in dpgt("experiment", "fig3", "--out", "o", *TINY)[1]
+
+
+def test_a_failed_run_ends_in_exit_code_1(dpgt, monkeypatch):
+    from dpgt_node.experiments.families import conduct
+
+    def broken(*arguments):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(conduct, "carry_out", broken)
+    code, out, err = dpgt("experiment", "fig3", "--out", "o", *TINY)
+    assert code == 1 and "7 runs failed twice" in err and "OSError: the disk is full" in err
+    assert out.count("to be tried once more") == 7 and "and 2 more: dpgt experiment status o" in err
+    assert dpgt("experiment", "status", "o")[1].count("failed: ") == 7
