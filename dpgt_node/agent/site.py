@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpgt_node.algo.graph import Edge
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed
 from dpgt_node.errors import Broken, invariant
+from dpgt_node.learning.tables import Table
 from dpgt_node.protocol.types import Payload, RoundRecord, on
 from dpgt_node.types import F64, I64, Stream
 
@@ -22,13 +23,16 @@ NO_BATCH: I64 = np.zeros(0, dtype=np.int64)
 class Tools:
     """What an agent works with.
 
-    ``gradient(k, x, batch)`` draws a batch when it is None.  ``perturb(stream, k, private)`` adds the noise of one
-    draw.  ``incoming``: who sends on a stream, and the weight.
+    ``gradient(k, x, batch)`` draws a batch when it is None, ``draw(k)`` a batch alone.  ``perturb(stream, k, private)``
+    adds the noise of one draw.  ``table``: of what a method may keep.  ``incoming``: who sends on a stream, and the
+    weight.
     """
 
     gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
     perturb: Callable[[Stream, int, F64], F64]
     encode: Callable[[Stream, int, F64], Payload]
+    table: Table
+    draw: Callable[[int], I64]
     incoming: Mapping[Stream, tuple[Edge, ...]]
     perturbs_gradient: bool
 
@@ -67,6 +71,23 @@ class AgentSite:
             return np.zeros(x.shape)
         g, self.batch = self.tools.gradient(k, x, None if record is None else record.batch)
         return g
+
+    def again(self, k: int, x: F64) -> F64:
+        """On ``batch``."""
+        return self.tools.gradient(k, x, self.batch)[0]
+
+    def whole(self, k: int, x: F64) -> F64:
+        """On every sample; ``batch`` stays empty."""
+        return self.tools.gradient(k, x, self.tools.table.everything)[0]
+
+    def table(self, x: F64) -> F64:
+        """Of this agent's samples."""
+        return self.tools.table.at(x)
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        """On a fresh batch, or on the recorded one."""
+        self.batch = self.tools.draw(k) if self.record is None else self.record.batch
+        return self.tools.table.exchanged(x, self.batch, table)
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
         """Send ``(private + noise) + public``."""

@@ -27,6 +27,7 @@ from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
+from dpgt_node.learning.tables import Table, table_size
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
@@ -161,6 +162,7 @@ class AgentWork:
         "dimension",
         "evaluation_numbers",
         "gradient_numbers",
+        "table_size",
         "wire_dtype",
     )
 
@@ -188,11 +190,13 @@ class AgentWork:
         incoming = network_of(run, topology).incoming(index)
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
-        self._tools = Tools(self._gradient, self._perturb, self._encode, incoming, once)
+        self._tools = Tools(self._gradient, self._perturb, self._encode, Table(oracle), self._draw, incoming, once)
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self.codes = codes_of(run)
         """What integers on the wire stand for; None: floating-point numbers cross it."""
+        self.table_size = table_size(run, oracle)
+        """Numbers of the table of gradients in the agent's state; 0: there is none."""
         self._evaluated = run.evaluate.samples
         self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
         """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
@@ -276,10 +280,13 @@ class AgentWork:
     def _gradient(self, k: int, x: F64, batch: I64 | None) -> tuple[F64, I64]:
         self._checked(x, k, "x")
         if batch is None:
-            batch = self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
+            batch = self._draw(k)
         with self._own_code(k):
             gradient = self._sources.at(k).gradient(x, batch)
         return self._checked(gradient, k, "the gradient"), batch
+
+    def _draw(self, k: int) -> I64:
+        return self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
 
     @contextlib.contextmanager
     def _own_code(self, k: int) -> Iterator[None]:

@@ -144,6 +144,7 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     """
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
+    from dpgt_node.learning.tables import table_size
     from dpgt_node.runtime.disk import agent_need, coordinator_need
 
     root = data_root()
@@ -153,7 +154,10 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     schedule, D = Schedule.from_config(run), sample_counts(run, root)
     batches = [None if count is None else schedule.m_for(count) for count in D]
     d, size = oracle.dimension, oracle.sample_size
-    agents = [agent_need(run, name, d, m, size) for name, m in zip(run.graph.agents, batches, strict=True)]
+    agents = [
+        agent_need(run, name, d, m, size, table_size(run, oracle, count))
+        for name, m, count in zip(run.graph.agents, batches, D, strict=True)
+    ]
     return (*agents, coordinator_need(run, d))
 
 

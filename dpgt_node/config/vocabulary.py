@@ -84,6 +84,16 @@ _METHODS: Mapping[str, MethodWord] = {
         "x+ = x - gamma (g + noise): nothing is sent; what an exchange has to beat; alpha, beta, R and C play no part",
         (mechanisms.NOISE_ONCE.name,),
     ),
+    "gt-saga": MethodWord(
+        "gradient tracking over the Metropolis weights of the undirected closure of R with SAGA: a table of every "
+        "sample's last gradient; no noise, multiplier = 0.0; alpha, beta and C play no part",
+        (mechanisms.PAPER.name,),
+    ),
+    "gt-svrg": MethodWord(
+        "the same with SVRG: a full gradient in every [method] snapshot_every-th round instead of a table",
+        (mechanisms.PAPER.name,),
+        keys=True,
+    ),
 }
 METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in _METHODS.items()}
 """By method, the mechanisms that it has; the first is its default."""
@@ -96,8 +106,6 @@ METHODS = Choice(
         "quantised-binomial-sgd",
         "quantised-dsgd",
         "online-dsgd",
-        "gt-saga",
-        "gt-svrg",
         "noisy-gt",
     ),
     title="Methods",
@@ -192,3 +200,5 @@ DATASETS = described("Data sets", _DATASETS)
 DATASET_PREFIXES = described("Files", _FILES)
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 """Objectives in closed form: no samples, no features, no model."""
+STOCHASTIC_TOYS = ("pl-sine", "pl-linear")
+"""Those whose every gradient is drawn anew: no finite sum."""

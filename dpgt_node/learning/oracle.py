@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
@@ -33,6 +34,7 @@ from dpgt_node.learning.data.shards import (
 )
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
+from dpgt_node.learning.tables import check_tables
 from dpgt_node.learning.toys import TOYS, build_toy, toy_constants
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.types import F64, I64
@@ -175,6 +177,10 @@ def _built(
     if m == 1 and not isinstance(oracle, SoftmaxOracle) and oracle.batch_norm:
         message = 'm_K = 1: BatchNorm needs two samples a batch; raise it, or use model.norm = "group"'
         raise ConfigError.one("run file", "scheme.samples", message)
+    if rule_of(run).keeps_table and not isinstance(oracle, SoftmaxOracle) and oracle.batch_norm:
+        message = f'{run.algorithm.method} takes gradients of one sample, and BatchNorm has none: model.norm = "group"'
+        raise ConfigError.one("run file", "algorithm.method", message)
+    check_tables(run, (oracle,))
     return oracle, data, divided
 
 

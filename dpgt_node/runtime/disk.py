@@ -60,9 +60,12 @@ class DiskNeed:
         return self.growing + self.payloads + self.checkpoints + self.log + self.results
 
 
-def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, sample_size: int = 0) -> DiskNeed:
+def agent_need(
+    run: RunConfig, name: str, dimension: int, samples: int | None, sample_size: int = 0, table: int = 0
+) -> DiskNeed:
     """The state directory of agent ``name``; ``dimension`` d, ``samples``: indices of one batch (None: the run's m_K
-    is not known yet, or there is no data set), ``sample_size``: numbers of one sample.
+    is not known yet, or there is no data set), ``sample_size``: numbers of one sample,
+    ``table``: of the table of gradients that its method keeps.
     """
     itemsize = np.dtype(wire_dtype_of(run, dimension)).itemsize
     rounds, releases = run.K + 1, len(Schedule.from_config(run).releases)
@@ -72,7 +75,7 @@ def agent_need(run: RunConfig, name: str, dimension: int, samples: int | None, s
     files = sum(v for v in vectors if v > FILE_BYTES)
     # Pruned are rounds before the last checkpoint that every agent has passed, when the coordinator says so.
     kept = min(rounds, CHECKPOINT_ROUNDS + announce_every(dimension) + run.runtime.barrier_every + 1)
-    state = len(rule.state) * 8 * dimension
+    state = 8 * ((len(rule.state) - rule.keeps_table) * dimension + table)
     a_round = _pages(inside) + (_pages(state) if state <= FILE_BYTES else 0) + 6 * _PAGE
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)
     return DiskNeed(

@@ -18,6 +18,7 @@ values may be a cell off besides.  CUDA's own sums need not be repeatable, so a 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import Diverged, OutOfReach, coded, wire_dtype_of, without_nan
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, method_of, network_of
+from dpgt_node.algo.methods.base import Exchanged
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -36,6 +38,7 @@ from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.learning.releases import Sources
+from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose, SoundSampler
@@ -73,6 +76,7 @@ class FastRun:
         self._names, self._K = topology.names, run.K
         self._oracles, self._sources = oracles, [Sources(oracle, self._schedule) for oracle in oracles]
         self._gradients: dict[tuple[bool, float], Gradients] = {}
+        self._tables, self._batches = [Table(oracle) for oracle in oracles], list[I64]()
         self._m = [self._schedule.m_for(oracle.samples) for oracle in oracles]
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
         self._codes = codes_of(run)
@@ -131,8 +135,31 @@ class FastRun:
 
     def gradient(self, k: int, x: F64) -> F64:
         self._checked(x, k, "x")
+        return self._on(k, x, self._drawn(k))
+
+    def again(self, k: int, x: F64) -> F64:
+        return self._on(k, x, self._batches)
+
+    def whole(self, k: int, x: F64) -> F64:
+        self._checked(x, k, "x")
+        return self._on(k, x, [table.everything for table in self._tables])
+
+    def table(self, x: F64) -> F64:
+        return _padded([table.at(row) for table, row in zip(self._tables, x, strict=True)])
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        self._checked(x, k, "x")
+        rows = zip(self._tables, x, self._drawn(k), table, strict=True)
+        found = [one.exchanged(at, batch, held[: math.prod(one.shape)]) for one, at, batch, held in rows]
+        changes, drifts = (np.stack(one) for one in ([f.change for f in found], [f.drift for f in found]))
+        return Exchanged(self._checked(changes, k, "the gradient"), _padded([f.table for f in found]), drifts)
+
+    def _drawn(self, k: int) -> list[I64]:
         draws = zip(self._oracles, self._m, self._streams(k, "batch"), strict=True)
-        batches: list[I64] = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
+        self._batches = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
+        return self._batches
+
+    def _on(self, k: int, x: F64, batches: list[I64]) -> F64:
         key = self._sources[0].key(k)
         if key not in self._gradients:
             self._gradients[key] = batched([sources.at(k) for sources in self._sources])
@@ -198,6 +225,14 @@ class FastRun:
                 if not np.isfinite(row).all():
                     raise Diverged.at(name, k, what)
         return values
+
+
+def _padded(rows: Sequence[F64]) -> F64:
+    """Rows of different lengths as a matrix, zeros behind the shorter ones."""
+    out = np.zeros((len(rows), max(map(len, rows))))
+    for into, row in zip(out, rows, strict=True):
+        into[: len(row)] = row
+    return out
 
 
 def perturb(sampler: SoundSampler, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:

@@ -5,13 +5,14 @@ Private parts are computed by the very operations of an agent; sums over neighbo
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, Vectors, column
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, Vectors, column
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import Broken
 from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
 
@@ -31,6 +32,27 @@ class Work(Protocol):
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         """What receivers read."""
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """Work with samples, for methods that keep gradients: see ``algo.methods.base.Site``."""
+
+    def again(self, k: int, x: F64) -> F64:
+        """The same at other rows, on the batches that were drawn last."""
+        ...
+
+    def whole(self, k: int, x: F64) -> F64:
+        """Every agent's gradient over all of its samples."""
+        ...
+
+    def table(self, x: F64) -> F64:
+        """One row an agent, each as long as the longest."""
+        ...
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        """A fresh batch of each agent's."""
         ...
 
 
@@ -71,11 +93,29 @@ class Rows:
         self._sent.clear()
 
     @property
+    def _keeping(self) -> Keeping:
+        if not isinstance(self._work, Keeping):
+            raise Broken("a method that keeps gradients is simulated with samples")
+        return self._work
+
+    @property
     def block(self) -> int:
         return _WHOLE
 
     def gradient(self, k: int, x: F64) -> F64:
         return self._work.gradient(k, x)
+
+    def again(self, k: int, x: F64) -> F64:
+        return self._keeping.again(k, x)
+
+    def whole(self, k: int, x: F64) -> F64:
+        return self._keeping.whole(k, x)
+
+    def table(self, x: F64) -> F64:
+        return self._keeping.table(x)
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        return self._keeping.exchanged(k, x, table)
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
         noisy = self._work.perturb(stream, k, private)

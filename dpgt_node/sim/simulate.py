@@ -18,6 +18,7 @@ from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
+from dpgt_node.learning.tables import check_tables
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PAIR_KEY_BYTES, PairKeys, TestPairKeys
@@ -39,7 +40,9 @@ STALL_NEVER_NS = 1 << 62
 
 def build_oracles(run: RunConfig, data_root: Path | None, device: str = "cpu") -> tuple[Oracle, ...]:
     """One oracle an agent, each with its own shard, as the daemons build them (on the CPU)."""
-    return tuple(build_oracle(run, i, data_root=data_root, device=device) for i in range(run.n))
+    oracles = tuple(build_oracle(run, i, data_root=data_root, device=device) for i in range(run.n))
+    check_tables(run, oracles)
+    return oracles
 
 
 def keystream_for(test_keystream: str | None, index: int) -> Keystream:

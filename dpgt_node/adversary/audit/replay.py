@@ -15,7 +15,7 @@ import numpy as np
 from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Mix, Seen, add_mixed, at
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed, at
 from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
@@ -23,6 +23,7 @@ Vectors = Mapping[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k), as in :class:`~dpgt_node.adversary.inference.observation.Observation`."""
 World = Callable[[int, F64], F64]
 """``gradient(k, point)``: the agent's mean gradient of round k in one world, float64 (d,).  Called in order of k."""
+_NOTHING_HIDDEN = Broken("a method that keeps gradients draws no noise, so there is nothing to audit")
 BLOCK = 1 << 14
 """Coordinates worked on at a time."""
 
@@ -121,6 +122,18 @@ class _Worlds:
         """Of every world, (worlds, d); ``x``: one point for all (d,), or one a world."""
         points = np.broadcast_to(x, (len(self._worlds), x.shape[-1]))
         return np.stack([world(k, point) for world, point in zip(self._worlds, points, strict=True)])
+
+    def again(self, k: int, x: F64) -> F64:
+        raise _NOTHING_HIDDEN
+
+    def whole(self, k: int, x: F64) -> F64:
+        raise _NOTHING_HIDDEN
+
+    def table(self, x: F64) -> F64:
+        raise _NOTHING_HIDDEN
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        raise _NOTHING_HIDDEN
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
         self._read(stream, k, private, Seen(stream, public), public)

@@ -16,6 +16,7 @@ from dpgt_node.algo.methods.dsgd.q_dpsgd import Q_DPSGD
 from dpgt_node.algo.methods.dsgd.sampled_dsgd import SAMPLED_DSGD
 from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD
 from dpgt_node.algo.methods.s_ab import S_AB
+from dpgt_node.algo.methods.variance_reduced import GT_SAGA, GT_SVRG
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
 from dpgt_node.config.model import RunConfig
@@ -34,6 +35,8 @@ METHODS: Mapping[str, Method] = {
         DP_DSGT,
         DP_DSGD,
         NO_COMMUNICATION,
+        GT_SAGA,
+        GT_SVRG,
     )
 }
 """The word of the run file and the value; the first is the default."""

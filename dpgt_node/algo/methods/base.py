@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,18 @@ class Seen:
     later: bool = False
 
 
+class Exchanged(NamedTuple):
+    """A table of per-sample gradients after a batch: ``table``, (numbers,) or one row an agent.
+
+    ``change``: mean over the batch of the new gradients less those that were in the table.  ``drift``: how far the
+    mean of the table moved.
+    """
+
+    change: F64
+    table: F64
+    drift: F64
+
+
 class Site(Protocol):
     """Where a recursion runs, and what it asks for there."""
 
@@ -78,6 +90,22 @@ class Site(Protocol):
 
     def gradient(self, k: int, x: F64) -> F64:
         """g_k at ``x``, on the batch of round ``k``."""
+        ...
+
+    def again(self, k: int, x: F64) -> F64:
+        """The gradient at another ``x``, on the batch that :meth:`gradient` took in round ``k``."""
+        ...
+
+    def whole(self, k: int, x: F64) -> F64:
+        """The gradient at ``x`` over all of the agent's samples; nothing is drawn."""
+        ...
+
+    def table(self, x: F64) -> F64:
+        """The gradients of all samples at ``x``, as they are kept: float64 (numbers,)."""
+        ...
+
+    def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
+        """``table`` with the gradients at ``x`` of a fresh batch of round ``k``, or of the recorded one."""
         ...
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
@@ -116,6 +144,8 @@ class Rule(ABC):
     """The state's vector that is g_k without noise; None: the state holds no such thing."""
     pending: ClassVar[bool] = False
     """The state of round k is complete only once that round is released: noise decides where or what g_k is."""
+    keeps_table: ClassVar[bool] = False
+    """The state's vector "table" holds gradients of all samples, whatever their number."""
     keeps_drawn: ClassVar[bool] = False
     """g~_k is stored with what was sent, which does not tell it to the last bit."""
 

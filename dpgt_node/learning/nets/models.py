@@ -108,6 +108,22 @@ class SoftmaxOracle:
         phi = self._x.take(batch, axis=0)
         return self._mean_gradient(x, phi, self._y.take(batch), self._norms.take(batch), self._clip)
 
+    @property
+    def part_size(self) -> int:
+        """Numbers that tell a sample's gradient, its features known: one a class."""
+        return self._classes
+
+    def parts(self, x: F64, batch: I64) -> F64:
+        """p - e_y of every sample of ``batch`` at ``x``, clipped, (m, classes): its gradient is that times (phi, s)."""
+        phi = self._x.take(batch, axis=0)
+        return self._errors(x, phi, self._y.take(batch), self._norms.take(batch), self._clip).T.copy()
+
+    def of_parts(self, parts: F64, batch: I64) -> F64:
+        """The mean gradient (d,) of which ``parts`` (m, classes) are those of ``batch``; linear in them."""
+        gradient = self._outer(np.ascontiguousarray(parts.T), self._x.take(batch, axis=0))
+        gradient /= len(batch)
+        return gradient
+
     def class_sums(self, batch: I64) -> F64:
         """-(1/m) sum_j e_{y_j} times clip(phi_j), in the layout of x with nothing for b: the gradient of a linear loss.
 
@@ -166,7 +182,15 @@ class SoftmaxOracle:
         return loss, hits, gradient, total
 
     def _mean_gradient(self, x: F64, phi: F64, y: I64, norms: F64, clip: Clip | None) -> F64:
-        # (classes x samples): reductions run over rows that lie next to each other in memory.
+        gradient = self._outer(self._errors(x, phi, y, norms, clip), phi)
+        gradient /= len(y)
+        return gradient
+
+    def _errors(self, x: F64, phi: F64, y: I64, norms: F64, clip: Clip | None) -> F64:
+        """p - e_y, clipped, (classes, m).
+
+        Classes x samples: reductions run over rows that lie next to each other in memory.
+        """
         errors = self._logits(x, phi)
         errors -= np.maximum.reduce(errors, axis=0)
         np.exp(errors, out=errors)
@@ -175,9 +199,7 @@ class SoftmaxOracle:
         if clip is not None:
             # The gradient is the outer product of p - e_y and (phi, s): its norm is the product of their norms.
             clip.scale(errors, clip.norms(errors, axis=0) * norms)
-        gradient = self._outer(errors, phi)
-        gradient /= len(y)
-        return gradient
+        return errors
 
     def _logits(self, x: F64, phi: F64) -> F64:
         """(classes, m) for features (m, p)."""

@@ -65,7 +65,7 @@ class Opening:
     def require_room(self, batch: int | None, sample_size: int) -> None:
         """ConfigError when the disk has no room for what is still needed: one that fills up stops everybody."""
         config, run, store = self._config, self._run, self._store
-        need = agent_need(run, config.name, self._work.dimension, batch, sample_size)
+        need = agent_need(run, config.name, self._work.dimension, batch, sample_size, self._work.table_size)
         run_id = store.find_run(self._sha256, config.name)
         released = next((known.last_durable_round for known in store.runs() if known.run_id == run_id), -1)
         require_room(

@@ -27,6 +27,7 @@ from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_add
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
+from dpgt_node.learning.tables import table_size
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
@@ -334,7 +335,8 @@ def _state(config: NodeConfig, run: RunConfig, oracle: Oracle | None) -> Iterato
     if oracle is not None:
         m = Schedule.from_config(run).m
         batch = oracle.samples if m is None else m
-        need = agent_need(run, config.name, oracle.dimension, batch, oracle.sample_size).total
+        table = table_size(run, oracle)
+        need = agent_need(run, config.name, oracle.dimension, batch, oracle.sample_size, table).total
     yield _row("free space", hostcheck.free_space(config.state_dir, need))
     if config.name in run.graph.agents:
         topology = Topology.from_config(run.graph)
