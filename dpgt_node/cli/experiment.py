@@ -20,7 +20,7 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.experiments.families.engine import Clock, Done
 
-WORDS = ("fig2", "fig3", "fig4", "fig7", "fig8")
+WORDS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 ALL = "all"
 STATUS = "status"
 _TOLD = 5

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpgt_node.experiments.families import comparison, schemes
 from dpgt_node.experiments.families.family import Family
-from dpgt_node.experiments.families.schemes import FIGURES
 
-FAMILIES: Mapping[str, Family] = {one.name: one for one in FIGURES}
+_ALL: tuple[Family, ...] = (*schemes.FIGURES, *comparison.FIGURES)
+FAMILIES: Mapping[str, Family] = {one.name: one for one in sorted(_ALL, key=lambda family: family.name)}

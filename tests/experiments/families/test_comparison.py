@@ -1,0 +1,69 @@
+"""Figs. 5 and 6: what they compare, on digits with a tiny K, and the numbers of the paper's own setting."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.algo.methods import METHODS
+from dpgt_node.experiments.families import comparison, conduct, epsilons, rivals
+from dpgt_node.experiments.families.comparison import _below, _both_readings
+from dpgt_node.experiments.families.engine import Pool
+from dpgt_node.experiments.families.folder import Folder
+from dpgt_node.experiments.families.section_iv import Settings, run_of
+from dpgt_node.privacy.accountants.tight import TIGHT
+
+TINY = Settings("digits", iterations=3, seeds=1)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("comparison") / "out"
+    folder = Folder(path)
+    assert conduct.conduct(folder, ["fig5", "fig6"], TINY, Pool(None, ""), None) == ()
+    conduct.write(folder)
+    return path
+
+
+def test_every_form_of_every_method_here_has_its_curve_and_the_others_are_named(out):
+    labels = {row["line"] for row in csv.DictReader((out / "fig5" / "accuracy-test.csv").open())}
+    for form in rivals.forms():
+        assert f"{form.label}, {form.rival.cite}" in labels
+    assert {"Algorithm 1, S2", "no communication, the same noise", "alone, no noise, model kept at home"} <= labels
+    page = (out / "index.html").read_text()
+    for rival in rivals.RIVALS:
+        assert rival.here == (rival.method in METHODS) and (rival.here or rival.pending in page)
+
+
+def test_one_claim_a_named_rival_and_both_charges(out):
+    claims = json.loads((out / "claims.json").read_text())["claims"]
+    named = {form.rival.cite for form in rivals.forms() if form.rival.named}
+    assert named == {c["id"].split(".")[1] for c in claims if c["family"] == "fig5"} - {"beside"}
+    readings = [c["reading"] for c in claims if c["id"] == "fig6.kang2021weighted"]
+    assert {"rival with 1/m" in r for r in readings} == {True, False} and any("Lemma 5" in r for r in readings)
+
+
+def test_rivals_cost_what_the_closed_forms_say():
+    """Gradient noise once: sum of (C/m)/sigma_i over K + 1 rounds, m = 55, and 55 times that without 1/m."""
+    run = run_of(Settings("digits"), "S2", 0.9996, method="atc-dsgd")
+    rows = list(csv.DictReader(epsilons.table(run, (2000,), None, both=True).splitlines()))
+    found = {row["charge"]: float(row["epsilon"]) for row in rows if row["accountant"] == TIGHT.name}
+    assert found[epsilons.WITH] == pytest.approx(2001 / 55 / 0.9996**2000, rel=1e-5)
+    assert found[epsilons.WITHOUT] == pytest.approx(55 * found[epsilons.WITH], rel=1e-5)
+
+
+def test_what_fig_6b_hinges_on():
+    claim = comparison._ternary()
+    assert claim.verdict == "not decidable from the paper"
+    for value in ("r = 28.36", "r = 1,560", "r = 6.177", "r = 339.7"):
+        assert value in claim.measured
+
+
+def test_readings_of_s1_are_told_apart_where_they_differ():
+    assert list(_both_readings({"S1": 1.0, "S2": 2.0}, 3.0)) == ["S1 with its own parameters or with those of S2"]
+    differ = _both_readings({"S1": 5.0, "S2": 2.0}, 3.0)
+    assert [one.verdict for one in differ.values()] == ["not reproduced", "reproduced"]
+    assert _below({"S1": 3.0}, 3.0).verdict == "not reproduced"
