@@ -282,16 +282,26 @@ def _options(
 ) -> list[_Option]:
     """Every way to add up under every one of ``names``; of those that count all runs alike, the first."""
     found: dict[tuple[object, ...], _Option] = {}
+    numbers: dict[Part | None, int] = {}  # equal parts have one number: Fractions are slow to hash
     for way in (*ways(PURE), *ways(SOUND)):
-        past = [way.part(one.epsilon, one.delta, policy.accountant) for one in spent]
+        counted: dict[tuple[int, float], Part | None] = {}  # many runs of one cost are counted once
+        past = []
+        for one in spent:
+            alike = id(one.epsilon), one.delta
+            if alike not in counted:
+                part = counted[alike] = way.part(one.epsilon, one.delta, policy.accountant)
+                numbers.setdefault(part, len(numbers))
+            past.append(counted[alike])
+        number = {alike: numbers[part] for alike, part in counted.items()}
+        key = tuple(number[id(one.epsilon), one.delta] for one in spent)
         parts = tuple(part for part in past if part is not None)
         missing = next((one.run for one, part in zip(spent, past, strict=True) if part is None), None)
         for name in names:
             mine = _part(policy, run, way, name, account.total(name))
-            if (name, mine, *past) in found:
+            if (name, mine, key) in found:
                 continue
             whole = None if missing is not None else total((*parts, mine), _delta_total(policy))
-            found[name, mine, *past] = _Option(name, way, parts, missing, whole)
+            found[name, mine, key] = _Option(name, way, parts, missing, whole)
     return list(found.values())
 
 

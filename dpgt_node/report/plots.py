@@ -174,23 +174,25 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
 
 def _places(topology: Topology) -> F64:
     """Where each agent is drawn, shape (n, 2), within the unit circle: a circle for few agents, else by distance."""
-    import networkx as nx
-
     n = topology.n
-    graph = nx.Graph()
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from((i, int(j)) for i, j in np.argwhere((topology.R > 0) | (topology.C > 0)) if i != j)
     if n <= CIRCLE_MAX:
-        places = nx.circular_layout(graph)
-    elif n <= 150 and nx.is_connected(graph):
-        places = nx.kamada_kawai_layout(graph)
+        angles = 2 * np.pi * np.arange(n) / n
+        xy = np.stack([np.sin(angles), np.cos(angles)], axis=1)  # the first agent on top, then clockwise
     else:
-        places = nx.spring_layout(graph, seed=1)
-    xy = np.array([places[i] for i in range(n)], dtype=np.float64).reshape(n, 2)
-    if n <= CIRCLE_MAX:
-        xy = xy[:, ::-1]  # the first agent on top, then clockwise
+        xy = _by_distance(topology)
     xy -= (xy.max(axis=0) + xy.min(axis=0)) / 2
     return xy / max(float(np.abs(xy).max()), 1e-9) if n > 1 else np.zeros((1, 2))
+
+
+def _by_distance(topology: Topology) -> F64:
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(topology.n))
+    graph.add_edges_from((i, int(j)) for i, j in np.argwhere((topology.R > 0) | (topology.C > 0)) if i != j)
+    near = topology.n <= 150 and nx.is_connected(graph)
+    places = nx.kamada_kawai_layout(graph) if near else nx.spring_layout(graph, seed=1)
+    return np.array([places[i] for i in range(topology.n)], dtype=np.float64)
 
 
 def _edges(axes: Axes, weights: F64, places: F64, radius: float) -> None:
