@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import steps_of
@@ -107,7 +109,11 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
         raise ConfigError(problems)
 
 
-def _telling(schedule: Schedule) -> list[int]:
-    """Rounds among which the tightest release is: a scale is monotone where nothing is said by release."""
+def _telling(schedule: Schedule) -> Sequence[int]:
+    """Rounds among which the tightest release is: a scale is monotone where nothing is said by release, but for the
+    product of a decay and a power of k + 1 under S1.
+    """
+    if schedule.kind == "S1" and not schedule.noise_decay == schedule.clip_decay == 1.0:
+        return schedule.releases
     said = max(len(schedule.by_release), len(schedule.clips))
     return [*schedule.releases[:said], schedule.releases[-1]]

@@ -26,7 +26,8 @@ class Schedule:
 
     ``m`` None is "full": every agent samples all of its own D.  ``releases``: the rounds that take a gradient,
     ascending from 0.  ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
-    release, the last one for all further releases; ``clips``: times the clip.  ``class_sums``: the first release is of
+    release, the last one for all further releases; ``clips``: times the clip.  ``noise_decay``, ``clip_decay``: times
+    their (-k/K)-th power in round k.  ``class_sums``: the first release is of
     the features summed by class, times ``first_scale`` once they are noised.
     """
 
@@ -43,6 +44,8 @@ class Schedule:
     settle: int = 0
     by_release: tuple[float, ...] = (1.0,)
     clips: tuple[float, ...] = (1.0,)
+    noise_decay: float = 1.0
+    clip_decay: float = 1.0
     class_sums: bool = False
     first_scale: float = 1.0
 
@@ -77,6 +80,8 @@ class Schedule:
             settle=scheme.settle,
             by_release=run.noise.by_release or (1.0,),
             clips=run.privacy.by_release or (1.0,),
+            noise_decay=run.noise.decay or 1.0,
+            clip_decay=run.privacy.decay or 1.0,
             class_sums=scheme.first == "class-sums",
             first_scale=scheme.first_scale,
         )
@@ -110,7 +115,16 @@ class Schedule:
 
     def clip_of(self, release: int) -> float:
         """The clip of that release, as a part of the run's."""
-        return self.clips[min(release, len(self.clips) - 1)]
+        clip = self.clips[min(release, len(self.clips) - 1)]
+        return clip if self.clip_decay == 1.0 else clip * self._decayed(self.clip_decay, self.releases[release])
+
+    @property
+    def alike(self) -> bool:
+        """Whether every release has the noise and the clip of the first, but for powers of k + 1 under S1."""
+        return len(self.by_release) == len(self.clips) == 1 and self.noise_decay == self.clip_decay == 1.0
+
+    def _decayed(self, decay: float, k: int) -> float:
+        return math.pow(decay, -k / max(self.K, 1))
 
     def sums(self, k: int) -> bool:
         """Whether round ``k`` releases class sums in place of a gradient."""
@@ -145,7 +159,8 @@ class Schedule:
         value = noise.values[agent]
         if noise.kind == "exponent":
             value = float(k + 1) ** value if self.kind == "S1" else value**self.K
-        return self.multiplier * value * self.by_release[min(release, len(self.by_release) - 1)]
+        value = self.multiplier * value * self.by_release[min(release, len(self.by_release) - 1)]
+        return value if self.noise_decay == 1.0 else value * self._decayed(self.noise_decay, k)
 
     def scales(self, stream: Stream, agent: int) -> Iterator[float]:
         """The scale of every release, in order."""

@@ -283,6 +283,7 @@ def _privacy(report: CheckReport) -> list[str]:
             if privacy.by_release
             else []
         ),
+        *([f"  times {privacy.decay:g}^(-k/K) in round k"] if privacy.decay else []),
         *(["  the first release is of features summed by class"] if run.scheme.first == "class-sums" else []),
         *_table(
             ("agent", *(ACCOUNTANTS[name].label for name in speaking)),

@@ -44,6 +44,7 @@ from dpgt_node.privacy.laws.registry import DEFAULT as DEFAULT_LAW
 from dpgt_node.privacy.mechanisms import DEFAULT
 from dpgt_node.types import NoiseLaw
 
+DECAY = Number(at_least=1e-6, at_most=1e6)
 Scalar = str | int | float | bool
 Parameter = Any
 """Of a data set or a partition: a :data:`Scalar`, or a tuple of names.  The declaration of its key says which."""
@@ -109,6 +110,10 @@ class Noise:
     by_release: Annotated[
         tuple[float, ...] | None,
         Key("times every scale, a number a release; the last one holds for all further releases", PerRelease()),
+    ] = None
+    decay: Annotated[
+        float | None,
+        Key("every scale times decay^(-k/K) in round k: 2.0 halves it by the end", DECAY, absent="1.0"),
     ] = None
     cancel: Annotated[int | None, CANCEL] = None
     mask_graph: Annotated[str | Pairs | None, MASK_GRAPH] = None
@@ -216,6 +221,11 @@ class Privacy:
             "times the clip, a number a release; the last one holds for all further releases; noise-once only",
             PerRelease(),
         ),
+    ] = None
+
+    decay: Annotated[
+        float | None,
+        Key("the clip times decay^(-k/K) in round k; noise-once only", DECAY, absent="1.0"),
     ] = None
 
     @property

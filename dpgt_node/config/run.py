@@ -95,7 +95,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
             check_releases(scheme_section, scheme, algorithm)
         if scheme_section.ok("kind"):
             _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
-    if privacy_section.ok("by_release"):
+    if privacy_section.ok("by_release", "decay"):
         check_clips(privacy_section, run.privacy, algorithm)
     if data_section.ok("dataset", "features", "normalise") and scheme_section.ok("first"):
         check_first(scheme_section, scheme, algorithm, data, run.model, run.privacy)
@@ -273,7 +273,9 @@ def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind
                 logs = [iterations * math.log(value)]
             else:
                 logs = [0.0, value * math.log1p(iterations)]
-            times = [math.log(noise.multiplier) + math.log(factor) for factor in noise.by_release or (1.0,)]
+            ends = (0.0, -math.log(noise.decay)) if noise.decay is not None else (0.0,)
+            factors = [math.log(noise.multiplier) + math.log(factor) for factor in noise.by_release or (1.0,)]
+            times = [factor + end for factor in factors for end in ends]
             if any(not _LOG_MIN_SCALE <= log + more <= _LOG_MAX_SCALE for log in logs for more in times):
                 section.problem(
                     key, f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290"

@@ -10,6 +10,9 @@ from dpgt_node.errors import Broken
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.types import F64, I64
 
+KEPT = 64
+"""Kinds of release that stay at hand."""
+
 
 class Source(Protocol):
     """What a release is of."""
@@ -52,6 +55,8 @@ class Sources:
         """What round ``k``, which releases something, releases."""
         key = self.key(k)
         if key not in self._made:
+            if len(self._made) >= KEPT:  # a clip that decays is another one in every round
+                self._made.clear()
             sums, share = key
             oracle = self._oracle if share == 1.0 else self._oracle.under(share)
             if sums and not isinstance(oracle, Summing):

@@ -154,7 +154,7 @@ def paper_twin(run: RunConfig) -> RunConfig | None:
         algorithm=replace(run.algorithm, mechanism=PAPER.name),
         scheme=replace(run.scheme, release_every=None, releases=None, settle=0, first="gradient"),
         noise=Noise(zeta, noise.eta, law=LAPLACE.name, multiplier=noise.multiplier),
-        privacy=replace(privacy, by_release=None),
+        privacy=replace(privacy, by_release=None, decay=None),
     )
 
 

@@ -106,6 +106,7 @@ def adjacency(run: RunConfig) -> str:
     else:
         return "replace-one; no bound C on per-sample gradients is known (Definition 3)"
     times = "" if p.by_release is None else f", times {', '.join(f'{share:g}' for share in p.by_release)} by release"
+    times += "" if p.decay is None else f", times {p.decay:g}^(-k/K) in round k"
     sums = "; the first release is of features summed by class" if run.scheme.first == "class-sums" else ""
     return f"replace-one, per-sample gradients differ by at most {bound}{times}{sums}"
 

@@ -37,7 +37,7 @@ from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.oracle import Oracle
-from dpgt_node.learning.releases import Sources
+from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -162,6 +162,8 @@ class FastRun:
     def _on(self, k: int, x: F64, batches: list[I64]) -> F64:
         key = self._sources[0].key(k)
         if key not in self._gradients:
+            if len(self._gradients) >= KEPT:
+                self._gradients.clear()
             self._gradients[key] = batched([sources.at(k) for sources in self._sources])
         return self._checked(self._gradients[key](x, batches), k, "the gradient")
 
@@ -209,7 +211,7 @@ class FastRun:
         """sigma_k (n,)."""
         noise = self._schedule.zeta if stream == "X" else self._schedule.eta
         moving = self._schedule.kind == "S1" and noise is not None and noise.kind == "exponent"
-        at = k if moving or len(self._schedule.by_release) > 1 else 0
+        at = k if moving or not self._schedule.alike else 0
         held = self._scales.get(stream)
         if held is None or held[0] != at:
             held = at, np.array([self._schedule.sigma(stream, i, k) for i in range(len(self._names))])

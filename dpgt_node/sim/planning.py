@@ -371,7 +371,8 @@ class _Trials:
 
 def _says_what(run: RunConfig) -> bool:
     """Whether the run file says what is released: in which rounds, or that releases differ."""
-    return run.scheme.apart or run.scheme.first != "gradient" or bool(run.noise.by_release or run.privacy.by_release)
+    own = (run.noise.by_release, run.noise.decay, run.privacy.by_release, run.privacy.decay)
+    return run.scheme.apart or run.scheme.first != "gradient" or any(own)
 
 
 def _clipped(privacy: Privacy, part: float) -> Privacy:

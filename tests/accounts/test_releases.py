@@ -26,6 +26,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.rounding import ALLOWANCE
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import NoiseLaw
+from tests.oracles.composition import epsilon_of_mu
 from tests.sim import cases
 
 D, M, SCALES = 40, 8, (0.01, 0.02, 0.03, 0.04, 0.05)
@@ -105,6 +106,22 @@ def test_a_clip_that_is_a_hundredth_of_another_costs_as_its_own_noise_says() -> 
         for name in ACCOUNTANTS:
             if account(plain).why_not(name) is None:
                 assert account(scaled).total(name) == pytest.approx(account(plain).total(name), rel=1e-4), name
+
+
+def test_a_clip_and_a_noise_that_decay_alike_cost_what_they_would_cost_without() -> None:
+    """dyn-d2p's schedules: mu_k = mu_0 rho_mu^(k/K) under clip_k = clip rho_c^(-k/K) adds up to mu^2 = sum mu_k^2."""
+    plain = run(12, "gaussian")
+    both = replace(plain, noise=replace(plain.noise, decay=3.0), privacy=replace(plain.privacy, decay=3.0))
+    assert account(both).total("gdp") == pytest.approx(account(plain).total("gdp"), rel=1e-4)
+    rho_c, rho_mu, K = 3.0, 1.7, 12
+    grown = replace(both, noise=replace(both.noise, decay=rho_c * rho_mu))
+    mu_0 = 2.0 * 0.5 / (Schedule.from_config(plain).m_for(D) * SCALES[1])
+    exact = math.sqrt(sum((mu_0 * rho_mu ** (k / K)) ** 2 for k in range(K + 1)))
+    assert account(grown).total("gdp") == pytest.approx(epsilon_of_mu(exact, grown.privacy.delta), rel=1e-4)
+    schedule = Schedule.from_config(grown)
+    assert schedule.clip_of(12) == pytest.approx(1 / 3) and schedule.sigma("Y", 1, 6) == pytest.approx(
+        SCALES[1] / math.sqrt(5.1)
+    )
 
 
 def test_what_the_sampler_adds_is_that_of_the_scale_it_draws_with() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,14 @@ def falling(power: float) -> model.RunConfig:
     return replace(config, scheme=scheme, noise=replace(config.noise, eta=eta))
 
 
+S1_EVERY = replace(falling(0.0).scheme, releases=None)
+
+
+def faded(config: model.RunConfig, noise: float, clip: float) -> model.RunConfig:
+    privacy = replace(config.privacy, decay=clip)
+    return replace(config, noise=replace(config.noise, decay=noise), privacy=privacy)
+
+
 def check(config: model.RunConfig) -> None:
     check_range(config, Topology.from_config(config.graph), Schedule.from_config(config), 0)
 
@@ -55,6 +64,7 @@ def check(config: model.RunConfig) -> None:
         run((1.0, 1.0, 0.5), releases=(0, 9)),  # a third scale that no release has
         falling(0.0),
         falling(-0.02),
+        faded(run(), 0.5, 0.5),
     ],
 )
 def test_noise_that_reaches_every_value_is_allowed(config: model.RunConfig) -> None:
@@ -68,6 +78,9 @@ def test_noise_that_reaches_every_value_is_allowed(config: model.RunConfig) -> N
         (run((1.0, 2.0), (1.0, 4.0)), 2.0, 4 * LARGEST),  # not the smallest scale: the smallest for its clip
         (run((1.0, 0.9), (1.0, 2.0), releases=(0, 9)), 0.9, 2 * LARGEST),
         (falling(-0.5), 51**-0.5, LARGEST),  # in the last release alone
+        (faded(run(), 2.0, 1.0), 0.5, LARGEST),
+        # (k+1)^-0.5 e^(k/20) is least in the middle, at none of the ends
+        (faded(replace(falling(-0.5), scheme=S1_EVERY), math.exp(-K / 20), 1.0), 10**-0.5 * math.exp(9 / 20), LARGEST),
     ],
 )
 def test_noise_that_some_release_would_leave_is_refused(config: model.RunConfig, scale: float, largest: float) -> None:

@@ -153,11 +153,13 @@ def runs(draw: st.DrawFn) -> RunConfig:
         noise = replace(noise, eta=one, law="gaussian", cancel=draw(st.integers(1, 15)), mask_graph=graph)
     factors = st.none() | st.lists(positive, min_size=1, max_size=3).map(tuple)
     clips = factors if mechanism == "noise-once" else st.none()
+    decay = st.none() | st.floats(1e-3, 1e3)
+    fading = decay if mechanism == "noise-once" else st.none()
     privacy = draw(
         st.one_of(
             st.builds(Privacy, delta=unit),
-            st.builds(Privacy, clip_l1=positive, delta=unit, by_release=clips),
-            st.builds(Privacy, clip_l2=positive, delta=unit, by_release=clips),
+            st.builds(Privacy, clip_l1=positive, delta=unit, by_release=clips, decay=fading),
+            st.builds(Privacy, clip_l2=positive, delta=unit, by_release=clips, decay=fading),
             st.builds(Privacy, C=positive, delta=unit),
         )
     )
@@ -184,7 +186,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
         name=draw(printable),
         algorithm=Algorithm(iterations, mechanism=mechanism),
         scheme=scheme,
-        noise=replace(noise, by_release=draw(factors)),
+        noise=replace(noise, by_release=draw(factors), decay=draw(decay)),
         graph=Graph(tuple(agents), draw(matrix), draw(matrix)),
         data=data,
         model=Model() if toy else draw(model),

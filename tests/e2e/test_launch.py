@@ -15,8 +15,11 @@ import psutil
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import load_run, run_sha256
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.runtime.store.store import Store
+from dpgt_node.sim.simulate import simulate
 from tests.e2e.processes import (
     ENDLESS,
     Launch,
@@ -188,20 +191,30 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     assert sorted(without_time, key=str) == sorted(others, key=str)
 
 
-@pytest.mark.parametrize("method", ["s-ab", "atc-dsgd"])
+SHAPES = ("s-ab", "weighted-sgd", "q-dpsgd", "dp-dsgt", "no-communication")
+"""No noise, everybody's gradient, what is drawn and not seen, two vectors and a draw, nothing sent: in every suite."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=() if m in SHAPES else pytest.mark.long) for m in METHODS if m != "dpgt"],
+)
 def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> None:
-    text = DIGITS.replace("iterations = 20\n", f'iterations = 8\nmethod = "{method}"\n')
-    run = run_file(tmp_path, text if method == "atc-dsgd" else text.replace("[noise]", "[noise]\nmultiplier = 0.0"))
+    K, own = 4, METHODS[method]
+    text = quadratic(2, K).replace(f"iterations = {K}", f'iterations = {K}\nmethod = "{method}"')
+    run = run_file(tmp_path, text if own.noisy else text.replace("[noise]", "[noise]\nmultiplier = 0.0"))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
         assert launch.wait() == 0, launch.said
     no_traceback(launch.everything_said())
-    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
-    same_bits(out, tmp_path / "sim")
-    sent = 9 if method == "atc-dsgd" else 18
-    assert {released(out, name) for name in launch.names()} == {(sent, sent)}
+    simulated, _ = simulate(load_run(run), tmp_path / "sim", bytes(16), test_keystream=KEY)
+    assert simulated.exit_code == 0
+    for name, x in finals(out).items():
+        assert x.tobytes() == np.load(tmp_path / "sim" / "agents" / name / "x_final.npy").tobytes()
+    vectors = (K + 1) * len(own.sends), (K + 1) * MECHANISMS[next(iter(own.rules))].noises
+    assert {released(out, name) for name in launch.names()} == {vectors}
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [sent] * 5
+    assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [vectors[0]] * 2
 
 
 def test_noise_that_cancels_gives_the_simulators_bits(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from dpgt_node.algo.methods.base import Rule, Seen, Site, Vectors, at
 from dpgt_node.algo.methods.dpgt import NoiseOnce
 from dpgt_node.algo.methods.dsgd.atc_dsgd import AtcDsgd
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import model, run_sha256
+from dpgt_node.config import canonical_json, model
 from dpgt_node.errors import Broken
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
@@ -122,9 +124,14 @@ def dense(seen: Watched) -> perturbed.Trajectory:
     scheme = config.scheme
     assert isinstance(scheme, model.SchemeS2)
     own, step = np.arange(1.0, n + 1)[:, None], 0.0625
+    tables = json.loads(canonical_json(config))
+    known = json.dumps(
+        {name: tables[name] for name in ("algorithm", "graph", "noise", "scheme")}, separators=(",", ":")
+    )
+    seed = hashlib.sha256(known.encode()).hexdigest()
 
     def quantise(k: int, x: F64) -> F64:
-        words = [noise.key_bytes(run_sha256(config), i, k, "rounding", 8 * d) for i in range(n)]
+        words = [noise.key_bytes(seed, i, k, "rounding", 8 * d) for i in range(n)]
         up = np.array([[int.from_bytes(row[8 * j : 8 * j + 8], "little") >> 11 for j in range(d)] for row in words])
         return step * (np.floor(x / step) + (up / 2**53 < x / step - np.floor(x / step)))
 

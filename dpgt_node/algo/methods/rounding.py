@@ -1,21 +1,31 @@
 """Unbiased rounding to a grid, with randomness that everybody may know.
 
-The uniform numbers of an agent's round follow from the run file alone, so they are the same after a crash and in every
-simulator.  They hide nothing: only what was perturbed before is rounded.
+The uniform numbers of an agent's round follow from what the run file says of the recursion, so they are the same after
+a crash and in every simulator.  They hide nothing: only what was perturbed before is rounded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
 
 from dpgt_node.algo.methods.base import Pick
-from dpgt_node.config.emit import run_sha256
+from dpgt_node.config.emit import document
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.laws.keystream import KEY_BYTES, NONCE_BYTES, CtrStream
 from dpgt_node.types import F64
+
+_TABLES = ("algorithm", "scheme", "noise", "graph", "method")
+"""Of a run file: not where its data lie or how it is carried, which differ between a launch and its simulation."""
+
+
+def seed(run: RunConfig) -> bytes:
+    """SHA-256 of these tables as canonical JSON."""
+    tables = {name: table for name, table in document(run).items() if name in _TABLES}
+    return hashlib.sha256(json.dumps(tables, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
 
 
 class Rounding:
@@ -25,12 +35,12 @@ class Rounding:
     """
 
     def __init__(self, run: RunConfig, n: int, pick: Pick[Any], step: float) -> None:
-        self._seed, self.step = bytes.fromhex(run_sha256(run)), step
+        self._seed, self.step = seed(run), step
         self._agents = [int(i) for i in np.ravel(pick(np.arange(n, dtype=np.float64)))]
 
     def uniforms(self, k: int, d: int) -> F64:
         """Of round ``k``, float64 (agents, d) in [0, 1): the upper 53 bits of each 8 bytes, little-endian, of
-        AES-128-CTR from block zero under the key ``SHA-256(run hash + b"|<agent>|<k>|rounding")[:16]``.
+        AES-128-CTR from block zero under the key ``SHA-256(seed + b"|<agent>|<k>|rounding")[:16]``.
         """
         drawn = np.empty((len(self._agents), d))
         for row, agent in zip(drawn, self._agents, strict=True):

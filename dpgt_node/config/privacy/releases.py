@@ -105,13 +105,14 @@ def check_releases(section: Section, scheme: Scheme, algorithm: Algorithm) -> No
 
 def check_clips(section: Section, privacy: Privacy, algorithm: Algorithm) -> None:
     """Report a clip by release where none is enforced, or where a gradient is part of several releases."""
-    if privacy.by_release is None:
-        return
-    if not MECHANISMS[algorithm.mechanism].accounted.once:
-        why = f'a release under mechanism "{algorithm.mechanism}" holds several gradients, so there is one clip'
-        section.problem("by_release", f"{why}; noise-once may have another for each release")
-    elif not privacy.enforced:
-        section.problem("by_release", "multiplies a clip: set clip_l1 or clip_l2")
+    for key in ("by_release", "decay"):
+        if getattr(privacy, key) is None:
+            continue
+        if not MECHANISMS[algorithm.mechanism].accounted.once:
+            why = f'a release under mechanism "{algorithm.mechanism}" holds several gradients, so there is one clip'
+            section.problem(key, f"{why}; noise-once may have another for each release")
+        elif not privacy.enforced:
+            section.problem(key, "multiplies a clip: set clip_l1 or clip_l2")
 
 
 def check_first(
