@@ -6,7 +6,10 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
+from dpgt_node.algo.methods.base import Method, Setting
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from tests.swarm.clock import SECOND
@@ -191,9 +194,18 @@ def any_method(seed: int) -> Plan:
     method = METHODS["dpgt" if chance.random() < 0.6 else chance.choice([name for name in METHODS if name != "dpgt"])]
     if method.name == plan.run.algorithm.method:
         return _apart(seed, plan)
-    algorithm = replace(plan.run.algorithm, method=method.name, mechanism=next(iter(method.rules)))
-    noise = plan.run.noise if method.noisy else replace(plan.run.noise, multiplier=0.0)
-    return _apart(seed, replace(plan, run=replace(plan.run, algorithm=algorithm, noise=noise)))
+    return _apart(seed, replace(plan, run=by(method, plan.run)))
+
+
+def by(method: Method, run: model.RunConfig) -> model.RunConfig:
+    """``run`` under ``method`` and its default mechanism: without noise where it draws none, on a toy that it takes."""
+    algorithm = replace(run.algorithm, method=method.name, mechanism=next(iter(method.rules)))
+    noise = run.noise if method.noisy else replace(run.noise, multiplier=0.0)
+    run = replace(run, algorithm=algorithm, noise=noise)
+    setting = Setting(run, Topology.from_config(run.graph), Schedule.from_config(run), (None,) * run.n)
+    if any(demand.breakers(setting) for demand in method.demands if demand.key == "data.dataset"):
+        run = replace(run, data=model.Data("quadratic", params={"dimension": run.data.params.get("dimension", 1)}))
+    return run
 
 
 def _apart(seed: int, plan: Plan) -> Plan:

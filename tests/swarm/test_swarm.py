@@ -16,7 +16,7 @@ from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from tests.oracles import mechanisms, noise
 from tests.swarm.mutants import MUTANTS
-from tests.swarm.plan import Kind, Plan, any_method, plan_for
+from tests.swarm.plan import Kind, Plan, any_method, by, plan_for
 from tests.swarm.trial import attempt, every_kill, random_kills, smaller, story
 
 SEEDS = 300
@@ -168,12 +168,10 @@ def test_a_kill_while_agents_agree_on_keys_changes_no_bit() -> None:
 def test_a_kill_in_a_run_of_any_method_changes_no_bit(method: str) -> None:
     """Replays go over a checkpoint, a round that released nothing where there may be one, and each kind of vector."""
     plan, own = killed(3, threads=False, checkpoint_every=2), METHODS[method]
-    run = plan.run
-    algorithm = replace(run.algorithm, method=method, mechanism=next(iter(own.rules)))
-    apart = MECHANISMS[algorithm.mechanism].accounted.once
-    scheme = replace(run.scheme, releases=(0, 1, 3) if apart else None)
-    noise_ = run.noise if own.noisy else replace(run.noise, multiplier=0.0)
-    plans = list(every_kill(replace(plan, run=replace(run, algorithm=algorithm, scheme=scheme, noise=noise_))))
+    run = by(own, plan.run)
+    if MECHANISMS[run.algorithm.mechanism].accounted.once:
+        run = replace(run, scheme=replace(run.scheme, releases=(0, 1, 3)))
+    plans = list(every_kill(replace(plan, run=run)))
     assert len(plans) > 100
     assert_same_result([plans[0], *plans[1::43]])
 
