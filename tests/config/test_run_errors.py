@@ -310,7 +310,7 @@ def test_all_problems_at_once():
     changes = {
         "nmae": 1,
         "algorithm.iterations": -1,
-        "algorithm.method": "gt-saga",
+        "algorithm.method": "dgpt",
         "graph.agents": ["a", "A", "b"],
         "graph.R": [[0, 0, -1], [1, 0], [0, NAN, 0]],
         "scheme.alpha": DELETE,
