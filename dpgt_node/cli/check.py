@@ -41,9 +41,10 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
     Exits 1 when a condition fails without which a run is refused, or when launch and simulate would refuse its data or
     model; all others are warnings.
     """
+    from dpgt_node.algo.methods.dsgd.central import curated
     from dpgt_node.learning.oracle import data_problem, odd_about_data
 
-    run = load_run(run_file)
+    run = curated(load_run(run_file))
     report, unknown = examine(run), None
     if not alone and (alike is not None or shape_text is not None):
         raise ConfigError.one("command line", "--alike" if shape_text is None else "--shape", "goes with --alone")

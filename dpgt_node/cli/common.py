@@ -127,11 +127,17 @@ def check_keystream(run: RunConfig, keystream: str | None) -> None:
 
 
 def check_startable(
-    run: RunConfig, source: str, samples: tuple[int | None, ...] | None = None, *, warn: bool = True
+    run: RunConfig,
+    source: str,
+    samples: tuple[int | None, ...] | None = None,
+    *,
+    warn: bool = True,
+    simulated: bool = False,
 ) -> None:
     """Hard conditions, all at once: Assumption 1, a_i and b_i in [0, 1), 1 <= m_K <= every known D.
 
     ``samples``: D of every agent where this machine knows it.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
+    ``simulated``: in one process, where a method may run that daemons do not carry out.
     """
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.methods import method_of
@@ -140,6 +146,8 @@ def check_startable(
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     failures = hard_failures(run, topology, schedule, samples if samples is not None else (None,) * run.n)
+    if not simulated and (why := method_of(run).simulated):
+        failures = (("algorithm.method", f'"{run.algorithm.method}" is for dpgt simulate alone: {why}'), *failures)
     if failures:
         raise ConfigError(Problem(source, key, message) for key, message in failures)
     if warn and method_of(run).theorems:

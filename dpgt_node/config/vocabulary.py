@@ -84,6 +84,11 @@ _METHODS: Mapping[str, MethodWord] = {
         "x+ = x - gamma (g + noise): nothing is sent; what an exchange has to beat; alpha, beta, R and C play no part",
         (mechanisms.NOISE_ONCE.name,),
     ),
+    "central": MethodWord(
+        "the bound beside them: one holder of all samples, x+ = x - gamma (g + noise), n m samples a gradient, 1/n of "
+        "the least scale; for `dpgt simulate` alone, since data would have to leave their hosts",
+        (mechanisms.NOISE_ONCE.name,),
+    ),
     "gt-saga": MethodWord(
         "gradient tracking over the Metropolis weights of the undirected closure of R with SAGA: a table of every "
         "sample's last gradient; no noise, multiplier = 0.0; alpha, beta and C play no part",

@@ -31,6 +31,7 @@ from dpgt_node.agent.work import Diverged, OutOfReach, coded, wire_dtype_of, wit
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, method_of, network_of
 from dpgt_node.algo.methods.base import Exchanged
+from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -263,6 +264,7 @@ def simulate_fast(
 
     ``device``: where torch models compute, cpu | cuda; noise and sums are the CPU's in any case.
     """
+    run = curated(run)
     oracles = build_oracles(run, data_root, device)
     names, study = run.graph.agents, run.evaluate.metrics == "study"
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)

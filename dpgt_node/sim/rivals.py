@@ -13,8 +13,9 @@ from dpgt_node.accounts.forecast import respond
 from dpgt_node.accounts.planner import calibrate
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.dsgd.central import pooled
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config.model import Graph, NoiseStream, RunConfig, SchemeS2
+from dpgt_node.config.model import NoiseStream, RunConfig, SchemeS2
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.alone import alone
@@ -58,17 +59,14 @@ def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunCo
     weights, K = np.ones(run.n), min(run.K, 500)
     time = respond(Topology.from_config(run.graph), scheme.alpha, scheme.beta, accounted, K, weights, weights).time
     speed = float((time[-1] - time[-2]).mean()) if K > 0 else float(time[0].mean())
-    one = NoiseStream("constant", (1.0,))
+    one, single = NoiseStream("constant", (1.0,)), pooled(run)
     single = replace(
-        run,
-        graph=Graph(("central",), ((0.0,),), ((0.0,),)),
-        scheme=replace(scheme, gamma=scheme.gamma * speed),
-        noise=replace(run.noise, eta=one, zeta=None if accounted.x_public else one, multiplier=1.0),
-        data=replace(run.data, partition="iid", params=_without_partition(run)),
+        single,
+        scheme=replace(scheme, gamma=scheme.gamma * speed, samples=single.scheme.samples),
+        noise=replace(single.noise, eta=one, multiplier=1.0),
     )
     largest = max(value for value in found[accountant] if value is not None)
-    ratio = None if accounted.x_public else 1.0
-    return calibrate(single, accountant, largest, lambda one: _accounts(one, (sum(samples),), dimension), ratio=ratio)
+    return calibrate(single, accountant, largest, lambda one: _accounts(one, (sum(samples),), dimension), ratio=None)
 
 
 def central(run: RunConfig, data_root: Path | None) -> float | None:
@@ -85,13 +83,3 @@ def central(run: RunConfig, data_root: Path | None) -> float | None:
 def _accounts(run: RunConfig, samples: Sequence[int], dimension: int) -> list[AgentAccount]:
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     return [account_for(run, topology, schedule, i, D, dimension) for i, D in enumerate(samples)]
-
-
-def _without_partition(run: RunConfig) -> dict[str, object]:
-    """The data set's own parameters: those of the partition go."""
-    from dpgt_node.config.declare.keys import declared
-    from dpgt_node.config.parameters import PARTITION_KEYS
-
-    own = PARTITION_KEYS.of(run.data.partition)
-    names = set() if own is None else {entry.name for entry in declared(own)}
-    return {key: value for key, value in run.data.params.items() if key not in names}

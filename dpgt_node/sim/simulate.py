@@ -12,6 +12,7 @@ from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
+from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -242,6 +243,7 @@ def simulate(
 
     ``on_round(k, recorder, seconds)`` after every round that all agents finished.
     """
+    run = curated(run)
     this = _Simulation(
         run,
         out,

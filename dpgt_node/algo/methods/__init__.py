@@ -9,6 +9,7 @@ from dpgt_node.algo.methods.base import Method, Network, Rule
 from dpgt_node.algo.methods.dp_dsgt import DP_DSGT
 from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD
+from dpgt_node.algo.methods.dsgd.central import CENTRAL
 from dpgt_node.algo.methods.dsgd.dp_dsgd import DP_DSGD
 from dpgt_node.algo.methods.dsgd.dyn_d2p import DYN_D2P
 from dpgt_node.algo.methods.dsgd.no_communication import NO_COMMUNICATION
@@ -35,6 +36,7 @@ METHODS: Mapping[str, Method] = {
         DP_DSGT,
         DP_DSGD,
         NO_COMMUNICATION,
+        CENTRAL,
         GT_SAGA,
         GT_SVRG,
     )

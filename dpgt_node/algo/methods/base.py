@@ -226,6 +226,7 @@ class Method:
     gives up for what it mixes in a round.
     ``theorems``: the paper's conditions and theorems speak of it.  ``options``: its own keys, [method] of a run file.
     ``codes``: what the integers stand for that it sends, a function of its keys; None: it sends numbers.
+    ``simulated``: why daemons do not carry it out; empty: they do.
     """
 
     name: str
@@ -240,6 +241,7 @@ class Method:
     theorems: bool = True
     options: type = NoOptions
     codes: Callable[[RunConfig], Codes | None] = lambda run: None
+    simulated: str = ""
 
     @property
     def streams(self) -> tuple[Stream, ...]:

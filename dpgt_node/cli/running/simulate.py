@@ -39,6 +39,7 @@ def simulate(
     run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], alone: bool, test_keystream: str | None
 ) -> ExitCode:
     """Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."""
+    from dpgt_node.algo.methods.dsgd.central import curated
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, print_summary
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
@@ -50,7 +51,7 @@ def simulate(
     from dpgt_node.sim.rivals import check_rivals, rivals
     from dpgt_node.sim.simulate import simulate as simulate_all
 
-    run, fast = common.load_local_run(run_file), fast or device == "cuda"
+    run, fast = curated(common.load_local_run(run_file)), fast or device == "cuda"
     if fast and run.adversary != Adversary():
         raise ConfigError.one(
             "command line", "--fast", f"{run_file} has [adversary], and --fast records nothing: simulate it without"
@@ -58,7 +59,7 @@ def simulate(
     if alone:
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, str(run_file), sample_counts(run, common.data_root()))
+    common.check_startable(run, str(run_file), sample_counts(run, common.data_root()), simulated=True)
     common.warn_of_data(run, str(run_file))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console()

@@ -20,7 +20,7 @@ from dpgt_node import __version__
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import DELTAS
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import network_of
+from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
@@ -126,6 +126,8 @@ def _run(run: RunConfig) -> Row:
 def _conditions(run: RunConfig, samples: tuple[int | None, ...]) -> Finding:
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     problems = [f"{key}: {message}" for key, message in hard_failures(run, topology, schedule, samples)]
+    if why := method_of(run).simulated:
+        problems.append(f'algorithm.method: "{run.algorithm.method}" is for dpgt simulate alone: {why}')
     return failed("; ".join(problems), "dpgt check shows both sides") if problems else passed("hold")
 
 
