@@ -67,6 +67,7 @@ REMEDIES = {
     errno.EMFILE: ": raise the limit on open files (ulimit -n)",
     errno.ENOENT: ": is the current folder still there?",
 }
+_ASKS = frozenset({"-h", "--help", "--version"})
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -174,5 +175,6 @@ def main() -> None:
     if lost is not None:
         verb = next((a for a in arguments if a in VERBS), "")
         print(f"dpgt {verb}".strip() + f": standard output: {lost}; what was printed there is lost", file=sys.stderr)
-        code = code or int(ExitCode.CONFIG if verb in ANSWERS else ExitCode.DONE)
+        answers = verb in ANSWERS or not _ASKS.isdisjoint(arguments)
+        code = code or int(ExitCode.CONFIG if answers else ExitCode.DONE)
     sys.exit(code)

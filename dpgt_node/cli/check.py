@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpgt_node.cli.common import alike_option, data_root, format_option, reddened, run_argument
+from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -55,6 +55,8 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
         refused = None if report.failed_hard else str(error)
+    if refused is None and not report.failed_hard:
+        refused = "\n".join(map(str, out_of_range(run))) or None
     odd = odd_about_data(run, data_root())
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]

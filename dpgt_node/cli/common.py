@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -150,9 +151,27 @@ def check_startable(
         failures = (("algorithm.method", f'"{run.algorithm.method}" is for dpgt simulate alone: {why}'), *failures)
     if failures:
         raise ConfigError(Problem(source, key, message) for key, message in failures)
+    if problems := out_of_range(run):
+        raise ConfigError(replace(problem, source=source) for problem in problems)
     if warn and method_of(run).theorems:
         for line in step_warnings(topology, schedule):
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
+
+
+def out_of_range(run: RunConfig) -> tuple[Problem, ...]:
+    """Why agents would not begin: noise so small that its sampler cannot cover what the clip allows."""
+    from dpgt_node.agent.noise import check_range
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.schedule import Schedule
+
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    found: dict[Problem, None] = {}
+    for agent in range(run.n):
+        try:
+            check_range(run, topology, schedule, agent)
+        except ConfigError as error:
+            found |= dict.fromkeys(error.problems)
+    return tuple(found)
 
 
 def warn_of_data(run: RunConfig, source: str) -> None:

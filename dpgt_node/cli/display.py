@@ -110,8 +110,12 @@ class Display:
     def install(self) -> None:
         """Replace ``sys.stdout`` and ``sys.stderr``; a closed one writes to nowhere.
 
-        A descriptor below 3 that is closed would be given to the next file that is opened, a database for one.
+        A descriptor below 3 that is closed would be given to the next file that is opened, a database for one.  A width
+        or height of 0, as a container's terminal may report it, would show nothing at all.
         """
+        for size in ("COLUMNS", "LINES"):
+            if os.environ.get(size, "").strip("0 ") == "":
+                os.environ.pop(size, None)
         for descriptor in (0, 1, 2):
             try:
                 os.fstat(descriptor)

@@ -253,15 +253,20 @@ def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
 
 
 def data_problem(run: RunConfig, data_root: Path | None = None) -> str | None:
-    """Why ``launch`` and ``simulate`` would find no data here; None: they would, or each agent may have its own.
+    """Why ``launch`` and ``simulate`` would not take the data here; None: they would, or each agent may have its own.
 
-    The classes of a known picture set need no copy of it, as those that the run file states need no file.
+    The classes of a known picture set need no copy of it, as those that the run file states need no file.  Every
+    picture that an agent would use is decoded once.
     """
     known = resolved_dataset(run) in IMAGE_SETS or "classes" in run.data.params
-    if run.data.dataset in TOYS or known or data_is_here(run, data_root):
+    if run.data.dataset in TOYS or (known and not data_is_here(run, data_root)):
         return None
     try:
-        run_dataset(run, data_root)
+        data = run_dataset(run, data_root)
+        pictures: object = data.x_train
+        if isinstance(pictures, Pictures):
+            for rows in blocks(data, division(run)):
+                pictures.verify(rows)
     except ConfigError as error:
         return str(error)
     return None

@@ -178,3 +178,18 @@ def test_a_launch_without_room_for_all_its_processes(
     assert cli.run(["launch", str(path), "--out", str(out)]) == 2
     assert "MB for this run, and 5.0 MB are free: free some, or choose another folder" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_noise_that_its_sampler_cannot_give_is_refused_by_check_as_by_launch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = documents.edited(
+        documents.quadratic(2, 2),
+        {"data": {"dataset": "digits"}, "privacy": {"clip_l1": 1.0}, "noise__scale_eta": 1e-30},
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(tomli_w.dumps(document), encoding="utf-8")
+    assert cli.run(["check", str(path)]) == 1
+    assert "noise.scale_eta: scale 1e-30 reaches" in capsys.readouterr().out
+    assert cli.run(["simulate", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert "run.toml: noise.scale_eta: scale 1e-30 reaches" in capsys.readouterr().err

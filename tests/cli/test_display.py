@@ -34,7 +34,7 @@ def dpgt(*arguments: object, redirect: str = "", **variables: str) -> subprocess
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "ascii:strict"])
 def test_a_terminal_that_lacks_characters_gets_stand_ins(encoding: str, run_file: Path, tmp_path: Path) -> None:
-    done = dpgt("simulate", run_file, "--out", tmp_path / "out", PYTHONIOENCODING=encoding)
+    done = dpgt("simulate", run_file, "--out", tmp_path / "out", PYTHONIOENCODING=encoding, COLUMNS="0", LINES="0")
     assert done.returncode == 0, done.stderr
     shown = done.stdout.decode(encoding.partition(":")[0])
     assert "agent-1" in shown and "Report: " in shown
@@ -60,7 +60,7 @@ def test_a_full_disk_takes_the_display_and_not_the_run(run_file: Path, tmp_path:
     assert done.stderr.decode().splitlines()[-1] == lost
 
 
-@pytest.mark.parametrize("arguments", [("check", "{}"), ("schema", "run"), ("bench",)])
+@pytest.mark.parametrize("arguments", [("check", "{}"), ("schema", "run"), ("bench",), ("-h",)])
 def test_an_answer_that_nobody_got_is_no_success(arguments: tuple[str, ...], run_file: Path) -> None:
     done = dpgt(*(argument.format(run_file) for argument in arguments), redirect=f">{FULL}")
     assert done.returncode == 2 and b"No space left on device" in done.stderr

@@ -9,6 +9,7 @@ import gzip
 import pickle
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -32,7 +33,7 @@ IDX_FILES = (
 CIFAR_SHAPE = (3, 32, 32)
 CIFAR_FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 CIFAR_BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
-_FOREIGN = ("__MACOSX", "@eaDir", "lost+found")
+_FOREIGN = ("__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information", "__pycache__")
 _CIFAR_PIXELS = 3072
 _CLASSES = 10
 _MAX_PIXELS = 1 << 24  # of one picture
@@ -256,7 +257,6 @@ def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] =
     found = [_listed(part, names) if part else ([], np.zeros(0, np.int64)) for part in [*parts, None][:2]]
     if not found[0][0]:
         raise _bad(parts[0] or path, f"holds no picture ({', '.join(SUFFIXES)})")
-    empty = [name for label, name in enumerate(names) if not any(label in labels for _, labels in found)]
     first = [_open(found[0][0][int(np.argmax(found[0][1] == label))]) for label in np.unique(found[0][1])]
     mode = "L" if all(image.mode in ("L", "1") or image.mode.startswith(_DEEP) for image in first) else "RGB"
     rows = [Pictures(paths, mode, first[0].size) for paths, _ in found]
@@ -269,7 +269,7 @@ def load_folder(path: Path, classes: int | None = None, names: tuple[str, ...] =
         divisor=WHITE,
         image=rows[0].image,
         names=names,
-        remarks=tuple(f"class folder {name!r} holds no picture" for name in empty if name in folders),
+        remarks=_odd_folders(folders, [labels for _, labels in found], names),
     )
 
 
@@ -280,6 +280,20 @@ def hidden(name: str) -> bool:
 
 def _folders(part: Path) -> list[str]:
     return [child.name for child in part.iterdir() if child.is_dir() and not hidden(child.name)]
+
+
+def _odd_folders(folders: Sequence[str], labels: Sequence[I64], names: Sequence[str]) -> tuple[str, ...]:
+    """Remarks on class folders.  ``labels``: of the training and of the test part."""
+    there = [name for name in names if name in folders]
+    held = [{names[label] for label in np.unique(part)} for part in labels]
+    found = [f"class folder {name!r} holds no picture" for name in there if name not in held[0] | held[1]]
+    found += [f"class folder {name!r} has test pictures alone: nobody learns it" for name in sorted(held[1] - held[0])]
+    twins = Counter(name.casefold() for name in there)
+    alike = [name for name in there if twins[name.casefold()] > 1]
+    return (
+        *found,
+        *([f"class folders that differ in case are classes of their own: {', '.join(alike)}"] * bool(alike)),
+    )
 
 
 def _size(path: Path) -> int:
@@ -303,13 +317,17 @@ def _pictures(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not any(map(hidden, path.relative_to(folder).parts))
+        if path.suffix.lower() in SUFFIXES
+        and not path.is_dir()
+        and not any(map(hidden, path.relative_to(folder).parts))
     )
 
 
 def _open(path: Path) -> Any:
     from PIL import Image, UnidentifiedImageError
 
+    if path.exists() and not path.is_file():  # a pipe: opening it would wait for ever
+        raise _bad(path, "is neither a file nor a link to one")
     try:
         image = Image.open(path)
         if image.size[0] * image.size[1] > _MAX_PIXELS:

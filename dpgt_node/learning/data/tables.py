@@ -20,6 +20,11 @@ from dpgt_node.types import F64
 _COMMAS = "; a comma inside a number counts as a separator"
 _MAX_HEADER = 1 << 20
 _INDEX = re.compile(r"Unnamed: 0(\.\d+)?|__index_level_\d+__")
+_NO_TEXT = {
+    b"\x1f\x8b": "is packed by gzip: unpack it first",
+    b"PK\x03\x04": "is a zip archive, as spreadsheets are: save it as CSV",
+    b"PAR1": "is a Parquet file: name it as parquet:PATH",
+}
 Table = tuple[list[str], F64]
 """(column names, numbers (rows, columns))."""
 
@@ -39,10 +44,10 @@ def load_table(
     ``default_rng(0).permutation(rows)`` is the test set, the same on every host.  Raises ConfigError.
     """
     read = _READERS[kind]
-    names, rows = _read(read, path)
-    remarks = _numbering(path, names, rows, label)
+    names, rows = _read(read, path, label)
+    remarks = (*_numbering(path, names, rows, label), *_repeated(names, rows, label))
     if test is not None:
-        test_names, test_rows = _read(read, test)
+        test_names, test_rows = _read(read, test, label)
         if test_names != names:
             raise _bad(test, f"has other columns than {path.name}: {_first_difference(names, test_names)}")
     else:
@@ -81,6 +86,23 @@ def _numbering(path: Path, names: Sequence[str], rows: F64, label: str) -> tuple
     return tuple(found)
 
 
+def _repeated(names: Sequence[str], rows: F64, label: str) -> tuple[str, ...]:
+    """Remarks on names that stand twice in the header, and on features that are the labels."""
+    found = [
+        f"{names.count(name)} columns are named {name!r}, and all are taken as features"
+        for name in dict.fromkeys(names)
+        if name != label and names.count(name) > 1
+    ]
+    if names.count(label) == 1 and len(rows) > 1:
+        labels = rows[:, names.index(label)]
+        found += [
+            f"column {name!r} is the same as the labels and is taken as a feature: leave it out"
+            for name, values in zip(names, rows.T, strict=True)
+            if name != label and np.array_equal(values, labels)
+        ]
+    return tuple(found)
+
+
 def _whole(values: F64, path: Path, label: str) -> npt.NDArray[np.int64]:
     bad = np.flatnonzero((values != np.floor(values)) | (np.abs(values) > 2**31))
     if len(bad):
@@ -89,9 +111,9 @@ def _whole(values: F64, path: Path, label: str) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _read(read: Callable[[Path], Table], path: Path) -> Table:
+def _read(read: Callable[[Path, str], Table], path: Path, label: str) -> Table:
     """The table, its numbers finite: said by row and column of the file, before rows are divided."""
-    names, rows = read(path)
+    names, rows = read(path, label)
     bad = np.argwhere(~np.isfinite(rows))
     if len(bad):
         row, column = (int(at) for at in bad[0])
@@ -103,9 +125,19 @@ def _read(read: Callable[[Path], Table], path: Path) -> Table:
     return names, rows
 
 
-def _csv(path: Path) -> Table:
+def _encoding(path: Path) -> str:
+    """Of a text file, by its byte order mark.  ConfigError: it is no text, but something that is known."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    if what := next((what for mark, what in _NO_TEXT.items() if head.startswith(mark)), None):
+        raise _bad(path, what)
+    return "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+def _csv(path: Path, label: str) -> Table:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        encoding = _encoding(path)
+        with path.open(encoding=encoding, newline="") as file:
             header = file.readline(_MAX_HEADER)
             names = [name.strip() for name in next(csv.reader([header]), [])]
             if not names:
@@ -117,11 +149,11 @@ def _csv(path: Path) -> Table:
                 warnings.simplefilter("ignore", UserWarning)  # of a file without rows, which is said below
                 rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
     except UnicodeDecodeError as error:
-        raise _bad(path, f"is not UTF-8 text (byte {error.start})") from error
+        raise _bad(path, f"is not {encoding.upper().removesuffix('-SIG')} text (byte {error.start})") from error
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from error
     except (ValueError, csv.Error) as error:
-        raise _bad(path, _unreadable(str(error), names)) from error
+        raise _bad(path, _unreadable(str(error), names, label)) from error
     if not rows.size:
         raise _bad(path, "has no rows")
     if rows.shape[1] != len(names):
@@ -129,18 +161,21 @@ def _csv(path: Path) -> Table:
     return names, rows
 
 
-def _unreadable(said: str, names: Sequence[str]) -> str:
+def _unreadable(said: str, names: Sequence[str], label: str) -> str:
     """Where a table is no table, without what stands there: such lines reach other hosts.  Rows count from 1."""
     if found := re.search(r"at row (\d+), column (\d+)", said):  # numpy's rows from 0, its columns from 1
         row, column = int(found[1]) + 1, int(found[2])
-        name = repr(names[column - 1]) if column <= len(names) else str(column)
-        return f"holds something that is no number: row {row} of column {name}"
+        name = names[column - 1] if column <= len(names) else column
+        kind = "no label (labels are the integers 0, 1, 2, ...)" if name == label else "no number"
+        if name == "" and column == len(names):
+            kind = "no number (does a comma end each line?)"
+        return f"holds something that is {kind}: row {row} of column {name!r}"
     if found := re.search(r"columns changed from (\d+) to (\d+) at row (\d+)", said):
         return f"has {found[1]} values a row, but row {found[3]} has {found[2]}"
     return "holds something that is no number, or a row that is cut short"
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path, _label: str) -> Table:
     try:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
@@ -167,7 +202,7 @@ def _first_difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
     return f"{len(theirs)} for {len(mine)}"
 
 
-_READERS: dict[str, Callable[[Path], Table]] = {"csv": _csv, "parquet": _parquet}
+_READERS: dict[str, Callable[[Path, str], Table]] = {"csv": _csv, "parquet": _parquet}
 
 
 def _bad(path: Path, message: str) -> ConfigError:

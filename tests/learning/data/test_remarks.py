@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tomli_w
+from PIL import Image
 
 from dpgt_node import cli
 from dpgt_node.config import load_run
@@ -125,7 +127,7 @@ def test_hidden_files_are_no_data(tmp_path: Path) -> None:
     write_pictures(root)
     clean = load_dataset(f"folder:{root}")
     picture = root / "train" / "cat" / "0.png"
-    for name in (".ipynb_checkpoints", "__MACOSX", "@eaDir", ".thumbnails"):
+    for name in (".ipynb_checkpoints", "__MACOSX", "@eaDir", ".thumbnails", "$RECYCLE.BIN", "__pycache__"):
         for folder in (root / "train" / name, root / "train" / "cat" / name):
             folder.mkdir()
             shutil.copy(picture, folder / "0.png")
@@ -143,6 +145,38 @@ def test_empty_class_folders_and_copies_of_pictures_are_said(tmp_path: Path) -> 
     shutil.copy(root / "train" / "cat" / "0.png", root / "train" / "dog" / "again.png")
     words = said(run_of(tmp_path, f"folder:{root}"))
     assert "class folder 'emu' holds no picture" in words and "exact copies of other training samples: 1." in words
+
+
+def test_classes_that_nobody_learns_and_folders_that_differ_in_case_are_said(tmp_path: Path) -> None:
+    root = tmp_path / "pictures"
+    write_pictures(root)
+    for part, name in (("test", "bird"), ("train", "Cat")):
+        (root / part / name).mkdir(parents=True)
+        shutil.copy(root / "train" / "dog" / "0.png", root / part / name / "x.png")
+    words = said(run_of(tmp_path, f"folder:{root}"))
+    assert "class folder 'bird' has test pictures alone: nobody learns it" in words
+    assert "class folders that differ in case are classes of their own: Cat, cat" in words
+
+
+@pytest.mark.parametrize("what", ["empty", "torn", "size", "pipe"])
+def test_check_refuses_a_picture_that_launch_would_refuse(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It used to decode those of the first agent at most; a pipe made launch wait for ever."""
+    root = tmp_path / "pictures"
+    write_pictures(root)
+    bad = root / "train" / "dog" / "z.png"
+    if what == "pipe":
+        os.mkfifo(bad)
+    elif what == "size":
+        Image.new("L", (6, 6)).save(bad)
+    else:
+        bad.write_bytes(b"" if what == "empty" else (root / "train" / "dog" / "0.png").read_bytes()[:40])
+    run_of(tmp_path, f"folder:{root}", normalise="l2")  # or check reads every picture for the largest norm
+    assert cli.run(["check", str(tmp_path / "run.toml")]) == 1
+    assert f"Refused: {bad}: " in capsys.readouterr().out
+    assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")]) == 2
+    assert f"{bad}: " in capsys.readouterr().err
 
 
 def test_what_a_desktop_leaves_behind_fills_no_folder(tmp_path: Path) -> None:

@@ -59,7 +59,12 @@ BAD = {
     "twice": (csv_text(head="label,label,b"), "2 columns named 'label'"),
     "only labels": ("label\n1\n0\n", "no column besides"),
     "text": (csv_text([*ROWS, ["x", 1, 2.0]]), "holds something that is no number: row 6 of column 'a'$"),
-    "missing": ("a,label,b\n1,,3\n", "holds something that is no number: row 1 of column 'label'$"),
+    "missing": ("a,label,b\n1,,3\n", r"no label \(labels are the integers 0, 1, 2, \.\.\.\): row 1 of column 'label'$"),
+    "words": (
+        "a,label,b\n1,cat,3\n",
+        r"no label \(labels are the integers 0, 1, 2, \.\.\.\): row 1 of column 'label'$",
+    ),
+    "commas at ends": ("a,label,\n1,0,\n", r"no number \(does a comma end each line\?\): row 1 of column ''$"),
     "ragged": ("a,label,b\n1,0,3\n1,0\n", "has 3 values a row, but row 2 has 2$"),
     "beyond the names": ("a,label\n1,0,x\n", "holds something that is no number: row 1 of column 3$"),
     "head too short": ("a,label\n1,0,3\n", "3 numbers a row under 2 column names"),
@@ -86,6 +91,30 @@ def test_labels_beyond_the_declared_classes(tmp_path):
     assert load(path, classes=7).classes == 7
     with pytest.raises(ConfigError, match="has label 2; the limit is 1"):
         load(path, classes=2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_text_of_other_editors(encoding, tmp_path):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    path = write(tmp_path, csv_text())
+    expected = load(path)
+    path.write_bytes((mark + csv_text().replace("\n", "\r\n")).encode(encoding))
+    assert np.array_equal(load(path).x_train, expected.x_train)
+
+
+@pytest.mark.parametrize(
+    ("head", "words"), [(b"\x1f\x8b", "packed by gzip"), (b"PK\x03\x04", "save it as CSV"), (b"PAR1", "parquet:PATH")]
+)
+def test_what_is_no_text_is_named(head, words, tmp_path):
+    (tmp_path / "t.csv").write_bytes(head + bytes(40))
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path / "t.csv")
+
+
+def test_columns_that_repeat_each_other_or_the_labels_are_said(tmp_path):
+    rows = [[1, 0, 0, 2], [3, 1, 1, 4], [5, 2, 2, 6], [6, 0, 0, 9]]
+    first, second = load(write(tmp_path, csv_text(rows, "a,label,copy,a"))).remarks
+    assert "2 columns are named 'a'" in first and "'copy' is the same as the labels" in second
 
 
 def test_not_text(tmp_path):
