@@ -35,9 +35,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Every vector of this edge up to and including ``round_through`` arrived and passed the gate; not yet durable."""
+    """So many ``frames`` of this call arrived; what they brought is not yet durable."""
 
-    round_through: int
+    frames: int
 
 
 ExchangeReply = Resume | Received

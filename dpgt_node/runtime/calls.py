@@ -62,6 +62,14 @@ class _Line:
         self.task: asyncio.Task[Any] | None = None
 
 
+def _bare(error: PeerError) -> PeerError:
+    """``error`` without its traceback, which would keep the call, and so its channel, until garbage is collected: and
+    a channel that nobody uses goes on connecting, once a second each.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 class Calls:
     """Every open call of a process.
 
@@ -156,7 +164,7 @@ class Calls:
             async with self._dial(line.call, address) as stream:
                 await self._carry(line, stream, c.Opened(line.call))
         except PeerError as caught:
-            error = caught
+            error = _bare(caught)
         except asyncio.CancelledError:
             raise
         except BaseException as bug:
@@ -192,9 +200,14 @@ class Calls:
             reader.cancel()
             writer.cancel()
             results = await asyncio.gather(reader, writer, return_exceptions=True)
-        for result in results:  # the reader's error comes first: it carries the peer's reason
-            if isinstance(result, Exception):
-                raise result
+        # The reader's error comes first: it carries the peer's reason.
+        error = next((result for result in results if isinstance(result, Exception)), None)
+        del results, reader, writer
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # with its traceback it would hold this frame, and this frame it
 
     async def _read(self, line: _Line, stream: Stream) -> None:
         call, framing, on = line.call, line.framing, line.on

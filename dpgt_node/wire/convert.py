@@ -267,7 +267,7 @@ def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
     pb = agent_pb2
     match v:
         case m.Received():
-            message = pb.ExchangeReply(received=pb.Received(round_through=v.round_through))
+            message = pb.ExchangeReply(received=pb.Received(frames=v.frames))
         case m.Resume():
             resume = pb.Resume(
                 receiver=v.receiver,
@@ -285,7 +285,7 @@ def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
     message = parse(agent_pb2.ExchangeReply, data, "reply of an agent")
     kind = message.WhichOneof("kind")
     if kind == "received":
-        return m.Received(message.received.round_through)
+        return m.Received(message.received.frames)
     if kind == "resume":
         p = message.resume
         return m.Resume(

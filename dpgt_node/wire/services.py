@@ -17,7 +17,7 @@ import logging
 import socket
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -115,6 +115,18 @@ class ServerStream(Caller, Generic[In, Out]):
         self._decode = decode
         self._encode = encode
 
+    async def served(self, serve: Callable[[Self], Awaitable[None]]) -> None:
+        """Send the headers, then ``serve``.
+
+        They would go with the first message otherwise, and grpc.aio sends them again for a call that ends in the midst
+        of that: the core refuses it (TOO_MANY_OPERATIONS), no status goes out, and the caller waits for ever.
+        """
+        try:
+            await self._context.send_initial_metadata(())
+        except grpc.aio.InternalError:
+            raise asyncio.CancelledError from None  # the caller is gone already, and the core will say so
+        await serve(self)
+
     async def read(self) -> In | None:
         """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
         data = await self._context.read()
@@ -157,7 +169,10 @@ def no_guard(_: Caller) -> AbstractContextManager[None]:
 
 
 async def _abort(context: Any, error: PeerError) -> NoReturn:
-    await context.abort(grpc.StatusCode[error.grpc_status], answered(error)[:_MAX_DETAILS])
+    try:
+        await context.abort(grpc.StatusCode[error.grpc_status], answered(error)[:_MAX_DETAILS])
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None  # nobody is there any more to hear it
     raise AssertionError("abort returned")
 
 
@@ -178,7 +193,7 @@ def agent_handler(servicer: AgentServicer, guard: Guard = no_guard) -> Service:
 
     async def exchange(_: object, context: Any) -> None:
         stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, convert.encode_exchange_reply)
-        await guarded(context, guard, stream, lambda: servicer.exchange(stream))
+        await guarded(context, guard, stream, lambda: stream.served(servicer.exchange))
 
     return Service(AGENT_SERVICE, {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)})
 
@@ -189,7 +204,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) 
     async def join(_: object, context: Any) -> None:
         decode, encode = convert.decode_agent_message, convert.encode_coordinator_message
         stream: ServerStream[m.AgentMessage, m.CoordinatorMessage] = ServerStream(context, decode, encode)
-        await guarded(context, guard, stream, lambda: servicer.join(stream))
+        await guarded(context, guard, stream, lambda: stream.served(servicer.join))
 
     async def upload(_: object, context: Any) -> bytes:
         stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, _same, convert.encode_upload_reply)

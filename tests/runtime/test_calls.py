@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -147,6 +150,49 @@ async def test_nobody_there_is_an_end_with_its_cause() -> None:
     assert near.machine.events[-1].error.grpc_status == "UNAVAILABLE"
     near.calls.carry_out(c.Write(NEAR, m.Ready()))  # lost, and no harm
     await near.calls.close(20.0)
+
+
+class Explains:
+    """A channel that finds out why a call broke, as those of nodes do."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+
+    async def __aenter__(self) -> grpc.aio.Channel:
+        return self.channel
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.channel.close()
+        if isinstance(error, PeerError):
+            raise PeerError("because", grpc_status="UNAVAILABLE") from error
+
+
+@pytest.mark.parametrize("explained", [False, True])
+async def test_what_a_broken_call_was_made_of_goes_with_it(explained: bool) -> None:
+    """Its channel would go on connecting, and with every attempt there would be one more that does."""
+    streams: list[weakref.ref[Any]] = []
+
+    class Dialling(Side):
+        @asynccontextmanager
+        async def _dial(self, call: c.Call, address: str) -> AsyncIterator[Any]:
+            channel = grpc.aio.insecure_channel(address, options=services.CHANNEL_OPTIONS)
+            async with Explains(channel) if explained else channel:
+                stream = services.join(channel, "agent-1")
+                streams.append(weakref.ref(stream))
+                yield stream
+
+    near = Dialling(writes(m.Ready()))
+    with socket.socket() as bound:  # nobody listens
+        bound.bind(("127.0.0.1", 0))
+        gc.disable()
+        try:
+            near.calls.carry_out(c.Dial(NEAR, f"127.0.0.1:{bound.getsockname()[1]}"))
+            await eventually("it broke", lambda: near.machine.kinds()[-1:] == ["Ended"])
+            await eventually("its task is over", lambda: not near.calls._tasks)
+            assert near.machine.events[-1].error is not None
+            await eventually("it is gone", lambda: streams[0]() is None)
+        finally:
+            gc.enable()
 
 
 async def test_a_call_ended_by_its_machine_says_nothing_more() -> None:

@@ -267,6 +267,34 @@ async def test_a_caller_that_goes_away_while_it_is_written_to() -> None:
     assert isinstance(talker.end, PeerError | asyncio.CancelledError)
 
 
+@pytest.mark.parametrize("error", [PeerError("not now", grpc_status="UNAVAILABLE"), None], ids=["refused", "in order"])
+async def test_a_call_that_ends_while_it_is_written_to_has_its_status(
+    error: PeerError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the caller waits for ever on a call that nobody serves, and its edge with it."""
+
+    class Hasty:
+        async def exchange(self, stream: services.ServerStream[bytes, m.ExchangeReply]) -> None:
+            writing = asyncio.ensure_future(stream.write(m.Received(1)))
+            await asyncio.sleep(0)  # it is under way
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            if error is not None:
+                raise error
+
+    async with serving(services.agent_handler(Hasty())) as (_, channel):
+        call = services.exchange(channel, SENDER)
+        async with asyncio.timeout(30):
+            if error is None:
+                while await call.read() is not None:
+                    pass
+            else:
+                with pytest.raises(PeerError, match="not now"):
+                    while True:
+                        await call.read()
+    assert caplog.text == ""
+
+
 async def test_nobody_listens() -> None:
     with socket.socket() as taken:  # bound, not listening: nobody else can listen here meanwhile
         taken.bind(("127.0.0.1", 0))

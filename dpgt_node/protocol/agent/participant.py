@@ -134,7 +134,7 @@ class Participant:
                 self._start(event, out, now_ns)
             case t.Tick():
                 self._step_agent(event, out, now_ns)
-                self._emit(self._watch.step(event, now_ns), out, now_ns)
+                self._beat(event, out, now_ns)
                 for sender in self._to.values():
                     self._emit(sender.step(event, now_ns), out, now_ns)
             case _:
@@ -160,6 +160,15 @@ class Participant:
         self._emit(effects, out, now_ns)
         if self.agent.done_through != mixed:
             self._moved(out, now_ns)
+
+    def _beat(self, tick: t.Tick, out: list[Any], now_ns: int) -> None:
+        """Once a heartbeat both sides of every edge hear how it stands."""
+        due_ns = self._watch.next_deadline_ns()
+        if due_ns is None or now_ns < due_ns:
+            return
+        self._emit(self._watch.step(tick, now_ns), out, now_ns)
+        for receiver in self._receivers.values():
+            self._emit(receiver.step(tick, now_ns), out, now_ns)
 
     def _moved(self, out: list[Any], now_ns: int) -> None:
         for receiver in self._receivers.values():

@@ -81,9 +81,7 @@ class Session:
         self._stop_code = ExitCode.STOPPED
         self._exit = s.Exit(ExitCode.STOPPED)
         self._until_ns = 0
-        self.receivers = {
-            name: Receiver(peers.name, peers.names.index(name), streams) for name, streams in peers.streams_in.items()
-        }
+        self.receivers = {name: Receiver(peers.name, peers.names.index(name)) for name in peers.streams_in}
 
     # --- what the shell may ask ---------------------------------------------------------------------------------
 

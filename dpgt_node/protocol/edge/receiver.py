@@ -16,21 +16,20 @@ Theory of operation:
 one.  What it held is dropped, because Resume asks for it again: nothing is taken twice, nothing is lost.
 
 Small vectors are acknowledged once in ``ACK_ROUNDS`` rounds: an acknowledgement a round would cost as much as the
-vector.  An acknowledgement says that vectors arrived, not that they are durable.
+vector.  What is left is acknowledged by the next ``Tick``, and a call that is full says so at each, or its sender would
+take it for dead.  An acknowledgement says that frames arrived, not that vectors are durable.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
 from dpgt_node.protocol.agent.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
 from dpgt_node.protocol.messages import Received, Resume
-from dpgt_node.protocol.types import Payload, VectorReceived
-from dpgt_node.types import Stream
+from dpgt_node.protocol.types import Payload, Tick, VectorReceived
 
 ACK_ROUNDS = 64
 SMALL_BYTES = 64 * 1024
@@ -51,18 +50,17 @@ CALLED = frozenset({ReceiverPhase.WAITING, ReceiverPhase.OPEN, ReceiverPhase.FUL
 
 
 class Receiver:
-    """Serves agent ``sender`` (0-based) at agent ``own_name``; ``streams``: those that this edge carries."""
+    """Serves agent ``sender`` (0-based) at agent ``own_name``."""
 
-    def __init__(self, own_name: str, sender: int, streams: Iterable[Stream]) -> None:
+    def __init__(self, own_name: str, sender: int) -> None:
         self._own_name = own_name
         self._sender = sender
-        self._streams = tuple(sorted(streams))
         self._phase = ReceiverPhase.SHUT
         self._run_id: bytes
         self._window: Window
         self._call = Call("", 0, dialled=False)
         self._held: deque[Payload] = deque()
-        self._next: dict[Stream, int] = {}
+        self._frames = self._told = 0
         self._heard_ns: int | None = None
 
     @property
@@ -80,7 +78,7 @@ class Receiver:
         return self._heard_ns
 
     def next_deadline_ns(self) -> int | None:
-        """None: nothing is timed here.  Whoever hears nothing says so (liveness), and the sender comes again."""
+        """None: who steps it with ``Tick`` does so once a heartbeat."""
         return None
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
@@ -90,9 +88,15 @@ class Receiver:
             case Heard(call, payloads) if call == self._call:
                 assert isinstance(payloads, tuple) and self._phase is ReceiverPhase.OPEN
                 self._heard_ns = now_ns
+                self._frames += 1
                 if payloads:
                     self._held.extend(payloads)
                     self._deliver(out)
+            case Tick():
+                if self._phase is ReceiverPhase.FULL or (
+                    self._phase is ReceiverPhase.OPEN and self._frames > self._told
+                ):
+                    self._acknowledge(out)
             case Moved():
                 if self._phase is ReceiverPhase.FULL:
                     self._deliver(out)
@@ -129,8 +133,8 @@ class Receiver:
 
     def _begin(self, out: list[Any]) -> None:
         self._phase = ReceiverPhase.OPEN
+        self._frames = self._told = 0
         x_from, y_from = self._window.needs(self._sender)
-        self._next = {stream: x_from if stream == "X" else y_from for stream in self._streams}
         out.append(Write(self._call, Resume(self._own_name, self._run_id, x_from, y_from, self._window.mixed_before)))
 
     def _close(self) -> None:
@@ -142,10 +146,9 @@ class Receiver:
         held, high = self._held, self._window.window()[1]
         while held and held[0].k <= high:
             payload = held.popleft()
-            self._next[payload.stream] = payload.k + 1
             out.append(VectorReceived(self._sender, payload))
-            if not held:
-                self._acknowledge(payload, out)
+            if not held and (payload.nbytes > SMALL_BYTES or payload.k % ACK_ROUNDS == ACK_ROUNDS - 1):
+                self._acknowledge(out)
         if held:
             if self._phase is ReceiverPhase.OPEN:
                 out.append(Hold(self._call))
@@ -154,8 +157,6 @@ class Receiver:
             self._phase = ReceiverPhase.OPEN
             out.append(ReadOn(self._call))
 
-    def _acknowledge(self, last: Payload, out: list[Any]) -> None:
-        if last.nbytes > SMALL_BYTES or last.k % ACK_ROUNDS == ACK_ROUNDS - 1:
-            through = min(self._next.values()) - 1
-            if through >= 0:
-                out.append(Write(self._call, Received(through)))
+    def _acknowledge(self, out: list[Any]) -> None:
+        self._told = self._frames
+        out.append(Write(self._call, Received(self._frames)))

@@ -17,9 +17,10 @@ Whatever ends the call leads to AWAY, drops the queue and says PeerGone: the mac
 peer lacks.  One item is in flight at a time, and a stored round is read when its turn comes: what waits costs little
 memory.
 
-A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, for
-``silence_ns`` is dialled anew.  One that is there but not believed, or that does not believe this agent, for
-``patience_ns`` without a break is lost.
+A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, or
+acknowledges nothing of what the transport took, for ``silence_ns`` is dialled anew: the far end of a call may be gone
+without a word.  One that is there but not believed, or that does not believe this agent, for ``patience_ns`` without a
+break is lost.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class Sender:
         self._backoff = Backoff()
         self._queue: deque[Send | Resend] = deque()
         self._deadline_ns: int | None = None
+        self._frames = 0
+        self._lacking_since_ns: int | None = None
+        """Since when frames of this call are not acknowledged, or when the peer last said something of them."""
         self._distrust_since_ns: int | None = None
         self._down_since_ns = self._ready_since_ns = 0
         self.trouble = "not connected yet"
@@ -95,7 +99,10 @@ class Sender:
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
-        return self._deadline_ns
+        if self._lacking_since_ns is None:
+            return self._deadline_ns
+        lacking_ns = self._lacking_since_ns + self._silence_ns
+        return lacking_ns if self._deadline_ns is None else min(lacking_ns, self._deadline_ns)
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
         """Take an event of the call or of the agent's machine.
@@ -112,6 +119,9 @@ class Sender:
                     self._next(out, now_ns)
             case Taken(call, nbytes, rest) if call == self._call:
                 self.bytes_sent += nbytes
+                self._frames += 1
+                if self._lacking_since_ns is None:
+                    self._lacking_since_ns = now_ns
                 self._taken(rest, out, now_ns)
             case RoundRead(call, payloads) if call == self._call and self._phase is SenderPhase.READING:
                 self._write(payloads, out, now_ns)
@@ -129,7 +139,7 @@ class Sender:
             case Leave():
                 if self._phase in CALLING:
                     out.append(End(self._call))
-                self._phase, self._deadline_ns = SenderPhase.CLOSED, None
+                self._phase, self._deadline_ns, self._lacking_since_ns = SenderPhase.CLOSED, None, None
         return tuple(out)
 
     # --- opening ------------------------------------------------------------------------------------------------
@@ -149,7 +159,9 @@ class Sender:
 
     def _heard(self, message: object, out: list[Any], now_ns: int) -> None:
         if self._phase in OPEN:
-            if not isinstance(message, Received):
+            if isinstance(message, Received):
+                self._acknowledged(message, now_ns)
+            else:
                 self._hang_up(PeerError(f"{self._peer} sent an unexpected message"), out, now_ns)
         elif not isinstance(message, Resume):
             self._hang_up(PeerError(f"{self._peer} did not say where to go on"), out, now_ns)
@@ -159,6 +171,7 @@ class Sender:
             )
         else:
             self._phase, self._deadline_ns = SenderPhase.READY, None
+            self._frames = 0
             self._ready_since_ns = now_ns
             self._distrust_since_ns = None
             out.append(PeerNeeds(self._index, message.x_from, message.y_from, message.mixed_before))
@@ -192,16 +205,25 @@ class Sender:
         self._phase, self._deadline_ns = SenderPhase.READY, None
         self._next(out, now_ns)
 
+    def _acknowledged(self, received: Received, now_ns: int) -> None:
+        self._lacking_since_ns = None if received.frames >= self._frames else now_ns
+        if self._phase is SenderPhase.WRITING:  # it is full, and says so: flow control holds what is written
+            self._deadline_ns = now_ns + self._silence_ns
+
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _ended_early(self) -> str:
         return f"{self._peer} {'ended the stream' if self._phase in OPEN else 'did not say where to go on'}"
 
     def _tick(self, out: list[Any], now_ns: int) -> None:
-        if self._deadline_ns is None or now_ns < self._deadline_ns:
+        due_ns = self.next_deadline_ns()
+        if due_ns is None or now_ns < due_ns:
             return
         silence = f"for {self._silence_ns / SECOND:g} s"
-        if self._phase is SenderPhase.AWAY:
+        if self._lacking_since_ns is not None and due_ns != self._deadline_ns:
+            error = f"{self._peer} has acknowledged nothing {silence}"
+            self._hang_up(PeerError(error, grpc_status="UNAVAILABLE"), out, now_ns)
+        elif self._phase is SenderPhase.AWAY:
             self._dial(out)
         elif self._phase is SenderPhase.ASKING:
             self._hang_up(PeerError(f"no answer {silence}", grpc_status="UNAVAILABLE"), out, now_ns)
@@ -218,6 +240,7 @@ class Sender:
             self._down_since_ns = now_ns
             out.append(PeerGone(self._index))
         self._queue.clear()
+        self._lacking_since_ns = None
         self.trouble = told(error)
         if self._backoff.news(cause := str(error) or error.grpc_status):
             out.append(Note("warning", f"stream to {self._peer} at {self._address}: {cause} (trying again)"))

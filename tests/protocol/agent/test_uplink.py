@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.errors import PeerError, PeerLost
+from dpgt_node.errors import PeerError, PeerLost, Untrusted
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.uplink import FINAL, Uplink, UplinkPhase
@@ -135,6 +135,31 @@ def a_call_that_was_answered_ends_the_spell(kind: type[Uplink]) -> None:
     assert up.next_deadline_ns() == 31 * SECOND + SECOND // 20, "the first wait of a new spell"
 
 
+def attempts_come_once_a_second(kind: type[Uplink]) -> None:
+    """At one that refuses, one that closes what it accepted, and one that welcomes and closes."""
+    for words in ((), (Opened,), (Opened, WELCOME)):
+        up, now, dials, notes, minute = uplink(kind), 0, 0, 0, 60 * SECOND
+        while now < minute:
+            for word in words:
+                up.step(Opened(up._call) if word is Opened else Heard(up._call, word), now)
+            cause = PeerError(("refused", "reset", "closed")[dials % 3], grpc_status="UNAVAILABLE")
+            notes += sum(isinstance(effect, Note) for effect in up.step(Ended(up._call, cause), now))
+            while (due := up.next_deadline_ns()) is not None and up.phase is UplinkPhase.AWAY:
+                now = max(now, due)
+                dials += sum(isinstance(effect, Dial) for effect in up.step(Tick(), now))
+        assert 60 <= dials <= 66 and notes == 3, (words, dials, notes)
+
+
+def the_strongest_cause_is_the_last_word(kind: type[Uplink]) -> None:
+    up = uplink(kind)
+    busy = PeerError("busy", grpc_status="RESOURCE_EXHAUSTED")
+    for attempt, cause in enumerate((AWAY, Untrusted("no authority of ours"), busy), 1):
+        up.step(Ended(up._call, cause), attempt * SECOND)
+        up.step(Tick(), (attempt + 1) * SECOND)
+    given_up = lose(up, 2 * FIRST)[-1]
+    assert str(given_up.error) == "no coordinator at h:9 for 600 s: no authority of ours"
+
+
 def a_call_that_just_opened_is_not_silent(kind: type[Uplink]) -> None:
     up = admitted(kind)
     lose(up, 3 * THEN // 4)
@@ -170,6 +195,8 @@ SCENES = [
     a_silent_coordinator_is_left_and_tried_again,
     patience_ends,
     a_call_that_was_answered_ends_the_spell,
+    attempts_come_once_a_second,
+    the_strongest_cause_is_the_last_word,
     a_call_that_just_opened_is_not_silent,
     sleep_is_not_silence,
     some_refusals_are_final,
@@ -232,7 +259,24 @@ class NeverShortensItsPatience(Uplink):
         self._patience_ns = FIRST
 
 
+class Races(Uplink):
+    """Every answer is a success, also of one that hangs up at once."""
+
+    def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        if self._answered:
+            self._backoff.worked(10 * SECOND)
+        super()._lost(error, out, now_ns)
+
+
+class SaysTheLastCause(Uplink):
+    def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        self._strongest = None
+        super()._lost(error, out, now_ns)
+
+
 MUTANTS = [
+    Races,
+    SaysTheLastCause,
     SpeaksAtOnce,
     KeepsWhatWaited,
     BeatsAlways,

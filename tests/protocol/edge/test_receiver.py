@@ -11,7 +11,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
 from dpgt_node.protocol.edge.receiver import ACK_ROUNDS, SMALL_BYTES, Receiver, ReceiverPhase
 from dpgt_node.protocol.messages import Received, Resume
-from dpgt_node.protocol.types import Payload, VectorReceived
+from dpgt_node.protocol.types import Payload, Tick, VectorReceived
 from tests.protocol import cases
 
 RUN = b"r" * 16
@@ -33,7 +33,7 @@ class Window:
 
 
 def receiver(kind: type[Receiver] = Receiver) -> Receiver:
-    return kind("agent-1", 1, frozenset({"X", "Y"}))
+    return kind("agent-1", 1)
 
 
 def pair(k: int) -> tuple[Payload, Payload]:
@@ -100,12 +100,31 @@ def acknowledges_now_and_then(kind: type[Receiver]) -> None:
     for k in range(ACK_ROUNDS - 1):
         assert end.step(Heard(OLDER, pair(k)), 2) == taken(k)
     last = ACK_ROUNDS - 1
-    x, y = pair(last)
-    (first, *_) = end.step(Heard(OLDER, (x,)), 3)
-    assert first == VectorReceived(1, x)
-    assert end.step(Heard(OLDER, (y,)), 4) == (VectorReceived(1, y), Write(OLDER, Received(last)))
+    assert end.step(Heard(OLDER, pair(last)), 3) == (*taken(last), Write(OLDER, Received(ACK_ROUNDS)))
+    assert end.step(Heard(OLDER, ()), 4) == (), "the header of a large one"
     large = Payload("X", last + 1, "float64", SMALL_BYTES, bytes(8 * SMALL_BYTES), b"\0" * 32)
-    assert end.step(Heard(OLDER, (large,)), 5)[1:] == (Write(OLDER, Received(last)),), "of both streams"
+    assert end.step(Heard(OLDER, (large,)), 5)[1:] == (Write(OLDER, Received(ACK_ROUNDS + 2)),)
+
+
+def acknowledges_the_rest_once_a_heartbeat(kind: type[Receiver]) -> None:
+    """Its sender takes frames that nobody acknowledges for lost, and the call for dead."""
+    window = Window()
+    end = admitted(kind, window)
+    assert end.step(Tick(), 1) == ()
+    end.step(Accepted(OLDER), 1)
+    assert end.step(Tick(), 2) == (), "there is nothing yet"
+    end.step(Heard(OLDER, pair(0)), 3)
+    assert end.step(Tick(), 4) == (Write(OLDER, Received(1)),)
+    assert end.step(Tick(), 5) == (), "it is said"
+    end.step(Heard(OLDER, pair(1)), 6)
+    end.step(Heard(OLDER, pair(2)), 7)
+    for now in range(8, 11):  # what is held in the transport counts too: it is not lost
+        assert end.step(Tick(), now) == (Write(OLDER, Received(3)),) and end.phase is ReceiverPhase.FULL
+    assert end.step(Accepted(NEWER), 11) == (End(OLDER), resume(NEWER, 0))
+    end.step(Heard(NEWER, pair(0)), 12)
+    assert end.step(Tick(), 13) == (Write(NEWER, Received(1)),), "frames of that call alone"
+    end.step(Ended(NEWER), 14)
+    assert end.step(Tick(), 15) == ()
 
 
 def closes(kind: type[Receiver]) -> None:
@@ -122,6 +141,7 @@ SCENES = [
     hands_on_what_the_window_lets_in,
     a_newer_call_replaces_the_older,
     acknowledges_now_and_then,
+    acknowledges_the_rest_once_a_heartbeat,
     closes,
 ]
 
@@ -172,10 +192,24 @@ class LetsEverythingIn(Receiver):
             out.append(VectorReceived(self._sender, self._held.popleft()))
 
 
-class AcknowledgesOneStream(Receiver):
-    def _acknowledge(self, last: Payload, out: list[Any]) -> None:
-        self._next = dict.fromkeys(self._next, last.k + 1)
-        super()._acknowledge(last, out)
+class CountsAcrossCalls(Receiver):
+    def _begin(self, out: list[Any]) -> None:
+        frames = self._frames
+        super()._begin(out)
+        self._frames = frames
+
+
+class SaysNothingWhenFull(Receiver):
+    def _acknowledge(self, out: list[Any]) -> None:
+        if self._phase is not ReceiverPhase.FULL:
+            super()._acknowledge(out)
+
+
+class NeverFinishesASpell(Receiver):
+    """What came after the last round of 64 stays unacknowledged."""
+
+    def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
+        return () if isinstance(event, Tick) else super().step(event, now_ns)
 
 
 class AnswersBeforeWelcome(Receiver):
@@ -193,7 +227,9 @@ MUTANTS = [
     ForgetsToReadOn,
     ReadsOnWhenFull,
     LetsEverythingIn,
-    AcknowledgesOneStream,
+    CountsAcrossCalls,
+    SaysNothingWhenFull,
+    NeverFinishesASpell,
     AnswersBeforeWelcome,
 ]
 

@@ -54,7 +54,7 @@ def opens_and_sends(kind: type[Sender]) -> None:
     assert end.step(Taken(FIRST, 70, 1), 5) == () and end.phase is SenderPhase.WRITING
     assert end.step(Taken(FIRST, 30, 0), 6) == (s.ReadRound(FIRST, 2, ("Y",)),), "a stored round is read in its turn"
     assert end.step(s.RoundRead(FIRST, ROUND[1:]), 7) == (Write(FIRST, ROUND[1:]),)
-    assert end.step(Heard(FIRST, Received(5)), 8) == () and end.bytes_sent == 100
+    assert end.step(Heard(FIRST, Received(2)), 8) == () and end.bytes_sent == 100
 
 
 def believes_only_its_peer_in_its_run(kind: type[Sender]) -> None:
@@ -99,16 +99,56 @@ def gives_up_a_call_that_takes_no_byte_but_not_a_slow_one(kind: type[Sender]) ->
     end = opened(kind)
     end.step(SEND, 3)
     late = 3
-    for _ in range(5):  # a byte now and then is enough
+    for frames in range(1, 6):  # a byte now and then is enough
         late += SILENCE - 1
         assert end.step(t.Tick(), late) == ()
         end.step(Taken(FIRST, 1, 1), late)
+        late += 3
+        assert end.step(t.Tick(), late) == ()
+        end.step(Heard(FIRST, Received(frames)), late)
     *effects, note = end.step(t.Tick(), late + SILENCE)
     assert effects == [End(FIRST), GONE] and "agent-2 took no byte for 10 s" in note.text
     stuck = opened(kind)
     stuck.step(SEND, 3)
     assert without_notes(stuck.step(t.Tick(), 3 + SILENCE)) == (End(FIRST), GONE), "not even the first byte"
     assert opened(kind).step(t.Tick(), 10**6 * SECOND) == (), "a call without anything to send may rest"
+
+
+def gives_up_a_call_that_swallows(kind: type[Sender]) -> None:
+    """The transport takes what is written, and at the far end nobody reads it: a vector would be lost for ever."""
+    end = opened(kind)
+    end.step(SEND, 3)
+    end.step(Taken(FIRST, 70, 0), 5)
+    assert end.phase is SenderPhase.READY and end.next_deadline_ns() == 5 + SILENCE
+    end.step(SEND, 6)
+    end.step(Taken(FIRST, 70, 0), 7)
+    assert end.step(t.Tick(), 4 + SILENCE) == ()
+    *effects, note = end.step(t.Tick(), 5 + SILENCE)
+    assert effects == [End(FIRST), GONE] and "agent-2 has acknowledged nothing for 10 s" in note.text
+    due = end.next_deadline_ns()
+    assert due is not None and end.step(t.Tick(), due) == (Dial(SECOND_CALL, "h:1"),)
+    end.step(Opened(SECOND_CALL), due)
+    end.step(Heard(SECOND_CALL, RESUME), due)
+    assert end.next_deadline_ns() is None, "nothing was sent on this call"
+    end.step(SEND, due)
+    end.step(Taken(SECOND_CALL, 70, 0), due)
+    end.step(Heard(SECOND_CALL, Received(1)), due)
+    assert end.next_deadline_ns() is None and end.step(t.Tick(), 10**6 * SECOND) == ()
+
+
+def waits_for_a_peer_that_is_full(kind: type[Sender]) -> None:
+    """It takes nothing more for as long as its round takes, and says so."""
+    end = opened(kind)
+    end.step(SEND, 3)
+    end.step(Taken(FIRST, 70, 0), 3)
+    end.step(SEND, 3)  # flow control holds this one
+    now = 3
+    for _ in range(9):
+        now += SILENCE - 1
+        assert end.step(t.Tick(), now) == ()
+        assert end.step(Heard(FIRST, Received(0)), now) == ()
+    end.step(Taken(FIRST, 70, 0), now)
+    assert end.step(Heard(FIRST, Received(2)), now) == () and end.next_deadline_ns() is None
 
 
 def follows_its_peer(kind: type[Sender]) -> None:
@@ -189,6 +229,8 @@ SCENES = [
     reads_nothing_for_a_call_that_is_gone,
     gives_up_a_call_that_is_silent,
     gives_up_a_call_that_takes_no_byte_but_not_a_slow_one,
+    gives_up_a_call_that_swallows,
+    waits_for_a_peer_that_is_full,
     follows_its_peer,
     loses_patience_with_distrust_only,
     says_a_cause_once_a_spell_and_waits_longer,
@@ -231,6 +273,27 @@ class CountsFromTheFirstByte(Sender):
         self._deadline_ns = due if rest else self._deadline_ns
 
 
+class TakesTakenForArrived(Sender):
+    """As it was: what the transport took is forgotten."""
+
+    def next_deadline_ns(self) -> int | None:
+        return self._deadline_ns
+
+
+class LeavesWhoeverIsFull(Sender):
+    def _acknowledged(self, received: Received, now_ns: int) -> None:
+        due = self._deadline_ns
+        super()._acknowledged(received, now_ns)
+        self._deadline_ns = due
+
+
+class CountsAcrossCalls(Sender):
+    def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        since = self._lacking_since_ns
+        super()._lost(error, out, now_ns)
+        self._lacking_since_ns = since
+
+
 class NeverDoubts(Sender):
     def _tick(self, out: list[Any], now_ns: int) -> None:
         if self._phase is SenderPhase.AWAY:
@@ -271,6 +334,9 @@ MUTANTS = [
     BelievesAnotherRun,
     KeepsTheQueue,
     CountsFromTheFirstByte,
+    TakesTakenForArrived,
+    LeavesWhoeverIsFull,
+    CountsAcrossCalls,
     NeverDoubts,
     ForgetsDistrust,
     NeverForgivesDistrust,

@@ -69,7 +69,7 @@ class Peer:
         reassembler = Reassembler(gate)
         while len(self.got) < self.limit and (frame := await stream.read()) is not None:
             self.got += reassembler.feed(frame)
-            await stream.write(Received(self.got[-1].k))
+            await stream.write(Received(len(self.got)))
 
     @property
     def rounds(self) -> list[tuple[t.Stream, int]]:
@@ -217,6 +217,29 @@ async def test_whoever_answers_for_another_gets_nothing(resume: Resume, caplog: 
         await link.close()
     assert peer.got == [] and not any(isinstance(event, t.PeerNeeds) for event in link.events)
     assert caplog.text.count("answers as") == 1, "one line a spell of trouble"
+
+
+class Swallows(Peer):
+    """Its first call takes everything and serves nothing: its handler is gone, and the end of it never came."""
+
+    async def exchange(self, stream: InStream) -> None:
+        if self.calls:
+            await super().exchange(stream)
+            return
+        self.calls += 1
+        await stream.write(self.resume)
+        await asyncio.Event().wait()
+
+
+async def test_a_stream_that_swallows_what_is_sent_is_opened_anew(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Swallows(Resume("agent-9", RUN_ID, 0, 0))
+    async with served(services.agent_handler(peer)) as address:
+        link = Link(lambda link, _: link.send(pair(0)), silence_s=0.2)
+        link.dial(address)
+        await eventually("it is sent again", lambda: peer.rounds == [("X", 0), ("Y", 0)])
+        assert peer.calls == 2
+        await link.close()
+    assert caplog.text.count("agent-9 has acknowledged nothing for 0.2 s (trying again)") == 1
 
 
 async def test_a_peer_that_is_not_up_yet_is_waited_for_with_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -86,7 +86,7 @@ class Resume(_message.Message):
     def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ...) -> None: ...
 
 class Received(_message.Message):
-    __slots__ = ("round_through",)
-    ROUND_THROUGH_FIELD_NUMBER: _ClassVar[int]
-    round_through: int
-    def __init__(self, round_through: _Optional[int] = ...) -> None: ...
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: int
+    def __init__(self, frames: _Optional[int] = ...) -> None: ...

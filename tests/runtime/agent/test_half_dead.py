@@ -1,0 +1,66 @@
+"""Streams that nobody serves any more, and whoever makes them: a holder of a neighbour's certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from dpgt_node.errors import ExitCode
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
+from dpgt_node.wire import services
+from tests.runtime.cluster import Cluster, cluster, make_run
+from tests.runtime.test_liveness import timed
+
+STREAMS = 100
+
+
+async def abuse(channel: grpc.aio.Channel, open_call: object) -> None:
+    """Open and cancel many streams, each a little further on than the one before."""
+    for i in range(STREAMS):
+        call = open_call(channel, "agent-1")  # type: ignore[operator]
+        if i % 3 == 2:
+            await asyncio.sleep(0.001 * (i % 7))
+        elif i % 3:
+            reading = asyncio.ensure_future(call.read())
+            await asyncio.sleep(0.001 * (i % 5))
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        call.cancel()
+
+
+def assert_silent(caplog: pytest.LogCaptureFixture) -> None:
+    assert "Traceback" not in caplog.text and "TOO_MANY_OPERATIONS" not in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
+
+
+async def ends_whole(c: Cluster) -> None:
+    assert (await c.end()).conclude.exit_code is ExitCode.DONE
+    c.assert_simulators_bits()
+
+
+async def test_many_streams_of_a_neighbour_cost_a_moment_and_no_vector(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path, timed(make_run(150), 20.0), secure=True) as c:
+        c.start_all()
+        await c.reached(5)
+        opener = c.security(agent_identity("agent-1")).opener(agent_identity("agent-2"))
+        async with opener(c.nodes["agent-2"]._advertise) as channel:
+            await abuse(channel, services.exchange)
+        await ends_whole(c)
+    assert_silent(caplog)
+
+
+async def test_many_streams_to_the_coordinator_cost_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever says nothing on them is no twin."""
+    async with cluster(tmp_path, timed(make_run(150), 20.0), secure=True) as c:
+        c.start_all()
+        await c.reached(5)
+        async with c.security(agent_identity("agent-1")).opener(COORDINATOR_IDENTITY)(c.address) as channel:
+            await abuse(channel, services.join)
+        await ends_whole(c)
+    assert_silent(caplog)
