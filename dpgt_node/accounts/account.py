@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import steps_of
+from dpgt_node.algo.methods import method_of, steps_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.privacy.accountants import pure
 from dpgt_node.privacy.accountants.lemma5 import shifts_of
 from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.releases import Leftover, Releases
+from dpgt_node.privacy.accountants.responses.response import Steps
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, Stream
@@ -55,6 +57,13 @@ class AgentAccount:
         clip: Literal["l1", "l2"] | None = (
             "l1" if privacy.clip_l1 is not None else "l2" if privacy.clip_l2 is not None else None
         )
+        sizes = _sizes(schedule)
+        m = (schedule.m if schedule.m is not None else D) if sizes is None else int(sizes[0])
+
+        def share(k: int) -> float:
+            """A larger batch is moved less by one of its samples."""
+            return schedule.share(k) if sizes is None else float(sizes[0] / sizes[k]) * schedule.share(k)
+
         self.releases = Releases(
             mechanism=self._mechanism,
             law=LAWS[run.noise.law],
@@ -62,7 +71,7 @@ class AgentAccount:
             a=float(a[agent]),
             b=float(b[agent]),
             gamma=schedule.gamma,
-            m=schedule.m if schedule.m is not None else D,
+            m=m,
             D=D,
             C=privacy.adjacency,
             C2=2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else privacy.adjacency,
@@ -72,7 +81,10 @@ class AgentAccount:
             scale=lambda stream, k: schedule.sigma(stream, agent, k),
             leftover=leftover,
             dimension=dimension,
-            share=schedule.share,
+            share=share,
+            rounds=_rounds(run, topology, schedule, agent) if schedule.moving else None,
+            sizes=sizes,
+            arriving=schedule.arriving,
         )
         self._curves: dict[str, F64 | None] = {}
 
@@ -108,7 +120,9 @@ class AgentAccount:
         shifts = self._shifts
         if shifts is None:
             return None
-        return float((shifts.x if stream == "X" else shifts.y)[k]) * self._schedule.share(k)
+        # Where each gradient is perturbed once, the shift is that of a whole C.
+        part = self.releases.share(k) if self._mechanism.accounted.once else 1.0
+        return float((shifts.x if stream == "X" else shifts.y)[k]) * part
 
     def least_scale(self, stream: Stream) -> float:
         """The smallest noise scale of a release; 0.0 is no noise."""
@@ -153,7 +167,23 @@ class AgentAccount:
         constant = r.C2 if r.C is None else r.C
         if constant is None or r.m is None or (printed and r.C is None):
             return None
-        return shifts_of(r, constant) if printed else pure.tight_shifts(r.kernel, constant / r.m)
+        return shifts_of(r, constant) if printed else r.response.shifts(constant / r.m)
+
+
+def _rounds(run: model.RunConfig, topology: Topology, schedule: Schedule, agent: int) -> Steps:
+    """a, b and gamma of every round."""
+    r, c = method_of(run).couplings(topology)
+    rounds, one = range(schedule.K + 1), np.ones(schedule.K + 1)
+    a = np.array([schedule.alpha_at(k) for k in rounds]) * r[agent]
+    b = np.array([schedule.beta_at(k) for k in rounds]) * c[agent]
+    return Steps(a, b, np.array([schedule.gamma_at(k) for k in rounds]), one)
+
+
+def _sizes(schedule: Schedule) -> F64 | None:
+    """m_k, float64 (K+1,); None where it is the same in every round."""
+    if schedule.growth is None and not schedule.arriving:
+        return None
+    return np.array([float(schedule.m_at(k, schedule.K + 1)) for k in range(schedule.K + 1)])
 
 
 def agent_accounts(

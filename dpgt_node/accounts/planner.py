@@ -21,7 +21,7 @@ from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, PURE, SOUND
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import admitting
-from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted
+from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING, Accounted
 from dpgt_node.types import F64, NoiseLaw
 
 Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
@@ -123,7 +123,7 @@ def route(run: model.RunConfig, target: Target) -> Route:
 
 def allowed_by(accountant: Accountant) -> tuple[str, ...]:
     """Mechanisms the accountant covers: the paper's own first where it does, else the one with the least noise."""
-    covered = [one for one in MECHANISMS.values() if accountant.covers(one)]
+    covered = [one for one in TRACKING if accountant.covers(one)]
     return tuple(one.name for one in (covered if covered[0].printed else reversed(covered)))
 
 
@@ -220,7 +220,7 @@ def _check(run: model.RunConfig, target: Target) -> None:
         )
     if target.accountant is not None and target.accountant not in ACCOUNTANTS:
         raise ConfigError.one(target.source, "--accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
-    mechanisms = sorted(MECHANISMS)
+    mechanisms = sorted(one.name for one in TRACKING)
     if target.mechanism is not None and target.mechanism not in mechanisms:
         raise ConfigError.one(target.source, "--mechanism", f"must be one of {', '.join(mechanisms)}")
     privacy = run.privacy
@@ -241,7 +241,7 @@ def _shared(one: Accountant, other: Accountant) -> bool:
 
 def _accountant(run: model.RunConfig, mechanism: str | None, delta: float) -> Accountant:
     """The tightest sound one: with a delta where one may be spent, else of pure epsilon."""
-    planned = list(MECHANISMS.values())[-1] if mechanism is None else MECHANISMS[mechanism]
+    planned = TRACKING[-1] if mechanism is None else MECHANISMS[mechanism]
     speaking = [ACCOUNTANTS[name] for name in SOUND if ACCOUNTANTS[name].covers(planned)]
     if len(speaking) == 1:
         return speaking[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
@@ -16,7 +16,7 @@ from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Sampler,
 from dpgt_node.privacy.laws.pairs import PairKeys, pair_stream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
-from dpgt_node.types import F64
+from dpgt_node.types import F64, Stream
 
 
 def sampler_for(run: RunConfig) -> SoundSampler:
@@ -84,20 +84,20 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     """ConfigError when noise is so small that clipped coordinates of the private part would lie beyond the
     sampler's range.
 
-    Every coordinate of p is at most C in magnitude, of px at most gamma C min(1/a, K + 1); without a clip nothing
-    bounds them.
+    Every coordinate of p is at most C in magnitude, of px at most gamma C min(1/a, K + 1); a method with a recursion of
+    its own has bounds by round.  Without a clip nothing bounds them.
     """
     clip = run.privacy.clip_l1 if run.privacy.clip_l1 is not None else run.privacy.clip_l2
     if clip is None or not schedule.noisy:
         return
-    sampler, C, a = sampler_for(run), 2.0 * clip, float(steps_of(run, topology, schedule)[0][agent])
-    most = {"X": schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0), "Y": C}
+    sampler, accounted = sampler_for(run), MECHANISMS[run.algorithm.mechanism].accounted
     problems = []
     # The other stream is drawn without noise, whatever its scale.
-    for stream in MECHANISMS[run.algorithm.mechanism].charged:
-        pairs = {(schedule.sigma(stream, agent, k), schedule.share(k)) for k in _telling(schedule)}
-        scale, share = min(pairs, key=lambda pair: pair[0] / pair[1])
-        reach, largest = sampler.range(scale) if scale > 0.0 else float("inf"), share * most[stream]
+    for stream in accounted.noised:
+        by_round = _covered if accounted.constant_steps else _covered_by_round
+        pairs = by_round(run, topology, schedule, agent, stream, 2.0 * clip)
+        scale, largest = min(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else float("inf"))
+        reach = sampler.range(scale) if scale > 0.0 else float("inf")
         if reach < largest:
             key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
             message = (
@@ -107,6 +107,26 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
             problems.append(Problem("run file", key, message))
     if problems:
         raise ConfigError(problems)
+
+
+Covered = Iterable[tuple[float, float]]
+"""(scale, the largest magnitude it may have to cover) of some rounds, the tightest among them."""
+
+
+def _covered(run: RunConfig, topology: Topology, schedule: Schedule, agent: int, stream: Stream, C: float) -> Covered:
+    a = float(steps_of(run, topology, schedule)[0][agent])
+    most = C if stream != "X" else schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0)
+    return {(schedule.sigma(stream, agent, k), schedule.share(k) * most) for k in _telling(schedule)}
+
+
+def _covered_by_round(
+    run: RunConfig, topology: Topology, schedule: Schedule, agent: int, stream: Stream, C: float
+) -> Covered:
+    bounds = AgentAccount(run, topology, schedule, agent, None).releases.private_bounds
+    if bounds is None:
+        raise Broken("a run that clips has bounds")
+    norms = bounds.norm_x if stream == "X" else bounds.norm_y
+    return [(schedule.sigma(stream, agent, k), float(norm)) for k, norm in enumerate(norms)]
 
 
 def _telling(schedule: Schedule) -> Sequence[int]:

@@ -89,12 +89,14 @@ class AgentSite:
         self.batch = self.tools.draw(k) if self.record is None else self.record.batch
         return self.tools.table.exchanged(x, self.batch, table)
 
-    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
-        """Send ``(private + noise) + public``."""
+    def noised(
+        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
+    ) -> None:
+        """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
         noisy = self.tools.perturb(stream, k, private)
         self.draws.append((stream, stream))
         noisy += public  # in the memory of ``noisy``, which nobody else holds
-        self.send(stream, k, noisy)
+        self.send(stream, k, noisy if rounded is None else rounded(noisy))
 
     def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
         """g~_k.  Its charge stands with this round's first vector, unless another one carries it."""

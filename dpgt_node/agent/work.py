@@ -145,7 +145,6 @@ class AgentWork:
         "_evaluated",
         "_keystream",
         "_law",
-        "_m",
         "_mechanism",
         "_module",
         "_name",
@@ -184,7 +183,6 @@ class AgentWork:
         self._sources = Sources(oracle, schedule)
         self._shared = shared_noise(run, index, sampler, pairs)
         self._schedule = schedule
-        self._m = schedule.m_for(oracle.samples)
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
         self._rule = rule_of(run).build(run, topology, schedule, at(index))
         incoming = network_of(run, topology).incoming(index)
@@ -200,7 +198,7 @@ class AgentWork:
         self._evaluated = run.evaluate.samples
         self.evaluation_numbers = oracle.dimension * max(oracle.samples or 0, oracle.tested)
         """d times the rows of a whole evaluation: what tells a cheap one from one that must not hold up a round."""
-        self.gradient_numbers = oracle.dimension * max(self._m, 1)
+        self.gradient_numbers = oracle.dimension * max(schedule.m_for(oracle.samples), 1)
         """d times the samples of one gradient, likewise."""
         self.closed_form = run.data.dataset in TOYS or run.model.name == "softmax"
         """Whether that is all: what a network computes, and code of the operator's own, may take any time."""
@@ -286,7 +284,7 @@ class AgentWork:
         return self._checked(gradient, k, "the gradient"), batch
 
     def _draw(self, k: int) -> I64:
-        return self._oracle.draw_batch(self._m, self._keystream.stream(k, "batch"))
+        return self._sources.batch(k, self._keystream.stream(k, "batch"))
 
     @contextlib.contextmanager
     def _own_code(self, k: int) -> Iterator[None]:

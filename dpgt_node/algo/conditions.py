@@ -40,7 +40,8 @@ def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | 
             worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
             worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
         ]
-    return [*rows, *(row for _, row in method_rows(run, t, s, D)), *_sampling_rows(t.names, s.m, D)]
+    own = [row for _, row in method_rows(run, t, s, D)]
+    return [*rows, *own, *(() if s.arriving else _sampling_rows(t.names, s.m, D))]
 
 
 def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[tuple[str, Check]]:

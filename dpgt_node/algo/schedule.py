@@ -1,6 +1,7 @@
 """Step sizes, sampling number and noise scales of a run: Schemes S1 and S2.
 
-Everything here depends only on the run file; the steps are constant within a run (they depend on K, not on k).
+Everything here depends only on the run file.  Algorithm 1 has constant steps (they depend on K, not on k); keys of
+[method] make those of a comparison method decay and its batches grow.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpgt_node.config import model
+from dpgt_node.config.vocabulary import METHOD_WORDS
 from dpgt_node.errors import ConfigError, invariant
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import Stream
@@ -25,7 +27,9 @@ class Schedule:
     """alpha_K, beta_K, gamma_K, m_K and sigma_k of one run of rounds k = 0..K.
 
     ``m`` None is "full": every agent samples all of its own D.  ``releases``: the rounds that take a gradient,
-    ascending from 0.  ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
+    ascending from 0.  ``powers``: of alpha, beta and gamma, which round k has times (k+1)^-power.  ``growth``: (a, p)
+    of m_k = floor(a k^p) + 1, and ``m`` is m_K.  ``arriving``: round k takes the first k+1 samples, and ``m`` is K+1.
+    ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
     release, the last one for all further releases; ``clips``: times the clip.  ``noise_decay``, ``clip_decay``: times
     their (-k/K)-th power in round k.  ``class_sums``: the first release is of
     the features summed by class, times ``first_scale`` once they are noised.
@@ -48,6 +52,9 @@ class Schedule:
     clip_decay: float = 1.0
     class_sums: bool = False
     first_scale: float = 1.0
+    powers: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    growth: tuple[float, float] | None = None
+    arriving: bool = False
 
     @classmethod
     def from_config(cls, run: model.RunConfig) -> Schedule:
@@ -64,13 +71,17 @@ class Schedule:
             gamma = scheme.a3 / (K + 1) ** scheme.p_gamma
         else:
             alpha, beta, gamma = scheme.alpha, scheme.beta, scheme.gamma
+        pace = Pace.of(run)
+        m = sampling_number(scheme, K) if scheme.samples is None else _given(scheme.samples)
+        if pace.growth is not None:
+            m = grown(pace.growth, K)
         return cls(
             kind=scheme.kind,
             K=K,
             alpha=alpha,
             beta=beta,
             gamma=gamma,
-            m=sampling_number(scheme, K) if scheme.samples is None else _given(scheme.samples),
+            m=K + 1 if pace.arriving else m,
             multiplier=run.noise.multiplier,
             zeta=run.noise.zeta,
             eta=run.noise.eta,
@@ -84,6 +95,9 @@ class Schedule:
             clip_decay=run.privacy.decay or 1.0,
             class_sums=scheme.first == "class-sums",
             first_scale=scheme.first_scale,
+            powers=pace.powers,
+            growth=pace.growth,
+            arriving=pace.arriving,
         )
 
     @property
@@ -134,12 +148,34 @@ class Schedule:
         """Times what round ``k`` releases, once it is noised."""
         return self.first_scale if self.sums(k) else 1.0
 
+    @property
+    def moving(self) -> bool:
+        """Whether steps or batch sizes change from round to round."""
+        return self.powers != (0.0, 0.0, 0.0) or self.growth is not None or self.arriving
+
+    def alpha_at(self, k: int) -> float:
+        """alpha of round ``k``."""
+        return decayed(self.alpha, self.powers[0], k)
+
+    def beta_at(self, k: int) -> float:
+        """beta of round ``k``."""
+        return decayed(self.beta, self.powers[1], k)
+
     def gamma_at(self, k: int) -> float:
         """gamma of round ``k``: 0 in the rounds that settle."""
-        return self.gamma if k <= self.K - self.settle else 0.0
+        return decayed(self.gamma, self.powers[2], k) if k <= self.K - self.settle else 0.0
+
+    def m_at(self, k: int, D: int | None) -> int:
+        """Samples of the gradient of round ``k``, as :meth:`m_for`."""
+        if self.arriving and D is not None:
+            return k + 1
+        return self.m_for(D) if self.growth is None else grown(self.growth, k)
 
     def m_for(self, D: int | None) -> int:
-        """Samples per gradient of an agent that holds ``D``.  ConfigError for "full" where there are no samples."""
+        """The most samples of a gradient of an agent that holds ``D``.
+
+        ConfigError for "full" where there are no samples.
+        """
         if self.m is not None:
             return self.m
         if D is None:
@@ -165,6 +201,39 @@ class Schedule:
     def scales(self, stream: Stream, agent: int) -> Iterator[float]:
         """The scale of every release, in order."""
         return (self.sigma(stream, agent, k) for k in self.releases)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What [method] says of steps and batches, and what the method's word does: see :class:`Schedule`."""
+
+    powers: tuple[float, float, float]
+    growth: tuple[float, float] | None
+    arriving: bool
+
+    @classmethod
+    def of(cls, run: model.RunConfig) -> Pace:
+        """By the keys of ``PaceOptions``, each of which only some methods have."""
+        given = run.method_options
+
+        def number(key: str, default: float) -> float:
+            value = given.get(key, default)
+            return float(value) if isinstance(value, int | float) else default
+
+        alpha, beta, gamma = (number(f"power_{step}", 0.0) for step in ("alpha", "beta", "gamma"))
+        growth = (number("samples_factor", 1.0), number("samples_power", 0.0)) if "samples_power" in given else None
+        return cls((alpha, beta, gamma), growth, METHOD_WORDS[run.algorithm.method].arriving)
+
+
+def decayed(step: float, power: float, k: int) -> float:
+    """``step`` (k+1)^-``power``."""
+    return step * float(k + 1) ** -power if power else step
+
+
+def grown(growth: tuple[float, float], k: int) -> int:
+    """floor(a k^p) + 1."""
+    factor, power = growth
+    return math.floor(factor * math.pow(k, power)) + 1
 
 
 def sampling_number(scheme: model.Scheme, K: int) -> int:

@@ -181,9 +181,9 @@ def _noise(section: Section, n: int, mechanism: str) -> Noise:
     (multiplier,) = (entry for entry in declared(Noise) if entry.field == "multiplier")
     values = {"multiplier": multiplier.read(section)}
     needed = not (section.ok("multiplier") and values["multiplier"] == 0.0)
-    # Where x is sent as it is, zeta keys may be there and are ignored.
-    values["zeta"] = _stream(section, "zeta", n, needed and not FACTS[mechanism].x_public)
-    values["eta"] = _stream(section, "eta", n, needed)
+    # Keys of a stream that has no noise may be there and are ignored.
+    for name, stream in (("zeta", "X"), ("eta", "Y")):
+        values[name] = _stream(section, name, n, needed and stream in FACTS[mechanism].accounted.noised)
     noise = Noise(**read_fields(section, Noise, values))
     section.done()
     return noise
@@ -258,7 +258,7 @@ def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind
     if noise.multiplier == 0.0 or not section.ok("multiplier"):
         return
     for name, stream in (("zeta", noise.zeta), ("eta", noise.eta)):
-        if stream is None or (name == "zeta" and FACTS[mechanism].x_public):
+        if stream is None or ("X" if name == "zeta" else "Y") not in FACTS[mechanism].accounted.noised:
             continue
         key = f"scale_{name}" if stream.kind == "constant" else f"p_{name}"
         if not section.ok(key):

@@ -28,17 +28,19 @@ class MethodWord:
     """What the run file knows of a method; the rest is its module's (``dpgt_node.algo.methods``).
 
     ``mechanisms``: those that it has, its default first.  Where a method has several forms, a mechanism is a form.
-    ``keys``: its module declares keys of [method].
+    ``keys``: its module declares keys of [method].  ``arriving``: the batch of round k is the first k+1 samples.
     """
 
     text: str
     mechanisms: tuple[str, ...]
     keys: bool = False
+    arriving: bool = False
 
 
-_METHODS: Mapping[str, MethodWord] = {
+METHOD_WORDS: Mapping[str, MethodWord] = {
     "dpgt": MethodWord(
-        "Algorithm 1: gradient tracking over two directed graphs; has every mechanism", tuple(mechanisms.MECHANISMS)
+        "Algorithm 1: gradient tracking over two directed graphs; has every mechanism of tracking",
+        tuple(one.name for one in mechanisms.TRACKING),
     ),
     "s-ab": MethodWord(
         "Algorithm 1 without noise, on graphs that are both strongly connected; multiplier = 0.0, mechanism paper",
@@ -57,8 +59,14 @@ _METHODS: Mapping[str, MethodWord] = {
     ),
     "sampled-dsgd": MethodWord(
         "x+ = (1 - alpha s) x + alpha Wo x - gamma (g + noise): one vector over W of atc-dsgd, Wo off its diagonal; "
-        "s = 1 - w_ii; beta and C play no part",
-        (mechanisms.NOISE_ONCE.name,),
+        "s = 1 - w_ii; beta and C play no part; two more mechanisms put the noise on the x that is sent",
+        (mechanisms.NOISE_ONCE.name, mechanisms.STATE_NOISE.name, mechanisms.RELEASED_STATE.name),
+        keys=True,
+    ),
+    "quantised-dsgd": MethodWord(
+        "sampled-dsgd with noise on x, which is sent rounded at random to multiples of a step, as integers",
+        (mechanisms.STATE_NOISE.name, mechanisms.RELEASED_STATE.name),
+        keys=True,
     ),
     "q-dpsgd": MethodWord(
         "sampled-dsgd whose x is sent rounded at random to multiples of a step",
@@ -99,22 +107,32 @@ _METHODS: Mapping[str, MethodWord] = {
         (mechanisms.PAPER.name,),
         keys=True,
     ),
+    "noisy-gt": MethodWord(
+        "s+ = (1 - beta c) s + beta C (s + noise) + gamma g, x+ = (1 - alpha r) x + alpha R (x + noise) - (s+ - s): "
+        "x and the running sum of gradients travel with noise, which does not add up; without noise it is Algorithm 1",
+        (mechanisms.SUM_NOISE.name, mechanisms.RELEASED_SUM.name),
+        keys=True,
+    ),
+    "online-dsgd": MethodWord(
+        "x+ = (1 - alpha s) x + alpha Wo (x + noise) - gamma g over the Metropolis weights of the undirected closure "
+        "of R, g the mean over the first k+1 samples; K < D; beta and C play no part",
+        (mechanisms.STATE_NOISE.name, mechanisms.RELEASED_STATE.name),
+        keys=True,
+        arriving=True,
+    ),
 }
-METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in _METHODS.items()}
+METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in METHOD_WORDS.items()}
 """By method, the mechanisms that it has; the first is its default."""
-METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in _METHODS.items() if one.keys)
+METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in METHOD_WORDS.items() if one.keys)
 """Those whose module declares keys of [method]; any other method has none."""
 METHODS = Choice(
-    tuple(_METHODS),
+    tuple(METHOD_WORDS),
     (
         "ternary-dsgd",
         "quantised-binomial-sgd",
-        "quantised-dsgd",
-        "online-dsgd",
-        "noisy-gt",
     ),
     title="Methods",
-    texts=tuple(one.text for one in _METHODS.values()),
+    texts=tuple(one.text for one in METHOD_WORDS.values()),
 )
 MECHANISMS = Choice(
     tuple(mechanisms.MECHANISMS), title="Mechanisms", texts=tuple(one.text for one in mechanisms.MECHANISMS.values())
@@ -163,7 +181,7 @@ MODELS = described(
     },
     plug_in="your function of (shape, classes), which returns a torch.nn.Module",
 )
-ACCOUNTANTS = Choice(tuple(registry.ACCOUNTANTS))
+ACCOUNTANTS = Choice(registry.EPSILONS)
 
 _DATASETS = {
     "digits": "1,797 handwritten digits of 8 x 8, pixels/16, in the package; 359 of them are the test set",

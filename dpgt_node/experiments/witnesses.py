@@ -23,7 +23,7 @@ from dpgt_node.learning.oracle import Oracle, build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.accountants.corrected import CORRECTED
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING
 from dpgt_node.record.truth import Truth
 from dpgt_node.sim.scripted import ScriptedOracle, together
 from dpgt_node.types import F64, I64, Stream
@@ -41,7 +41,7 @@ BATCHES_FIXED = (
 # ---------------------------------------------------------------- the counterexample
 def counterexample_audits(test_keystream: str | None = None) -> list[Audit]:
     """One run of each mechanism on the counterexample's functions; agent 1's data differ in one sample."""
-    return [_counterexample(mechanism, test_keystream) for mechanism in MECHANISMS]
+    return [_counterexample(mechanism, test_keystream) for mechanism in (one.name for one in TRACKING)]
 
 
 def _counterexample(mechanism: str, test_keystream: str | None) -> Audit:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.errors import Broken
 from dpgt_node.learning.oracle import Oracle
+from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.types import F64, I64
 
 KEPT = 64
@@ -50,6 +53,13 @@ class Sources:
     def key(self, k: int) -> tuple[bool, float]:
         """Equal for rounds that release alike."""
         return self._schedule.sums(k), self._schedule.share(k)
+
+    def batch(self, k: int, stream: ByteStream) -> I64:
+        """The samples of round ``k``: drawn from ``stream``, or all that have arrived by then."""
+        samples = self._oracle.samples
+        if self._schedule.arriving and samples is not None:
+            return np.arange(k + 1, dtype=np.int64)
+        return self._oracle.draw_batch(self._schedule.m_at(k, samples), stream)
 
     def at(self, k: int) -> Source:
         """What round ``k``, which releases something, releases."""

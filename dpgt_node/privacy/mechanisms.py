@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dpgt_node.privacy.accountants import kernels
-from dpgt_node.privacy.accountants.kernels import Kernel
+from dpgt_node.privacy.accountants.responses.pair import Pair
+from dpgt_node.privacy.accountants.responses.response import Response, Steps, Tracking
+from dpgt_node.privacy.accountants.responses.state import State
 from dpgt_node.types import Stream
 
 
@@ -24,12 +26,15 @@ class Accounted:
 
     ``streams``: those that are drawn with noise and charged, in the order of their draws; what is sent on another one
     is a function of these.  ``noise_on``: the states x and y themselves, or the gradient g_k, once, before it enters y;
-    the latter is drawn and charged as stream Y.  ``at_release``: g_k is taken at the agent's own x̆_k, as released.
+    the latter is drawn and charged as stream Y.  "nothing": a random quantiser of x hides it alone.
+    ``at_release``: g_k is taken at the agent's own x̆_k, as released.  ``recursion``: how gradients enter the states:
+    Algorithm 1; x alone; or x by the differences of the running sum of gradients, which travels as y.
     """
 
     streams: tuple[Stream, ...]
-    noise_on: Literal["states", "gradient"]
+    noise_on: Literal["states", "gradient", "nothing"]
     at_release: bool = False
+    recursion: Literal["tracking", "state", "sum"] = "tracking"
 
     @property
     def x_public(self) -> bool:
@@ -46,11 +51,26 @@ class Accounted:
         """Whether each gradient is perturbed once, and everything sent is post-processing of that."""
         return self.noise_on == "gradient"
 
-    def kernel(self, a: float, b: float, gamma: float, K: int) -> Kernel:
-        """How a sampled gradient enters later releases: ``a`` = alpha r_i, ``b`` = beta c_i, both in [0, 1)."""
+    @property
+    def noised(self) -> tuple[Stream, ...]:
+        """Streams whose noise scales the run file gives."""
+        return () if self.noise_on == "nothing" else self.streams
+
+    @property
+    def constant_steps(self) -> bool:
+        """Whether alpha, beta, gamma and m are the same in every round."""
+        return self.recursion == "tracking"
+
+    def response(self, steps: Steps) -> Response:
+        """How gradients enter later releases, one agent's steps given."""
+        if self.recursion != "tracking":
+            return State(steps) if self.recursion == "state" else Pair(steps)
+        a, b, gamma = (float(of[0]) for of in (steps.a, steps.b, steps.gamma))
         if self.once:
-            return kernels.noise_once(K)
-        return kernels.public_state(b, K) if self.x_public else kernels.published_point(a, b, gamma, K)
+            return Tracking(kernels.noise_once(steps.K), steps)
+        if self.x_public:
+            return Tracking(kernels.public_state(b, steps.K), steps)
+        return Tracking(kernels.published_point(a, b, gamma, steps.K), steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +94,7 @@ class Mechanism:
     @property
     def noises(self) -> int:
         """How many vectors of noise an agent draws a round."""
-        return len(self.accounted.streams)
+        return len(self.accounted.noised)
 
     @property
     def x_public(self) -> bool:
@@ -109,9 +129,36 @@ NOISE_ONCE: Final = Mechanism(
     "noise on g_k, once; x and y are functions of the perturbed gradients and are sent as they are",
     advantage="one release a round, of g_k itself; noise in y cancels instead of adding up",
 )
+STATE_NOISE: Final = Mechanism(
+    "state-noise",
+    Accounted(("X",), "states", recursion="state"),
+    "g_k at the private x_k, noise on x; x is all that is sent",
+)
+RELEASED_STATE: Final = Mechanism(
+    "released-state",
+    Accounted(("X",), "states", at_release=True, recursion="state"),
+    "g_k at the agent's own released x, noise on x; x is all that is sent",
+)
+SUM_NOISE: Final = Mechanism(
+    "sum-noise",
+    Accounted(("X", "Y"), "states", recursion="sum"),
+    "g_k at the private x_k, noise on x and on the running sum of the gradients",
+)
+RELEASED_SUM: Final = Mechanism(
+    "released-sum",
+    Accounted(("X", "Y"), "states", at_release=True, recursion="sum"),
+    "g_k at the agent's own released x, noise on x and on the running sum of the gradients",
+)
+QUANTISED_STATE: Final = Mechanism(
+    "quantised-state",
+    Accounted(("X",), "nothing", recursion="state"),
+    "x leaves through a random quantiser, which is the only noise",
+)
 
+TRACKING: Final = (PAPER, PUBLISHED_POINT, PUBLIC_STATE, NOISE_ONCE)
+"""Those of Algorithm 1, the paper's own first; each draws no more noise than those before it."""
 MECHANISMS: Final[Mapping[str, Mechanism]] = {
-    one.name: one for one in (PAPER, PUBLISHED_POINT, PUBLIC_STATE, NOISE_ONCE)
+    one.name: one for one in (*TRACKING, STATE_NOISE, RELEASED_STATE, SUM_NOISE, RELEASED_SUM, QUANTISED_STATE)
 }
-"""By the run file's word; the first is its default, and each draws no more noise than those before it."""
+"""By the run file's word; the first is its default."""
 DEFAULT: Final = PAPER

@@ -12,7 +12,7 @@ from typing import Final
 
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import Noise, Privacy, RunConfig
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, HEADLINE
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, EPSILONS, HEADLINE
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 from dpgt_node.privacy.strength import Strength, delta_warning, strength, void
@@ -54,8 +54,9 @@ def qualifier(accountant: str, delta: float) -> str:
 
 
 def head(accountant: str, delta: float) -> str:
-    """``epsilon (gdp, delta 1e-05)``."""
-    return f"epsilon ({qualifier(accountant, delta)})"
+    """``epsilon (gdp, delta 1e-05)``; ``delta (at epsilon 0; conditional)`` where the value is one."""
+    what = "epsilon" if accountant in EPSILONS else "delta"
+    return f"{what} ({qualifier(accountant, delta)})"
 
 
 def label(accountant: str, delta: float) -> str:

@@ -78,7 +78,6 @@ class FastRun:
         self._oracles, self._sources = oracles, [Sources(oracle, self._schedule) for oracle in oracles]
         self._gradients: dict[tuple[bool, float], Gradients] = {}
         self._tables, self._batches = [Table(oracle) for oracle in oracles], list[I64]()
-        self._m = [self._schedule.m_for(oracle.samples) for oracle in oracles]
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
         self._codes = codes_of(run)
         # One stream serves all agents where nothing has to be repeatable: agents need independent bytes, not own keys.
@@ -156,8 +155,8 @@ class FastRun:
         return Exchanged(self._checked(changes, k, "the gradient"), _padded([f.table for f in found]), drifts)
 
     def _drawn(self, k: int) -> list[I64]:
-        draws = zip(self._oracles, self._m, self._streams(k, "batch"), strict=True)
-        self._batches = [oracle.draw_batch(m, stream) for oracle, m, stream in draws]
+        draws = zip(self._sources, self._streams(k, "batch"), strict=True)
+        self._batches = [sources.batch(k, stream) for sources, stream in draws]
         return self._batches
 
     def _on(self, k: int, x: F64, batches: list[I64]) -> F64:

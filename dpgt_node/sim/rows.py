@@ -5,6 +5,7 @@ Private parts are computed by the very operations of an agent; sums over neighbo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from dpgt_node.algo.graph import Topology
@@ -117,10 +118,12 @@ class Rows:
     def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
         return self._keeping.exchanged(k, x, table)
 
-    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
+    def noised(
+        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
+    ) -> None:
         noisy = self._work.perturb(stream, k, private)
         noisy += public  # in the memory of ``noisy``, which nobody else holds
-        self.send(stream, k, noisy)
+        self.send(stream, k, noisy if rounded is None else rounded(noisy))
 
     def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
         return self._work.perturb(GRADIENT_NOISE, k, private)

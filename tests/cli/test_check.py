@@ -34,7 +34,16 @@ def test_the_demo_passes_every_hard_condition(demo: Path, capsys: pytest.Capture
     fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
     assert fits["passed"] is True and fits["lhs"] == 55 and fits["rhs"] == 287
     assert len(document["epsilon"]["lemma5"]) == 5 and all(value > 0 for value in document["epsilon"]["lemma5"])
-    assert set(document["epsilon"]) == {"lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"}
+    assert set(document["epsilon"]) == {
+        "lemma5",
+        "corrected",
+        "tight",
+        "amplified",
+        "zcdp",
+        "gdp",
+        "same-point",
+        "variation",
+    }
     assert document["epsilon"]["tight"] == [None] * 5 and all(document["epsilon"]["corrected"])
     assert all("released point" in text for text in document["epsilon_reasons"]["tight"])
     assert document["epsilon_reasons"]["lemma5"] == [None] * 5
@@ -50,7 +59,7 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     assert "Lemma 5 (paper; conditional)" in text and "agent-5" in text and "oracle complexity" in text
     # Never a bare epsilon: adjacency, delta and mechanism with it, and a reason for every accountant without a value.
     assert "C = 80 (L1), enforced by clipping; delta = 1e-05" in text and "mechanism paper, laplace noise" in text
-    assert text.count("  null: ") == 4
+    assert text.count("  null: ") == 6
 
 
 def test_what_was_computed_from_training_samples_is_said(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

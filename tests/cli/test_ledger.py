@@ -28,7 +28,7 @@ from tests.runtime.cluster import make_run
 from tests.runtime.store.records import SHA, record
 from tests.runtime.store.test_keyed import cheaper, key_at
 
-ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp")
+ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "same-point", "variation")
 WARD = Terms("ward 7", 1e-5, "replace-one, C = 2 in L1")
 OTHER = Terms("default", 1e-6, "replace-one, C = 4 in L1; declared, not enforced")
 RUNS = (bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16)

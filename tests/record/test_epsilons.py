@@ -12,7 +12,7 @@ from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import NoiseStream, Privacy, RunConfig
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, HEADLINE
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, CONDITIONAL, HEADLINE
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from tests.report.synthetic import digits_run, summary_of
@@ -47,6 +47,8 @@ def test_every_label_has_the_accountant_and_its_delta() -> None:
         "epsilon (amplified, pure)",
         "epsilon (zcdp, delta 1e-06)",
         "epsilon (gdp, delta 1e-06)",
+        "epsilon (same points; conditional)",
+        "delta (at epsilon 0; conditional)",
     ]
     assert [epsilons.label(name, 1e-6) for name in ACCOUNTANTS] == [
         "Lemma 5 (paper; conditional)",
@@ -55,9 +57,11 @@ def test_every_label_has_the_accountant_and_its_delta() -> None:
         "tight, amplified by sampling (pure)",
         "zero-concentrated (delta = 1e-06)",
         "Gaussian (delta = 1e-06)",
+        "gradients at the same points (conditional)",
+        "(0, delta): this is delta (conditional)",
     ]
     assert HEADLINE == ("amplified", "tight", "corrected", "gdp", "zcdp")
-    assert {*HEADLINE, "lemma5"} == set(ACCOUNTANTS)
+    assert {*HEADLINE, *CONDITIONAL} == set(ACCOUNTANTS)
 
 
 def test_reasons_name_agents_only_where_they_differ() -> None:

@@ -18,7 +18,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS
-from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.mechanisms import TRACKING
 from dpgt_node.sim import fast, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
 from dpgt_node.sim.matrix import Weights
@@ -26,6 +26,8 @@ from dpgt_node.sim.rows import Rows
 from dpgt_node.types import NoiseLaw
 from tests.algo import cases as algo_cases
 from tests.sim import cases
+
+WORDS = [one.name for one in TRACKING]
 
 KEY = "00112233445566778899"
 RUN_ID = bytes(range(16))
@@ -68,7 +70,7 @@ def changed(run: model.RunConfig, mechanism: str, law: NoiseLaw) -> model.RunCon
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WORDS)
 @pytest.mark.parametrize(
     "pair", ["self-loops everywhere", "non-uniform weights", "different graphs, R a star, C a path to its centre"]
 )
@@ -77,14 +79,14 @@ def test_every_mechanism_and_law(pair: str, mechanism: str, law: NoiseLaw, tmp_p
     assert error < TOLERANCE
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WORDS)
 def test_every_mechanism_without_noise(mechanism: str, tmp_path: Path) -> None:
     error, _, _ = both(changed(cases.run("self-loops everywhere", noisy=False), mechanism, "laplace"), tmp_path)
     assert error < TOLERANCE
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WORDS)
 def test_every_mechanism_learns_the_same_digits(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
     error, _, _ = both(changed(cases.run("two agents", K=15, data=model.Data("digits")), mechanism, law), tmp_path)
     assert error < TOLERANCE
@@ -130,7 +132,7 @@ def test_toys(data: model.Data, clip: float | None, tmp_path: Path) -> None:
     assert error < TOLERANCE
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WORDS)
 def test_float32_wire_is_rounded_too(mechanism: str, tmp_path: Path) -> None:
     run = changed(digits(runtime=model.Runtime(wire_dtype="float32")), mechanism, "laplace")
     error, slow, quick = both(run, tmp_path)
@@ -301,12 +303,12 @@ def test_noise_on_more_than_the_private_part_is_noticed(tmp_path: Path, monkeypa
     assert error > 10 * TOLERANCE
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WORDS)
 def test_another_mechanism_is_noticed(mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = changed(cases.run("non-uniform weights", K=10), mechanism, "laplace")
     simulate.simulate(run, tmp_path, RUN_ID, test_keystream=KEY)
     expected = finals(tmp_path, run)
-    for other in set(MECHANISMS) - {mechanism}:
+    for other in set(WORDS) - {mechanism}:
         monkeypatch.setattr(rows, "rule_of", lambda run, other=other: DPGT.rules[other])
         state = FastRun(run, simulate.build_oracles(run, None), KEY)
         for _ in range(run.K + 1):

@@ -12,13 +12,15 @@ import pytest
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
-from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.mechanisms import TRACKING
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
 from dpgt_node.sim import saved
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.saved import SAVED_FILE
 from dpgt_node.sim.simulate import simulate
 from tests.sim import cases
+
+WORDS = [one.name for one in TRACKING]
 
 KEY, RUN_ID = "00112233445566778899", bytes(range(16))
 BOTH = {"agents": simulate, "matrices": simulate_fast}
@@ -62,7 +64,7 @@ def outputs(out: Path) -> dict[str, object]:
     return {"rows": sorted(rows, key=lambda row: (int(row["k"]), row["agent"])), "summary": summary, **files}
 
 
-@pytest.mark.parametrize("mechanism", [*MECHANISMS, "atc-dsgd noise-once"])
+@pytest.mark.parametrize("mechanism", [*WORDS, "atc-dsgd noise-once"])
 @pytest.mark.parametrize("how", BOTH)
 def test_two_stops_change_nothing(how: str, mechanism: str, tmp_path: Path) -> None:
     run = made(mechanism)

@@ -12,6 +12,7 @@ from dpgt_node.algo.methods.base import Method, Setting
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
+from dpgt_node.privacy.mechanisms import TRACKING
 from tests.swarm.clock import SECOND
 from tests.swarm.process import COORDINATOR
 
@@ -45,7 +46,7 @@ killed, and a backup of its state directory is put back.  pause, stop: by the op
 """
 
 MILLISECOND = 1_000_000
-MECHANISMS = tuple(_MECHANISMS)
+MECHANISMS = tuple(one.name for one in TRACKING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,21 +135,28 @@ class _Worlds:
     def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
         raise _NOTHING_HIDDEN
 
-    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
+    def noised(
+        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
+    ) -> None:
+        if rounded is not None:
+            raise self._untold("its noisy x")
         self._read(stream, k, private, Seen(stream, public), public)
 
     def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
         """g~_k itself, not what carries it: the agent goes on from that.  Nobody saw what only x_{K+1} holds."""
         if seen is None:
-            method = self._facts.run.algorithm.method
-            message = f'what "{method}" sends is rounded and does not tell its perturbed gradients; without rounding '
-            message += "(method.step = 0.0) it tells more, so an audit of that run holds for this one too"
-            raise ConfigError.one("run file", "algorithm.method", message)
+            raise self._untold("its perturbed gradients")
         if seen.later and k == self._facts.run.K:
             return np.zeros(private.shape[-1])
         base = seen.base() if callable(seen.base) else seen.base
         draw = self._read(GRADIENT_NOISE, k, private, seen, base)
         return (self.own(seen.stream, k + seen.later) - base) / seen.factor if draw is None else draw.values
+
+    def _untold(self, what: str) -> ConfigError:
+        method = self._facts.run.algorithm.method
+        message = f'what "{method}" sends is rounded and does not tell {what}; without rounding (method.step = 0.0) '
+        message += "it tells more, so an audit of that run holds for this one too"
+        return ConfigError.one("run file", "algorithm.method", message)
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         """Nothing: it was sent."""

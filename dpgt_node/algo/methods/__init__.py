@@ -17,6 +17,9 @@ from dpgt_node.algo.methods.dsgd.q_dpsgd import Q_DPSGD
 from dpgt_node.algo.methods.dsgd.sampled_dsgd import SAMPLED_DSGD
 from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD
 from dpgt_node.algo.methods.s_ab import S_AB
+from dpgt_node.algo.methods.states.noisy_gt import NOISY_GT
+from dpgt_node.algo.methods.states.online_dsgd import ONLINE_DSGD
+from dpgt_node.algo.methods.states.quantised_dsgd import QUANTISED_DSGD
 from dpgt_node.algo.methods.variance_reduced import GT_SAGA, GT_SVRG
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
@@ -31,6 +34,7 @@ METHODS: Mapping[str, Method] = {
         ATC_DSGD,
         WEIGHTED_SGD,
         SAMPLED_DSGD,
+        QUANTISED_DSGD,
         Q_DPSGD,
         DYN_D2P,
         DP_DSGT,
@@ -39,6 +43,8 @@ METHODS: Mapping[str, Method] = {
         CENTRAL,
         GT_SAGA,
         GT_SVRG,
+        NOISY_GT,
+        ONLINE_DSGD,
     )
 }
 """The word of the run file and the value; the first is the default."""

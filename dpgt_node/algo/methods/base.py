@@ -108,8 +108,13 @@ class Site(Protocol):
         """``table`` with the gradients at ``x`` of a fresh batch of round ``k``, or of the recorded one."""
         ...
 
-    def noised(self, stream: Stream, k: int, private: F64, public: F64) -> None:
-        """Send ``(private + noise) + public``: noise need only cover the small private part (privacy.md, section 6)."""
+    def noised(
+        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
+    ) -> None:
+        """Send ``(private + noise) + public``: noise need only cover the small private part (privacy.md, section 6).
+
+        ``rounded``: what of that sum is sent instead, by public randomness.
+        """
         ...
 
     def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:

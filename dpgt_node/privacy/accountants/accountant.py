@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgt_node.privacy.accountants.pure import Sensitivity, tight_shifts
+from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.releases import Releases
+from dpgt_node.privacy.accountants.responses.response import Steps
 from dpgt_node.privacy.accountants.rounding import never_zero
 from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.privacy.laws.registry import admitting
@@ -18,7 +19,7 @@ from dpgt_node.types import F64
 
 
 def _tight_shifts(accounted: Accounted, a: float, b: float, gamma: float, unit: float, K: int) -> Sensitivity:
-    return tight_shifts(accounted.kernel(a, b, gamma, K), unit)
+    return accounted.response(Steps.constant(a, b, gamma, K)).shifts(unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,28 @@ class Accountant:
         """Whether epsilon comes without a delta."""
         return self.guarantee == "epsilon"
 
+    @property
+    def in_l1(self) -> bool:
+        """Whether shifts count in L1."""
+        return self.guarantee in ("epsilon", "total-variation")
+
     def why_not(self, r: Releases) -> str | None:
         """Why it says nothing about these releases, in one line; None where it has a value."""
+        if not r.mechanism.noises and self.guarantee != "total-variation":
+            return "no noise is drawn: a random quantiser alone gives no epsilon, only a delta (see variation)"
         if not self.covers(r.mechanism):
             return self.not_covered.format(mechanism=r.mechanism.name)
-        if self.guarantee not in r.law.admits:
+        if self.guarantee not in r.law.admits and r.mechanism.noises:
             laws = " or ".join(law.label for law in admitting(self.guarantee))
             return f"{'pure epsilon ' if self.pure else ''}needs {laws} noise; the law is {r.law.name}"
-        if (r.C if self.pure else r.C2) is None:
+        if (r.C if self.in_l1 else r.C2) is None:
             if r.clip == "l2":
                 return "clip_l2 bounds no L1 norm: set clip_l1, or C"
-            return "no adjacency constant: set clip_l1" + ("" if self.pure else ", clip_l2") + ", or C"
+            return "no adjacency constant: set clip_l1" + ("" if self.in_l1 else ", clip_l2") + ", or C"
         if r.m is None:
             return 'samples = "full", and D is not known here'
         # Where each gradient is perturbed once, its kernel holds neither a nor b.
-        if self.contracts and not r.mechanism.accounted.once and not (0.0 <= r.a < 1.0 and 0.0 <= r.b < 1.0):
+        if self.contracts and not r.mechanism.accounted.once and not r.steps.contract:
             return "needs a_i and b_i in [0, 1)"
         if self.clip_l1 and r.clip != "l1":
             return self.clip_l1

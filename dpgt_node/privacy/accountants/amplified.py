@@ -14,17 +14,19 @@ from dpgt_node.types import F64
 
 
 def _curve(r: Releases) -> F64:
-    w = pure.participation_weights(r.kernel, r.unit, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
-    ahead = pure.amplified(w, r.batch / (r.D or 1))
+    w = r.response.weights(r.unit, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
+    ahead = pure.amplified(w, r.rate)
     rows = np.concatenate((np.zeros(1), np.repeat(ahead, 2)[:-1]))  # row 2k holds the batches before k
     # ``tight`` charges only what was released so far; both bound every prefix.
     return np.minimum(rows, tight_curve(r))
 
 
 def _no_amplification(r: Releases) -> str | None:
+    if r.arriving:
+        return "a sample takes part in every batch since it arrived, so no sampling hides it"
     if r.D is None:
         return "D is not known here, so the sampling rate m/D is not either"
-    return f"m = {r.m} exceeds D = {r.D}" if r.batch > r.D else None
+    return f"m = {r.largest_batch} exceeds D = {r.D}" if r.largest_batch > r.D else None
 
 
 AMPLIFIED: Final = Accountant(

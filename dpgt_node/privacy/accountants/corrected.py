@@ -1,4 +1,4 @@
-"""``paper`` under clipping, with the term that Lemma 4 drops: pure epsilon, sound, and large."""
+"""Gradients at private points under clipping, with the term that Lemma 4 drops: pure epsilon, sound, and large."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dpgt_node.privacy.mechanisms import PAPER, Mechanism
 from dpgt_node.types import F64
 
 
-def _printed(mechanism: Mechanism) -> bool:
-    return mechanism.printed
+def _private_point(mechanism: Mechanism) -> bool:
+    return mechanism.noises > 0 and not mechanism.accounted.public_point
 
 
 def _curve(r: Releases) -> F64:
-    shifts = pure.corrected_shifts(a=r.a, b=r.b, gamma=r.gamma, m=r.batch, C=r.constant, K=r.K)
+    shifts = r.response.corrected(r.batch, r.constant)
     return pure.corrected(shifts, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
 
 
@@ -24,7 +24,7 @@ CORRECTED: Final = Accountant(
     "corrected",
     "Lemma 4 corrected (pure)",
     "epsilon",
-    _printed,
+    _private_point,
     f"is for mechanism {PAPER.name}; tight is sound and smaller for {{mechanism}}",
     _curve,
     amounts=pure.amounts,

@@ -11,15 +11,15 @@ from typing import Final
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.accountants.pure import Sensitivity, lemma4, lemma5
 from dpgt_node.privacy.accountants.releases import Releases
-from dpgt_node.privacy.mechanisms import MECHANISMS, Accounted, Mechanism
+from dpgt_node.privacy.mechanisms import TRACKING, Accounted, Mechanism
 from dpgt_node.types import F64
 
 
 def _both_streams(mechanism: Mechanism) -> bool:
-    return not mechanism.x_public
+    return mechanism in TRACKING and not mechanism.x_public
 
 
-_COVERED = [one.name for one in MECHANISMS.values() if _both_streams(one)]
+_COVERED = [one.name for one in TRACKING if _both_streams(one)]
 
 
 def _curve(r: Releases) -> F64:

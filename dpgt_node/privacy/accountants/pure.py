@@ -114,7 +114,12 @@ def tight_shifts(kernel: Kernel, unit: float) -> Sensitivity:
 
 def tight(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F64, left_x: F64, left_y: F64) -> F64:
     """Cumulative ``tight``; a kernel without x terms charges its y rows alone."""
-    return _cumulative(tight_shifts(kernel, unit), sigma_x, sigma_y, 4 * kernel.K + 32, left_x, left_y)
+    return released(tight_shifts(kernel, unit), sigma_x, sigma_y, left_x, left_y)
+
+
+def released(shifts: Sensitivity, sigma_x: F64, sigma_y: F64, left_x: F64, left_y: F64) -> F64:
+    """Cumulative cost of the largest shifts with the transcript fixed."""
+    return _cumulative(shifts, sigma_x, sigma_y, 4 * len(shifts.x) + 32, left_x, left_y)
 
 
 def participation_weights(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F64, left_x: F64, left_y: F64) -> F64:
@@ -129,10 +134,11 @@ def participation_weights(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F6
     return up(w, 4 * kernel.K + 32)
 
 
-def amplified(w: F64, q: float) -> F64:
+def amplified(w: F64, q: float | F64) -> F64:
     """sum over l <= k of ln(1 + q (e^{w_l} - 1)), (K+1,): batch l is paid for when it is drawn, for the whole run.
 
-    ``q`` = m/D in (0, 1].  Pure epsilon (hybrid over the rounds; batches are independent).  The prefix up to round k is
+    ``q`` = m/D in (0, 1], or one a round, (K+1,).
+    Pure epsilon (hybrid over the rounds; batches are independent).  The prefix up to round k is
     a function of the transcript of the whole run, so its cost is bounded by the terms l <= k with the full w_l.
     """
     small = np.minimum(w, _EXP_MAX)

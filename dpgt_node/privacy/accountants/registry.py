@@ -14,11 +14,13 @@ from dpgt_node.privacy.accountants.amplified import AMPLIFIED
 from dpgt_node.privacy.accountants.corrected import CORRECTED
 from dpgt_node.privacy.accountants.gdp import GDP
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
+from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.accountants.zcdp import ZCDP
 
 ACCOUNTANTS: Final[Mapping[str, Accountant]] = {
-    one.name: one for one in (LEMMA5, CORRECTED, TIGHT, AMPLIFIED, ZCDP, GDP)
+    one.name: one for one in (LEMMA5, CORRECTED, TIGHT, AMPLIFIED, ZCDP, GDP, SAME_POINT, VARIATION)
 }
 
 
@@ -33,6 +35,8 @@ APPROXIMATE: Final = _names(one for one in ACCOUNTANTS.values() if one.sound and
 SOUND: Final = PURE + APPROXIMATE
 CONDITIONAL: Final = _names(one for one in ACCOUNTANTS.values() if not one.sound)
 """No proof stands behind these: they cap a budget only where its owner names one."""
+EPSILONS: Final = _names(one for one in ACCOUNTANTS.values() if one.guarantee != "total-variation")
+"""Those whose values are epsilons, which a budget is counted in."""
 HEADLINE: Final = PURE[::-1] + APPROXIMATE[::-1]
 """The sound ones in the order in which equal values are named."""
 

@@ -13,7 +13,7 @@ gradient, and its accounts are those of real arithmetic):
 - a mean of m clipped gradients, each of norm <= C/2, is off by at most gamma_{m+8} C/2 whatever the order of summation,
   so two data sets' means differ by at most (C/m)(1 + m gamma_{m+8}) instead of C/m: ``inflated``;
 - the private recursions p_{k+1} = (1-b) p_k + (g_{k+1} - g_k) and px_{k+1} = (1-a) px_k - gamma p_k round in each of
-  the two worlds: ``private_state``.
+  the two worlds: ``private_state``; those of a state alone, or of a running sum, likewise: ``private_sum``.
 """
 
 from __future__ import annotations
@@ -104,3 +104,28 @@ def private_state(*, keep_a: float, keep_b: float, gamma_K: float, C: float, K: 
         moved_y = keep_b * moved_y + 16.0 * U * C
         size_x = keep_a * size_x + gamma_K * C
     return PrivateState(x, y, up(size, 4 * K + 8), np.full(K + 1, C))
+
+
+def private_sum(*, keep_a: F64, keep_b: F64 | None, gamma_k: F64, C: float) -> PrivateState:
+    """Follow ps_{k+1} = (1-b_k) ps_k + gamma_k g_k and px_{k+1} = (1-a_k) px_k - (ps_{k+1} - ps_k), (K+1,) each.
+
+    ``keep_b`` None: px_{k+1} = (1-a_k) px_k - gamma_k g_k alone.  ||g_k|| <= C.  A step makes at most 8u of the sizes
+    it adds up in a world; twice that for two worlds, and doubled for second-order terms.
+    """
+    K = len(keep_a) - 1
+    errors, sizes = np.zeros((2, K + 1)), np.zeros((2, K + 1))
+    moved_x = moved_s = size_x = size_s = 0.0
+    for k in range(K + 1):
+        errors[:, k] = moved_x + 8.0 * U * size_x, moved_s + 8.0 * U * size_s
+        sizes[:, k] = size_x, size_s
+        a, step = abs(float(keep_a[k])), float(gamma_k[k]) * C
+        moved_x = a * moved_x + 32.0 * U * (size_x + 2.0 * size_s + step)
+        size_x = a * size_x + step
+        if keep_b is not None:
+            b = abs(float(keep_b[k]))
+            next_s = b * moved_s + 32.0 * U * (size_s + step)
+            moved_x += moved_s + next_s
+            size_x += abs(1.0 - float(keep_b[k])) * size_s
+            moved_s, size_s = next_s, b * size_s + step
+    x, s = up(sizes, 8 * K + 8)
+    return PrivateState(errors[0], errors[1], x, s)

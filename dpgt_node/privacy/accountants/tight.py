@@ -12,7 +12,7 @@ from dpgt_node.types import F64
 
 def tight_curve(r: Releases) -> F64:
     """Cumulative cost after every row, (2(K+1),)."""
-    return pure.tight(r.kernel, r.unit, r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
+    return pure.released(r.response.shifts(r.unit), r.sigma_x, r.sigma_y, r.left("X"), r.left("Y"))
 
 
 TIGHT: Final = Accountant(

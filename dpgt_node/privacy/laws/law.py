@@ -17,9 +17,9 @@ from dpgt_node.types import F64, I64, NoiseLaw
 if TYPE_CHECKING:
     from dpgt_node.privacy.laws.noise import SoundSampler
 
-Guarantee = Literal["epsilon", "rho", "mu"]
+Guarantee = Literal["epsilon", "rho", "mu", "total-variation"]
 """What a shift costs: epsilon, its L1 norm over the scale; rho, half the square of its L2 norm over the scale; mu, that
-norm itself, as the exact trade-off of two Gaussians."""
+norm itself, as the exact trade-off of two Gaussians; total variation, which no law of noise gives."""
 
 
 class Rng(Protocol):

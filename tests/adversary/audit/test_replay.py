@@ -18,12 +18,14 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.laws.grid import grid_laplace_pmf
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
-from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.mechanisms import TRACKING
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.world import Observer
 from dpgt_node.sim.world import World as Sim
 from tests.oracles import transcripts
 from tests.sim import cases
+
+WORDS = [one.name for one in TRACKING]
 
 PAIRS = ("self-loops everywhere", "two agents", "non-uniform weights")
 
@@ -89,7 +91,7 @@ ONCE = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", [*MECHANISMS, *ONCE])
+@pytest.mark.parametrize("mechanism", [*WORDS, *ONCE])
 @pytest.mark.parametrize(
     ("pair", "law", "dtype"),
     [

@@ -35,14 +35,14 @@ class Options:
 class QDpsgd(GradientForm):
     """The state is that of the gradient form; x itself stays unrounded."""
 
-    def __init__(self, a: Any, schedule: Schedule, rounding: Rounding) -> None:
-        super().__init__(a, schedule)
+    def __init__(self, s: Any, schedule: Schedule, rounding: Rounding) -> None:
+        super().__init__(s, schedule)
         self._rounding = rounding
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> QDpsgd:
         rounding = Rounding(run, topology.n, pick, method_options(run, Options).step)
-        return cls(cls.coupling(topology, schedule, pick), schedule, rounding)
+        return cls(cls.coupling(topology, pick), schedule, rounding)
 
     def told(self, k: int, x: F64) -> F64:
         """Q(x_k)."""

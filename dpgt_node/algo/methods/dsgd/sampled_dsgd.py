@@ -1,12 +1,15 @@
 """Sampled DSGD: one vector on one undirected graph, mixed with a small step.
 
-    x_{k+1} = (1 - alpha s_i) x_k + alpha sum_{j != i} w_ij x̆_{j,k} - gamma g_k                       (sd,1)
+    x_{k+1} = (1 - alpha_k s_i) x_k + alpha_k sum_{j != i} w_ij x̆_{j,k} - gamma_k g_k                 (sd,1)
 
 w holds the Metropolis weights of the undirected closure of G_R, and s_i = sum_{j != i} w_ij.  Forms are mechanisms:
 
     noise-once        the gradient form: g~_k = g_k + noise takes the place of g_k, and x̆_k = x_k
+    state-noise       the output form: x̆_k = x_k + noise, g_k at the private x_k
+    released-state    the same with g_k at the agent's own x̆_k as it is released
 
-There x is a function of the perturbed gradients and of what came in, so a run costs what its g~ cost.  What round k
+The last two are in ``states.forms``.  Steps may decay and batches grow, by [method].  In the gradient form x is a
+function of the perturbed gradients and of what came in, so a run costs what its g~ cost.  What round k
 draws shows in what round k+1 sends.  A round that releases nothing takes no gradient: it only mixes.
 """
 
@@ -19,9 +22,11 @@ import numpy as np
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, added, relaxed
 from dpgt_node.algo.methods.derived import CONNECTED, LAZY, NEIGHBOURS, closure_couplings
+from dpgt_node.algo.methods.states.forms import ReleasedForm, StateForm
+from dpgt_node.algo.methods.states.pace import SampledOptions
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
-from dpgt_node.privacy.mechanisms import NOISE_ONCE
+from dpgt_node.privacy.mechanisms import NOISE_ONCE, RELEASED_STATE, STATE_NOISE
 from dpgt_node.types import F64
 
 
@@ -34,18 +39,18 @@ class GradientForm(Rule):
     pending = True
     keeps_drawn = True
 
-    def __init__(self, a: Any, schedule: Schedule) -> None:
-        self._a, self._alpha, self._gamma = a, schedule.alpha, schedule.gamma
+    def __init__(self, s: Any, schedule: Schedule) -> None:
+        self._s, self._schedule = s, schedule
         self._release, self._factor = schedule.release, schedule.factor
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> GradientForm:
-        return cls(cls.coupling(topology, schedule, pick), schedule)
+        return cls(cls.coupling(topology, pick), schedule)
 
     @staticmethod
-    def coupling(topology: Topology, schedule: Schedule, pick: Pick[Any]) -> Any:
-        """alpha s_i."""
-        return pick(schedule.alpha * closure_couplings(topology)[0])
+    def coupling(topology: Topology, pick: Pick[Any]) -> Any:
+        """s_i."""
+        return pick(closure_couplings(topology)[0])
 
     @staticmethod
     def point(v: Vectors) -> F64:
@@ -87,11 +92,12 @@ class GradientForm(Rule):
         return added(self._mixed(site, k, v), self._step(k), v["g"], site.block)
 
     def _step(self, k: int) -> float:
-        return -self._gamma * self._factor(k)
+        return -self._schedule.gamma_at(k) * self._factor(k)
 
     def _mixed(self, site: Site, k: int, v: Vectors) -> F64:
         """(sd,1) without its gradient."""
-        return relaxed(self._a, v["x"], self._alpha, site.mixing("X", k), site.block)
+        alpha = self._schedule.alpha_at(k)
+        return relaxed(alpha * self._s, v["x"], alpha, site.mixing("X", k), site.block)
 
 
 SAMPLED_DSGD = Method(
@@ -99,9 +105,10 @@ SAMPLED_DSGD = Method(
     title="decentralised SGD that mixes with a small step",
     status="ours",
     source="Wang and Wang 2024, from the abstract; weights and exponents are ours",
-    rules={NOISE_ONCE.name: GradientForm},
+    rules={NOISE_ONCE.name: GradientForm, STATE_NOISE.name: StateForm, RELEASED_STATE.name: ReleasedForm},
     sends=(NEIGHBOURS,),
     demands=(CONNECTED, LAZY),
     couplings=closure_couplings,
+    options=SampledOptions,
     theorems=False,
 )
