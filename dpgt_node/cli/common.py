@@ -188,11 +188,11 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     return tuple(n for n in asked if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN)
 
 
-def end_now(verb: str) -> NoReturn:
+def end_now(verb: str, words: str = "interrupted", code: ExitCode = ExitCode.STOPPED) -> NoReturn:
     """End this process without another step: what it stored is safe at any instant."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"dpgt {verb}: interrupted", file=sys.stderr, flush=True)
-    os._exit(int(ExitCode.STOPPED))
+        print(f"dpgt {verb}: {words}", file=sys.stderr, flush=True)
+    os._exit(int(code))
 
 
 @contextlib.contextmanager
@@ -206,6 +206,31 @@ def after_run(what: str, remedy: str = "") -> Iterator[None]:
     except Exception as error:  # of the libraries that draw
         log.debug("traceback", exc_info=True)
         log.warning("no %s: %s: %s; the run is whole%s", what, type(error).__name__, error, remedy)
+
+
+@contextlib.contextmanager
+def finished(verb: str, out: Path) -> Iterator[None]:
+    """What comes after the end of the run in ``out``.  A signal ends that alone, with true advice; a second one ends
+    the process at once.
+    """
+    asked = 0
+
+    def interrupt(_number: int, _frame: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            end_now(verb)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in ending_signals()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = f"; `dpgt report {out}` makes its report" if not (out / "report.html").exists() else ""
+        print(f"dpgt {verb}: interrupted; the run in {out} is finished{again}", file=sys.stderr, flush=True)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def report_or_word(out: Path) -> Path | None:

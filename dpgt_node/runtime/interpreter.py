@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dpgt_node.protocol.types import Tick
+
+T = TypeVar("T")
 
 
 class Machine(Protocol):
@@ -88,3 +90,29 @@ class Interpreter:
     def _tick(self) -> None:
         self._timer = None
         self.feed(Tick())
+
+
+class Asides:
+    """Work that a machine waits for and that may take long, such as reading a large state directory: in threads, so
+    that heartbeats go on.  ``broken`` hears what it raises.
+    """
+
+    def __init__(self, broken: Callable[[BaseException], None]) -> None:
+        self._broken = broken
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def do(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """``work`` in a thread, then ``then`` with what it gave, in the event loop."""
+        task = asyncio.ensure_future(self._do(work, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _do(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        try:
+            then(await asyncio.to_thread(work))
+        except BaseException as error:
+            self._broken(error)
+
+    async def over(self) -> None:
+        """Wait until nothing runs any more: a thread cannot be stopped."""
+        await asyncio.gather(*self._tasks)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from dpgt_node.cli import common
 from dpgt_node.errors import ExitCode
 from dpgt_node.runtime import process
+from dpgt_node.runtime.coordinator.outdir import read_address
 from dpgt_node.runtime.launch import hostcheck
 from tests.e2e import processes
 from tests.e2e.processes import ENDLESS, Launch, eventually, quadratic
@@ -106,6 +109,186 @@ sys.exit(cli.run(["simulate", {str(endless)!r}, "--out", {str(tmp_path / "out")!
         started.send_signal(number)
     _, said = started.communicate(timeout=processes.LIMIT_S)
     assert started.returncode == ExitCode.STOPPED and "dpgt simulate: interrupted" in said
+
+
+def run_script(script: str, signals: Sequence[signal.Signals]) -> tuple[int, str]:
+    """The exit code, and what was said, of a process that gets the next signal whenever it says that it is busy."""
+    started = subprocess.Popen(
+        [processes.command()[0], "-c", BUSY + script],
+        env=processes.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    for number in signals:
+        while "busy" not in (line := started.stdout.readline()):
+            assert line, started.communicate(timeout=processes.LIMIT_S)[1]
+        started.send_signal(number)
+    _, said = started.communicate(timeout=processes.LIMIT_S)
+    return started.returncode, said
+
+
+BUSY = """
+import sys, threading, time
+from dpgt_node import cli
+def busy(*_, **__):
+    print("busy", flush=True)
+    while True: time.sleep(0.01)
+def stubborn(*_, **__):
+    while True:
+        try: busy()
+        except KeyboardInterrupt: pass
+def blocked(*_, **__):
+    print("busy", flush=True)
+    threading.Event().wait()
+"""
+LATE = {
+    "simulate": """
+import dpgt_node.cli.running.live as module
+module.print_summary = {what}
+sys.exit(cli.run(["simulate", {run!r}, "--out", {out!r}]))
+""",
+    "launch": """
+import dpgt_node.cli.running.live as module
+module.print_summary = {what}
+sys.exit(cli.run(["launch", {run!r}, "--out", {out!r}, "--insecure"]))
+""",
+    "demo": """
+import dpgt_node.cli.running.demo as module
+module.eavesdropped = {what}
+sys.exit(cli.run(["demo", "--iterations", "2", "--out", {out!r}]))
+""",
+}
+
+
+def late(verb: str, tmp_path: Path, what: str, signals: Sequence[signal.Signals]) -> tuple[int, str]:
+    run, out = tmp_path / "run.toml", tmp_path / "out"
+    run.write_text(quadratic(2, 2), encoding="utf-8")
+    return run_script(LATE[verb].format(what=what, run=str(run), out=str(out)), signals)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_after_the_end_says_that_the_run_is_finished(number: signal.Signals, tmp_path: Path) -> None:
+    code, said = late("simulate", tmp_path, "busy", [number])
+    out = tmp_path / "out"
+    assert code == 0 and said.endswith(f"dpgt simulate: interrupted; the run in {out} is finished\n"), said
+    assert (out / "summary.json").exists() and processes.dpgt("simulate", tmp_path / "run.toml", "--out", out)
+
+
+def test_a_second_interrupt_after_the_end_ends_at_once(tmp_path: Path) -> None:
+    code, said = late("simulate", tmp_path, "stubborn", [signal.SIGTERM, signal.SIGINT])
+    assert code == ExitCode.STOPPED and said.endswith("dpgt simulate: interrupted\n")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("verb", ["launch", "demo"])
+def test_a_finished_launch_is_finished_whatever_comes_after(verb: str, tmp_path: Path) -> None:
+    code, said = late(verb, tmp_path, "busy", [signal.SIGTERM])
+    assert code == 0 and f"dpgt {verb}: interrupted; the run in {tmp_path / 'out'} is finished" in said, said
+    assert "go on with" not in said
+
+
+# --- a daemon, in every phase
+
+
+NODE = """
+import asyncio
+import dpgt_node.cli.running.node as verb
+import dpgt_node.runtime.agent.driver as driver
+import dpgt_node.runtime.agent.node as node
+from dpgt_node.agent.work import AgentWork
+verb.ORDER_S = 0.5
+driver.INLINE_BYTES = 0
+{patch}
+sys.exit(cli.run(["node", "--config", {config!r}]))
+"""
+PHASES = {
+    "gathering data": "node.oracle_and_digest = blocked",
+    "preparing": "AgentWork.prepare = blocked",
+    "reading its state": "node.Opening.read = blocked",
+    "in a round": "AgentWork.release = blocked",
+    "finishing": "AgentWork.advance_final = blocked",
+    "its last evaluation": "evaluate = AgentWork.evaluate; "
+    "AgentWork.evaluate = lambda work, effect: blocked() if effect.k == 3 else evaluate(work, effect)",
+}
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Path]:
+    """The node file of the only agent of a run whose coordinator waits."""
+    run, out, config = tmp_path / "run.toml", tmp_path / "out", tmp_path / "node.toml"
+    run.write_text(quadratic(1, 2), encoding="utf-8")
+    coordinator = start("coordinator", "--config", run, "--out", out, "--listen", "127.0.0.1:0", "--insecure")
+    address = eventually("it listens", lambda: read_address(out)).address
+    config.write_text(
+        f'name = "agent-1"\nrun = "run.toml"\nlisten = "127.0.0.1:0"\ncoordinator = "{address}"\n'
+        'state_dir = "state"\n[tls]\ninsecure = true\n',
+        encoding="utf-8",
+    )
+    yield config
+    coordinator.send_signal(signal.SIGTERM)
+    assert wait(coordinator)[0] == ExitCode.STOPPED
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_node_ends_in_every_phase(phase: str, alone: Path) -> None:
+    """Whatever its threads compute, and cannot stop."""
+    code, said = run_script(NODE.format(patch=PHASES[phase], config=str(alone)), [signal.SIGTERM])
+    assert code == ExitCode.STOPPED and "interrupted" in said, said
+    processes.no_traceback(said)
+
+
+WAITING = """
+serve_health = node.serve_health
+async def telling(*arguments):
+    await serve_health(*arguments)
+    print("busy", flush=True)
+node.serve_health = telling
+"""
+
+
+@pytest.mark.e2e
+def test_a_node_without_a_coordinator_ends(alone: Path) -> None:
+    with socket.socket() as bound:  # nobody listens
+        bound.bind(("127.0.0.1", 0))
+        text = alone.read_text(encoding="utf-8").replace(
+            "coordinator = ", f'coordinator = "127.0.0.1:{bound.getsockname()[1]}" #'
+        )
+        alone.write_text(text, encoding="utf-8")
+        code, said = run_script(NODE.format(patch=WAITING, config=str(alone)), [signal.SIGTERM])
+    assert code == ExitCode.STOPPED and "interrupted in round -" in said, said
+
+
+@pytest.mark.e2e
+def test_a_coordinator_ends_while_it_reports(tmp_path: Path) -> None:
+    run, out = tmp_path / "run.toml", tmp_path / "out"
+    run.write_text(quadratic(1, 2), encoding="utf-8")
+    script = f"""
+from dpgt_node.cli import common
+from dpgt_node.runtime.coordinator.outdir import read_address
+from pathlib import Path
+import os, subprocess
+common.report_or_word = blocked
+folder, out = Path({str(tmp_path)!r}), Path({str(out)!r})
+def node():
+    while (found := read_address(out)) is None: time.sleep(0.01)
+    (folder / "node.toml").write_text(
+        'name = "agent-1"\\nrun = "run.toml"\\nlisten = "127.0.0.1:0"\\nstate_dir = "state"\\n'
+        f'coordinator = "{{found.address}}"\\n[tls]\\ninsecure = true\\n')
+    line = [sys.executable, "-m", "dpgt_node", "node", "--config", str(folder / "node.toml")]
+    subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+threading.Thread(target=node, daemon=True).start()
+arguments = ["--config", {str(run)!r}, "--out", {str(out)!r}, "--listen", "127.0.0.1:0", "--insecure"]
+sys.exit(cli.run(["coordinator", *arguments]))
+"""
+    code, said = run_script(script, [signal.SIGTERM])
+    assert code == 0 and f"interrupted; the run in {out} is over, and `dpgt report {out}` makes its report" in said, (
+        said
+    )
+    assert not (out / ".closing").exists()
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:

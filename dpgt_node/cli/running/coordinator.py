@@ -64,7 +64,7 @@ def coordinator(
         outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
         if outcome.summary is not None:
             with outdir.blamed(out):
-                path = await asyncio.to_thread(common.report_or_word, out)
+                path = await _report(out, stop, outcome.conclude.exit_code)
                 (out / outdir.CLOSING_FILE).unlink(missing_ok=True)
             if path is not None:
                 logging.getLogger(__name__).info("report: %s", path)
@@ -74,3 +74,19 @@ def coordinator(
         return outcome.conclude.exit_code
 
     return common.run_async(main())
+
+
+async def _report(out: Path, stop: asyncio.Event, code: ExitCode) -> Path | None:
+    """The report of the run, which is over.  A signal that comes now ends the process with ``code`` and true advice."""
+    from dpgt_node.runtime.coordinator import outdir
+
+    making = asyncio.ensure_future(asyncio.to_thread(common.report_or_word, out))
+    if not stop.is_set():  # else this signal is what ended the run, and the report is of that
+        asked = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((making, asked), return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not making.done():  # a thread that cannot be stopped
+            (out / outdir.CLOSING_FILE).unlink(missing_ok=True)
+            words = f"interrupted; the run in {out} is over, and `dpgt report {out}` makes its report"
+            common.end_now("coordinator", words, code)
+    return await making

@@ -39,10 +39,8 @@ def demo(
         code = launch_run(context, run, "the demo's run file", folder)
     else:
         code = launch_run(context, run, "the demo's run file", folder, places=watched(run, folder))
-        try:
+        with common.finished("demo", folder):
             eavesdropped(run, folder, Console())
-        except KeyboardInterrupt:  # there is nothing to go on with
-            click.echo(f"dpgt demo: interrupted; the run in {folder} is finished", err=True)
     if not private:
         click.echo("The same digits with a privacy guarantee that holds, epsilon 8 at delta 1e-5: dpgt demo --private")
     return code

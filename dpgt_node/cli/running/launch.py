@@ -167,13 +167,14 @@ def launch_run(
         error = DpgtError(ended.reason + hint)
         error.exit_code = ended.exit_code
         raise error
-    summary = load_summary(out)
-    assert summary is not None
-    if alone:
-        with common.after_run("what agents reach alone"):
-            write_rivals(out, rivals(run, common.data_root()))
-        common.report_or_word(out)
-    print_summary(run, summary, out, console)
+    with common.finished(str(context.info_name), out):
+        summary = load_summary(out)
+        assert summary is not None
+        if alone:
+            with common.after_run("what agents reach alone"):
+                write_rivals(out, rivals(run, common.data_root()))
+            common.report_or_word(out)
+        print_summary(run, summary, out, console)
     return ExitCode.DONE
 
 

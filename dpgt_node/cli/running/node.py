@@ -11,6 +11,9 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode
 
+ORDER_S = 4.5
+"""A process that was asked to end may wait so long for what its threads compute: what is stored is safe anyway."""
+
 
 @click.command()
 @click.option("--config", "config_file", required=True, metavar="NODE.toml", type=click.Path(path_type=Path))
@@ -57,20 +60,22 @@ def node(
     shard = config.shard - 1 if config.shard is not None else index
 
     async def main() -> ExitCode:
-        oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
-        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest))
+        daemon: Node | None = None
         loop, asked = asyncio.get_running_loop(), 0
 
         def interrupt() -> None:
-            """In order the first time; at once before there is an order, as while costs are computed, and again."""
+            """In order the first time, if that does not take long; at once before there is an order, and again."""
             nonlocal asked
             asked += 1
-            if asked > 1 or daemon.session is None:
+            if asked > 1 or daemon is None or daemon.session is None:
                 common.end_now("node")
+            loop.call_later(ORDER_S, common.end_now, "node")
             daemon.interrupt()
 
         for number in common.ending_signals():
             loop.add_signal_handler(number, interrupt)
+        oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
+        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest))
         try:
             return await daemon.serve()
         finally:

@@ -118,13 +118,15 @@ def simulate(
             finally:
                 for number, handler in previous.items():
                     signal.signal(number, handler)
-        if alone and conclude.exit_code is ExitCode.DONE:
-            with common.after_run("what agents reach alone"):
-                write_rivals(out, rivals(run, common.data_root()))
-        common.report_or_word(out)
-    if conclude.exit_code is not ExitCode.DONE:
-        error = DpgtError(f"{conclude.reason}\ngo on with the same command and --out {out}")
-        error.exit_code = conclude.exit_code
-        raise error
-    print_summary(run, summary, out, console)
+        if conclude.exit_code is not ExitCode.DONE:
+            common.report_or_word(out)
+            error = DpgtError(f"{conclude.reason}\ngo on with the same command and --out {out}")
+            error.exit_code = conclude.exit_code
+            raise error
+        with common.finished("simulate", out):
+            if alone:
+                with common.after_run("what agents reach alone"):
+                    write_rivals(out, rivals(run, common.data_root()))
+            common.report_or_word(out)
+            print_summary(run, summary, out, console)
     return ExitCode.DONE

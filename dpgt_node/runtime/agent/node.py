@@ -50,7 +50,7 @@ from dpgt_node.runtime.agent.reporting import Reporter
 from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
 from dpgt_node.runtime.agent.study import StudyUploader
 from dpgt_node.runtime.calls import Calls, Framing
-from dpgt_node.runtime.interpreter import Interpreter
+from dpgt_node.runtime.interpreter import Asides, Interpreter
 from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
@@ -135,6 +135,7 @@ class Node:
         self._run_id = b""
         self._advertise = ""
         self._interrupted = False
+        self._asides = Asides(self._broken)
         self._driver: AgentDriver | None = None
         self._reporter: Reporter | None = None
         self._uploader: StudyUploader | None = None
@@ -200,6 +201,7 @@ class Node:
             return await self._ended
         finally:
             self._interpreter.stop()
+            await self._asides.over()
             trust.cancel()
             await asyncio.gather(trust, return_exceptions=True)
             await self._close()
@@ -267,9 +269,10 @@ class Node:
             case c.Note(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
             case s.ReadRun():
-                self._feed(self._opening.read(effect))
+                self._asides.do(lambda: self._opening.read(effect), self._feed)
             case s.BeginRun():
-                self._begin(effect)
+                samples = self._setup.oracle.samples
+                self._asides.do(lambda: self._opening.begin(effect, samples), lambda begun: self._begin(effect, begun))
             case s.CheckRing() if self._agreement is not None:
                 self._feed(self._agreement.check(effect))
             case s.KeepKeys() if self._agreement is not None:
@@ -294,9 +297,8 @@ class Node:
         else:
             self._ended.set_exception(error)
 
-    def _begin(self, effect: s.BeginRun) -> None:
+    def _begin(self, effect: s.BeginRun, begun: s.RunBegun | s.RunRefused) -> None:
         setup, run_id = self._setup, effect.run_id
-        begun = self._opening.begin(effect, setup.oracle.samples)
         if isinstance(begun, s.RunBegun):
             self._run_id = run_id
             local = None
@@ -371,7 +373,7 @@ async def oracle_or_refusal(
 ) -> tuple[Oracle, bytes]:
     """``oracle_and_digest`` of 0-based ``shard`` here.  ConfigError, of which the coordinator hears the kind."""
     try:
-        return oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
+        return await asyncio.to_thread(oracle_and_digest, run, shard, data_root=data_root, data_path=config.data_path)
     except ConfigError as error:
         await say_refusal(config, security, error)
         raise

@@ -144,7 +144,7 @@ class Results:
             heard()
             for payload in reassembler.feed(frame):
                 try:
-                    self._take_state(name, payload)
+                    await self._take_state(name, payload)
                 except OSError as error:
                     self._failed(error)
                     raise PeerError("the coordinator cannot write", grpc_status="UNAVAILABLE") from error  # Stop comes
@@ -153,11 +153,11 @@ class Results:
             raise PeerError(f"the upload of {name} broke off: {broken}", grpc_status="DATA_LOSS")
         return m.UploadReply(count)
 
-    def _take_state(self, name: str, payload: Payload) -> None:
+    async def _take_state(self, name: str, payload: Payload) -> None:
         assert self.recorder is not None
         x = payload.array()
         if payload.k == self._run.K + 1:
-            save_npy(self._final_path(name), x)
+            await asyncio.to_thread(save_npy, self._final_path(name), x)
         self.recorder.state(name, payload.k, x)
 
     def _final_path(self, name: str) -> Path:
