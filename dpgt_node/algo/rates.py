@@ -69,6 +69,15 @@ def spectral_radius(A: F64) -> float:
     return float(np.abs(np.linalg.eigvals(A)).max())
 
 
+def _numbers(facts: Facts, *, printed: bool = False) -> F64 | None:
+    """:func:`matrix_A`; None also where steps of 1e-300 or 1e200 make some entry too large for a number."""
+    try:
+        A = matrix_A(facts, printed=printed)
+    except (OverflowError, ZeroDivisionError):
+        return None
+    return A if A is not None and np.isfinite(A).all() else None
+
+
 def predict(facts: Facts) -> Rates:
     """Theorem 2 for S1, Theorem 3 for S2, whether or not their assumptions hold (the checks say that)."""
     scheme = facts.run.scheme
@@ -87,14 +96,14 @@ def predict(facts: Facts) -> Rates:
         )
         exponent = theta - scheme.p_gamma
         return Rates(2, theta, exponent, None, None, None, None, None, complexity, _override_note(facts))
-    A, printed = matrix_A(facts), matrix_A(facts, printed=True)
-    noise = [p**2 for p in (facts.p_zeta or ()) + (facts.p_eta or ())]
+    A, printed = _numbers(facts), _numbers(facts, printed=True)
+    noise = [p * p for p in (facts.p_zeta or ()) + (facts.p_eta or ())]
     max_p = max(noise, default=0.0)
     inverse = 1.0 / scheme.p_m if scheme.p_m > 0.0 else None
     rho = None if A is None else spectral_radius(A)
     notes = [
         _override_note(facts),
-        "needs L1, mu and Assumption 1" if rho is None else "",
+        "needs L1, mu and Assumption 1, and steps whose squares and ratios are numbers" if rho is None else "",
         "Lemma 2 prints A_K^(33) without the factor mu of its proof (rho_A_K_printed), and uses spectral radii where "
         "the proof needs operator norms",
     ]

@@ -7,6 +7,8 @@ import re
 
 from dpgt_node.config.declare.reader import show
 
+_COLONS = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%.*)?")
+"""What may be an IPv6 address without its brackets: two colons at least."""
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -17,6 +19,8 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
         raise ValueError(f"{show(text)} must be HOST:PORT")
+    if any(c in text for c in "?#="):
+        raise ValueError(f"{show(text)} must be HOST:PORT and nothing else")
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and int(port_text) <= 65535):
         raise ValueError(f"{show(text)}: the port must be 0 to 65535")
     if host.startswith("[") and host.endswith("]"):
@@ -25,6 +29,8 @@ def parse_address(text: str) -> tuple[str, int]:
         except ValueError:
             raise ValueError(f"{show(text)}: not an IPv6 address in the brackets") from None
         return host[1:-1], int(port_text)
+    if ":" in host and not _COLONS.fullmatch(host):
+        raise ValueError(f"{show(text)} must be HOST:PORT, with one port")
     if ":" in host:
         raise ValueError(f"{show(text)}: write an IPv6 address in brackets, [ADDRESS]:PORT")
     labels = host.removesuffix(".").split(".")

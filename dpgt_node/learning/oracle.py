@@ -300,4 +300,4 @@ def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, flo
     unbounded = ":" in run.data.features and run.data.normalise != "l2"  # not worth a pass over everybody's samples
     if run.model.name != "softmax" or unbounded:
         return None
-    return 0.5 * (largest_square_norm(run, run_dataset(run, data_root)) + run.model.bias**2), None
+    return 0.5 * (largest_square_norm(run, run_dataset(run, data_root)) + run.model.bias * run.model.bias), None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node.cli.pki.shared import with_port
 from dpgt_node.config import demo_toml, load_run, parse_address, parse_run
 from dpgt_node.errors import ConfigError
 
@@ -16,6 +17,28 @@ from dpgt_node.errors import ConfigError
 def test_an_address_is_no_url(text: str) -> None:
     with pytest.raises(ValueError, match="must be HOST:PORT: no scheme, no path"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("h:1?x", "nothing else"),
+        ("h:1#x", "nothing else"),
+        ("h: 1", "the port must be 0 to 65535"),
+        (" h:1", "not a host name"),
+        ("h:1:2", "with one port"),
+        ("h:+1", "the port must be 0 to 65535"),
+        ("h:", "the port must be 0 to 65535"),
+        ("::1:7700", r"in brackets, \[ADDRESS\]:PORT"),
+        ("fe80::1%eth0:1", r"in brackets, \[ADDRESS\]:PORT"),
+    ],
+)
+def test_advice_is_about_the_mistake(text: str, words: str) -> None:
+    """Advice about IPv6 is for what looks like IPv6."""
+    with pytest.raises(ValueError, match=words):
+        parse_address(text)
+    if "::" not in text:
+        assert with_port(text, 7701) == text, "a mistake is shown as it was written"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

@@ -195,11 +195,10 @@ def canonical(address: str) -> str:
 
 def with_port(address: str, default: int) -> str:
     """``address`` with a port; a bare IPv6 address gets its brackets."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit() and ("]" in host or ":" not in host):
-        return address
     try:
         bare = ipaddress.ip_address(address).version == 6
     except ValueError:
         bare = False
-    return f"[{address}]:{default}" if bare else f"{address}:{default}"
+    if bare:
+        return f"[{address}]:{default}"
+    return address if ":" in address and not address.endswith("]") else f"{address}:{default}"

@@ -183,7 +183,8 @@ def _cumulative(
 
 def _per_scale(shift: F64, sigma: F64, left: F64 | None) -> F64:
     cost = np.full(len(shift), math.inf)
-    np.divide(shift, sigma, out=cost, where=sigma > 0.0)
+    with np.errstate(over="ignore"):  # infinite is what such a cost is
+        np.divide(shift, sigma, out=cost, where=sigma > 0.0)
     if left is not None:
         cost += left
     cost[shift == 0.0] = 0.0  # equal bits in both worlds: x̆_0, or a stream that is a function of the transcript
