@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich.console import Console
@@ -18,9 +19,9 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
-    from dpgt_node.experiments.families.engine import Clock, Done
+    from dpgt_node.experiments.families.runs.engine import Clock, Done
 
-WORDS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+WORDS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "table1", "ours")
 ALL = "all"
 STATUS = "status"
 _TOLD = 5
@@ -31,7 +32,7 @@ _TOLD = 5
 @click.argument("what", metavar="|".join((*WORDS, ALL, STATUS)))
 @click.argument("folder", required=False, type=common.FOLDER, metavar="[DIR]")
 @click.option("--out", type=common.FOLDER, help="Folder of the runs, pictures, numbers and the page.")
-@click.option("--dataset", default="mnist", show_default=True, help="[data] dataset of the run files.")
+@click.option("--dataset", help="[data] dataset of the run files.  [default: mnist; for ours also fashion-mnist]")
 @click.option("--model", default="softmax", show_default=True, help="[model] name; the paper trains resnet18.")
 @click.option("--iterations", type=click.IntRange(1), default=2000, show_default=True, help="K.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each curve.")
@@ -39,12 +40,16 @@ _TOLD = 5
 @click.option("--exact", is_flag=True, help="The daemons' own functions and bits, about a tenth as fast; else --fast.")
 @click.option("--processes", type=click.IntRange(1), help="Processes of this machine, by Dask.  [default: its cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Instead: a Dask scheduler, tcp://HOST:PORT, that you trust.")
+@click.option("--agents", type=click.Choice(["5", "20", "100"]), multiple=True, help="Of ours: sizes.  [default: all]")
+@click.option("--partition", type=click.Choice(["iid", "dirichlet"]), multiple=True, help="Of ours.  [default: both]")
+@click.option("--epsilon", type=click.FloatRange(0, min_open=True), multiple=True, help="Of ours.  [default: .5 1 3 8]")
+@click.option("--budget", type=click.IntRange(1, 8), default=8, show_default=True, help="Of ours: candidates a cell.")
 @common.format_option
 def experiment(
     what: str,
     folder: Path | None,
     out: Path | None,
-    dataset: str,
+    dataset: str | None,
     model: str,
     iterations: int,
     seeds: int,
@@ -52,6 +57,10 @@ def experiment(
     exact: bool,
     processes: int | None,
     scheduler: str | None,
+    agents: tuple[str, ...],
+    partition: tuple[str, ...],
+    epsilon: tuple[float, ...],
+    budget: int,
     format_: str,
 ) -> ExitCode:
     """Carry out a family of runs into --out, or say how far DIR has come (status DIR).
@@ -60,8 +69,8 @@ def experiment(
     """
     from dpgt_node.experiments.families import conduct
     from dpgt_node.experiments.families.catalogue import FAMILIES
-    from dpgt_node.experiments.families.engine import pool
-    from dpgt_node.experiments.families.folder import Folder
+    from dpgt_node.experiments.families.runs.engine import pool
+    from dpgt_node.experiments.families.runs.folder import Folder
     from dpgt_node.experiments.families.section_iv import Settings
     from dpgt_node.runtime.coordinator import outdir
 
@@ -76,7 +85,14 @@ def experiment(
     if scheduler is not None and processes is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --processes")
     names = tuple(FAMILIES) if what == ALL else (what,)
-    settings = Settings(dataset, model, iterations, seeds, device, exact)
+    settings = Settings(dataset or "mnist", model, iterations, seeds, device, exact, budget=budget)
+    shares: dict[str, Any] = {
+        "sets": (dataset,) if dataset else (),
+        "agents": tuple(map(int, agents)),
+        "partitions": partition,
+        "epsilons": epsilon,
+    }
+    settings = replace(settings, **{name: value for name, value in shares.items() if value})
     root = common.data_root()
     held = Folder(out)
     held.check_free()
@@ -98,7 +114,7 @@ def experiment(
 
 
 def _status(path: Path | None, format_: str) -> ExitCode:
-    from dpgt_node.experiments.families.folder import STATE_FILE, Folder
+    from dpgt_node.experiments.families.runs.folder import STATE_FILE, Folder
 
     if path is None or not (path / STATE_FILE).exists():
         raise ConfigError.one("command line", "DIR", f"{path or 'nothing'} holds no experiment")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from dpgt_node.algo.graph import Topology, metropolis
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.experiments.families import epsilons, rivals
+from dpgt_node.experiments.families import rivals
 from dpgt_node.experiments.families.family import Arm, about, accuracy_panels, bounds, pending_bounds
-from dpgt_node.experiments.families.job import Job
-from dpgt_node.experiments.families.measured import Measured
+from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs.job import Job
+from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.schemes import claim, ends
 from dpgt_node.experiments.families.section_iv import PAPER_K, Settings, alone_jobs, jobs_of, run_of
 from dpgt_node.experiments.families.verdicts import Answer, Answered, combined, faster, hinges_on, scale_that_reaches

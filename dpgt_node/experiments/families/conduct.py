@@ -14,11 +14,11 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.experiments.families.catalogue import FAMILIES
-from dpgt_node.experiments.families.engine import Clock, Done, Pool, Task
 from dpgt_node.experiments.families.family import Family
-from dpgt_node.experiments.families.folder import Folder
-from dpgt_node.experiments.families.job import Job, carry_out
-from dpgt_node.experiments.families.measured import Measured
+from dpgt_node.experiments.families.runs.engine import Clock, Done, Pool, Task
+from dpgt_node.experiments.families.runs.folder import Folder
+from dpgt_node.experiments.families.runs.job import Job, carry_out
+from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import Settings
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.report.experiments.page import write_page
@@ -68,7 +68,7 @@ def write(folder: Folder) -> Path:
     sections, runs = [], set[str]()
     for name, family in FAMILIES.items():
         if name in folder.families:
-            settings = Settings(**folder.families[name])
+            settings = Settings.read(folder.families[name])
             jobs = family.jobs(settings, measured)
             runs |= {job.name for job in jobs}
             sections.append(_section(family, settings, measured, jobs))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpgt_node.algo.methods import METHODS
-from dpgt_node.experiments.families.job import Job
-from dpgt_node.experiments.families.measured import Measured
+from dpgt_node.experiments.families.runs.job import Job
+from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import SchemeWord, Settings, alone_jobs, jobs_of
 from dpgt_node.experiments.families.verdicts import TEST, TRAIN
 from dpgt_node.report.experiments.values import Line, Panel, Section

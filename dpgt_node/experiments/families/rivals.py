@@ -13,7 +13,7 @@ from typing import Any
 
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.experiments.families.family import Arm
-from dpgt_node.experiments.families.job import Job
+from dpgt_node.experiments.families.runs.job import Job
 from dpgt_node.experiments.families.section_iv import Settings, jobs_of, run_of
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpgt_node.experiments.families import epsilons
 from dpgt_node.experiments.families.family import Arm, about, accuracy_panels, bounds, pending_bounds
-from dpgt_node.experiments.families.job import Job
-from dpgt_node.experiments.families.measured import Measured
+from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs.job import Job
+from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import (
     EXPONENTS,
     SchemeWord,

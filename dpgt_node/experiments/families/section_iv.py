@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpgt_node.config import RunConfig, parse_document
-from dpgt_node.experiments.families.job import Job
+from dpgt_node.experiments.families.runs.job import Job
 from dpgt_node.privacy.mechanisms import PAPER
 
 SchemeWord = Literal["S1", "S2"]
@@ -35,7 +35,11 @@ _EVALUATIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a family is asked for.  ``seeds``: how many, from 0 on; each has its own noise, batches and partition."""
+    """What a family is asked for.  ``seeds``: how many, from 0 on; each has its own noise, batches and partition.
+
+    Of the family ``ours``: ``sets`` of data, ``agents``, ``partitions``, ``epsilons``, and how many candidates tune a
+    cell, ``budget``.
+    """
 
     dataset: str = "mnist"
     model: str = "softmax"
@@ -43,6 +47,17 @@ class Settings:
     seeds: int = 3
     device: str = "cpu"
     exact: bool = False
+    sets: tuple[str, ...] = ("mnist", "fashion-mnist")
+    agents: tuple[int, ...] = (5, 20, 100)
+    partitions: tuple[str, ...] = ("iid", "dirichlet")
+    epsilons: tuple[float, ...] = (0.5, 1.0, 3.0, 8.0)
+    budget: int = 8
+
+    @classmethod
+    def read(cls, held: Mapping[str, Any]) -> Settings:
+        """From JSON, as ``dataclasses.asdict`` gives it."""
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in held.items()}
+        return cls(**values)
 
     @property
     def all_seeds(self) -> range:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.algo.methods import METHODS
-from dpgt_node.experiments.families import comparison, conduct, epsilons, rivals
+from dpgt_node.experiments.families import comparison, conduct, rivals
 from dpgt_node.experiments.families.comparison import _below, _both_readings
-from dpgt_node.experiments.families.engine import Pool
-from dpgt_node.experiments.families.folder import Folder
+from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs.engine import Pool
+from dpgt_node.experiments.families.runs.folder import Folder
 from dpgt_node.experiments.families.section_iv import Settings, run_of
 from dpgt_node.privacy.accountants.tight import TIGHT
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.families import engine
-from dpgt_node.experiments.families.engine import Clock, Pool, Task, pool
-from dpgt_node.experiments.families.folder import Folder
+from dpgt_node.experiments.families.runs import engine
+from dpgt_node.experiments.families.runs.engine import Clock, Pool, Task, pool
+from dpgt_node.experiments.families.runs.folder import Folder
 from tests.experiments.families import work
 
 

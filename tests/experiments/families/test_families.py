@@ -11,12 +11,13 @@ import pytest
 
 from dpgt_node.config import load_run, run_sha256
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.families import conduct, epsilons
+from dpgt_node.experiments.families import conduct
 from dpgt_node.experiments.families.catalogue import FAMILIES
-from dpgt_node.experiments.families.engine import Pool
-from dpgt_node.experiments.families.folder import Folder
-from dpgt_node.experiments.families.job import Job, carry_out
-from dpgt_node.experiments.families.measured import Measured
+from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs.engine import Pool
+from dpgt_node.experiments.families.runs.folder import Folder
+from dpgt_node.experiments.families.runs.job import Job, carry_out
+from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import Settings, run_of
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.tight import TIGHT

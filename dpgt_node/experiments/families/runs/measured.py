@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.families import epsilons
-from dpgt_node.experiments.families.folder import Folder
-from dpgt_node.experiments.families.job import JOB_FILE, Job
+from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs.folder import Folder
+from dpgt_node.experiments.families.runs.job import JOB_FILE, Job
 from dpgt_node.experiments.families.verdicts import TEST, TRAIN, Score
 from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.rivals import load_rivals
@@ -46,6 +46,10 @@ class Measured:
         """Whether all of these are there."""
         return all(self._folder.is_done(job.name) for job in jobs)
 
+    def failed(self, job: Job) -> bool:
+        """Whether the run failed for good."""
+        return job.name in self._folder.failed
+
     def series(self, job: Job) -> Series:
         """Of a run that is there."""
         if job.name not in self._series:
@@ -75,6 +79,10 @@ class Measured:
         if job.name not in self._costs:
             self._costs[job.name] = epsilons.read(self._folder.run(job.name) / epsilons.EPSILON_FILE)
         return self._costs[job.name]
+
+    def text(self, job: Job, file: str) -> str:
+        """What a run left in ``file``."""
+        return (self._folder.run(job.name) / file).read_text(encoding="utf-8")
 
     def facts(self, job: Job) -> dict[str, int]:
         """n, K, m, d and D of a run that is there."""

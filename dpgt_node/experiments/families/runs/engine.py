@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgt_node import __version__
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
-from dpgt_node.experiments.families.job import Files
+from dpgt_node.experiments.families.runs.job import Files
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpgt_node.durable import write_folder, write_text
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.families.job import Files, Job
+from dpgt_node.experiments.families.runs.job import Files, Job
 
 STATE_FILE = "experiment.json"
 RUNS = "runs"
