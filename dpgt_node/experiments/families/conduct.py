@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dpgt_node import __version__
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.errors import ConfigError, Problem
@@ -38,18 +39,23 @@ def conduct(
 ) -> tuple[str, ...]:
     """Carry out every run that the families ``names`` lack; names of those that failed twice.
 
-    Where later runs follow from what earlier ones say, there is a stage for each.
+    Runs that a method cannot do with these data are not begun: they are listed with the reason.  Where later runs
+    follow from what earlier ones say, there is a stage for each.
     """
-    measured, failed = Measured(folder), list[str]()
+    measured, failed = Measured(folder), set[str]()
     while True:
         wanted: list[Job] = []
         for name in names:
             jobs = FAMILIES[name].jobs(settings, measured)
             folder.ask(name, asdict(settings), [job.name for job in jobs])
             wanted.extend(jobs)
-        tasks = [Task(job.name, job.arguments(data_root)) for job in folder.missing(wanted) if job.name not in failed]
+        missing = [job for job in folder.missing(wanted) if job.name not in failed]
+        for name, why in refused(missing, data_root).items():
+            folder.fail(name, f"refused: {why}")
+            failed.add(name)
+        tasks = [Task(job.name, job.arguments(data_root)) for job in missing if job.name not in failed]
         if not tasks:
-            return tuple(failed)
+            return tuple(name for name in sorted(failed) if not folder.failed[name].startswith("refused: "))
         clock = Clock.start(len(tasks))
         progress(clock, None)
         for done in pool.map(carry_out, tasks):
@@ -58,7 +64,7 @@ def conduct(
             else:
                 folder.fail(done.name, done.error)
             clock.done += done.last
-            failed += [done.name] if done.files is None and done.last else []
+            failed |= {done.name} if done.files is None and done.last else set()
             progress(clock, done)
 
 
@@ -96,17 +102,30 @@ def _section(family: Family, settings: Settings, measured: Measured, jobs: Seque
 
 
 def check(folder: Folder, names: Sequence[str], settings: Settings, data_root: Path | None) -> None:
-    """ConfigError where data or model cannot be used here, or runs would be refused: before anything runs."""
-    measured, problems = Measured(folder), list[Problem]()
-    seen = set[str]()
-    for job in (job for name in names for job in FAMILIES[name].jobs(settings, measured)):
-        if job.run.name in seen or job.kind not in ("fast", "exact"):
-            continue
-        if not seen:
-            build_oracle(job.run, 0, data_root=data_root, device=settings.device)
-        seen.add(job.run.name)
-        counts = sample_counts(job.run, data_root)
-        refused = hard_failures(job.run, Topology.from_config(job.run.graph), Schedule.from_config(job.run), counts)
-        problems += [Problem(job.run.name, key, message) for key, message in refused]
+    """ConfigError where data or model cannot be used here, or a family could show nothing: before anything runs."""
+    measured, problems = Measured(folder), dict[str, str]()
+    for name in names:
+        jobs = FAMILIES[name].jobs(settings, measured)
+        trained = [job for job in jobs if job.kind in ("fast", "exact")]
+        if trained:
+            build_oracle(trained[0].run, 0, data_root=data_root, device=settings.device)
+        if not FAMILIES[name].partial:
+            problems |= {job.run.name: why for job in trained if (why := refused([job], data_root).get(job.name))}
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(Problem(name, "", why) for name, why in problems.items())
+
+
+def refused(jobs: Sequence[Job], data_root: Path | None) -> dict[str, str]:
+    """By name of the job, why ``simulate`` would not begin it; those that it would begin are left out."""
+    found, known = dict[str, str](), dict[str, str]()
+    for job in jobs:
+        if job.kind not in ("fast", "exact", "private"):
+            continue
+        if job.run.name not in known:
+            run = curated(job.run)
+            counts = sample_counts(run, data_root)
+            failures = hard_failures(run, Topology.from_config(run.graph), Schedule.from_config(run), counts)
+            known[job.run.name] = "; ".join(f"{key}: {message}" for key, message in failures)
+        if known[job.run.name]:
+            found[job.name] = known[job.run.name]
+    return found

@@ -30,7 +30,6 @@ from dpgt_node.experiments.families.section_iv import Settings
 from dpgt_node.experiments.families.verdicts import TEST
 from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.privacy.laws.gaussian import GAUSSIAN
-from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.summary import SUMMARY_FILE
 from dpgt_node.report.experiments.values import Line, Panel, Point, Section, Table
 
@@ -81,7 +80,8 @@ class Cell:
         if len(rules) == 1:
             return self.method
         # Algorithm 1 has mechanisms, the methods beside it have forms.
-        return f"{self.method}, {self.mechanism if len(rules) == len(MECHANISMS) else FORMS[self.mechanism]}"
+        ours = METHODS[self.method].theorems
+        return f"{self.method}, {self.mechanism if ours else FORMS.get(self.mechanism, self.mechanism)}"
 
     @property
     def place(self) -> tuple[str, int, str]:

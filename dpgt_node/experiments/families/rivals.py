@@ -15,12 +15,14 @@ from dpgt_node.algo.methods import METHODS
 from dpgt_node.experiments.families.family import Arm
 from dpgt_node.experiments.families.runs.job import Job
 from dpgt_node.experiments.families.section_iv import Settings, jobs_of, run_of
-from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
+from dpgt_node.privacy.mechanisms import NOISE_ONCE, RELEASED_STATE, RELEASED_SUM, STATE_NOISE, SUM_NOISE
 
 FORMS: Mapping[str, str] = {
-    PAPER.name: "output form",
-    PUBLISHED_POINT.name: "output form at the released point",
     NOISE_ONCE.name: "gradient form",
+    STATE_NOISE.name: "output form",
+    RELEASED_STATE.name: "output form at the released point",
+    SUM_NOISE.name: "noise on the sums",
+    RELEASED_SUM.name: "noise on the sums, at the released point",
 }
 """What a method's mechanism is called where it has several."""
 NAMED = 0.9996
@@ -54,7 +56,7 @@ class Rival:
         """Its mechanisms, each a form."""
         rules = METHODS[self.method].rules
         for mechanism in rules:
-            parts = (self.words, FORMS[mechanism] if len(rules) > 1 else "")
+            parts = (self.words, FORMS.get(mechanism, mechanism) if len(rules) > 1 else "")
             told = ", ".join(part for part in parts if part)
             yield Form(self, mechanism, f"{self.method}{f' ({told})' if told else ''}")
 

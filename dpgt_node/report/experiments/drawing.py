@@ -35,7 +35,6 @@ _STYLE = {
     "text.color": _INK,
     "lines.linewidth": 1.5,
 }
-_LEGEND_ROOM = 3.2
 _DOTS = 170
 
 
@@ -72,7 +71,7 @@ def draw(panel: Panel) -> Figure:
     from matplotlib.figure import Figure
 
     many = len(panel.lines) > 4
-    figure = Figure(figsize=(5.6 + (_LEGEND_ROOM if many else 0.0), 3.5), layout="constrained")
+    figure = Figure(figsize=_size(panel, many), layout="constrained")
     axes = figure.subplots()
     for i, line in enumerate(panel.lines):
         points = shown(panel, line)
@@ -102,6 +101,14 @@ def draw(panel: Panel) -> Figure:
         place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if many else {"loc": "best"}
         axes.legend(frameon=False, fontsize=8, **place)
     return figure
+
+
+def _size(panel: Panel, many: bool) -> tuple[float, float]:
+    """Inches, with room for a legend of ``many`` lines beside the axes."""
+    if not many:
+        return 5.6, 3.5
+    longest = max(len(line.label) for line in panel.lines)
+    return 5.6 + 0.6 + 0.07 * longest, max(3.5, 0.9 + 0.18 * len(panel.lines))
 
 
 def svg(figure: Figure) -> str:

@@ -68,3 +68,25 @@ def test_readings_of_s1_are_told_apart_where_they_differ():
     differ = _both_readings({"S1": 5.0, "S2": 2.0}, 3.0)
     assert [one.verdict for one in differ.values()] == ["not reproduced", "reproduced"]
     assert _below({"S1": 3.0}, 3.0).verdict == "not reproduced"
+
+
+def test_what_a_method_cannot_do_is_listed_and_does_not_end_the_family(tmp_path, monkeypatch):
+    real = conduct.refused
+
+    def some(jobs, data_root):
+        found = real(jobs, data_root)
+        return found | {job.name: "graph: too few edges" for job in jobs if "atc-dsgd" in job.name}
+
+    monkeypatch.setattr(conduct, "refused", some)
+    folder = Folder(tmp_path)
+    assert conduct.conduct(folder, ["fig5"], TINY, Pool(None, ""), None) == ()
+    assert "refused: graph: too few edges" in conduct.write(folder).read_text()
+    assert not [path for path in (tmp_path / "runs").iterdir() if "atc-dsgd" in path.name]
+
+
+def test_a_run_that_simulate_would_refuse_is_refused():
+    """S1's alpha is no average of neighbours for so short a run."""
+    run = run_of(TINY, "S1", 0.1)
+    job = conduct.Job(run, 0)
+    assert "a_i = alpha r_i in [0, 1)" in conduct.refused([job], None)[job.name]
+    assert conduct.refused([conduct.Job(run_of(TINY, "S2", 0.9996), 0)], None) == {}

@@ -72,3 +72,12 @@ def test_bounds_are_grey_and_curves_are_not():
 def test_many_lines_differ_in_colour_or_dashes():
     lines = [line(str(i), [1.0]) for i in range(24)]
     assert len({drawing.look(lines, i) for i in range(24)}) == 24
+
+
+def test_a_long_legend_leaves_room_for_the_axes(recwarn):
+    lines = [line(f"a rather long name of a method in a form that has one, {i}", [0.1, 0.2]) for i in range(24)]
+    with drawing.style():
+        figure = drawing.draw(panel(*lines))
+        drawing.svg(figure)
+    assert not recwarn.list
+    assert figure.axes[0].get_position().width * figure.get_figwidth() > 4.0

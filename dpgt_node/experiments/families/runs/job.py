@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, canonical_json, parse_run, to_toml
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
@@ -95,7 +96,7 @@ def carry_out(
     ``data_root``: where this machine keeps picture sets.  Raises RunFailed, and ConfigError for a run file or data that
     cannot be used here.
     """
-    run = parse_run(run_toml, RUN_FILE, Path.cwd())
+    run = curated(parse_run(run_toml, RUN_FILE, Path.cwd()))
     root = None if data_root is None else Path(data_root)
     found: dict[str, str | float] = {}
     with tempfile.TemporaryDirectory(prefix="dpgt-run-") as name:
