@@ -199,6 +199,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 
     f, t = report.facts, report.facts.topology
     s, rates, method = f.schedule, report.rates, method_of(f.run)
+    r, c = method.couplings(t)
 
     def names(agents: Sequence[int]) -> str:
         return ", ".join(t.names[i] for i in agents) or "none"
@@ -220,10 +221,10 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
             [
                 (
                     t.names[i],
-                    _number(float(t.r[i])),
-                    _number(float(t.c[i])),
-                    _number(float(s.alpha * t.r[i])),
-                    _number(float(s.beta * t.c[i])),
+                    _number(float(r[i])),
+                    _number(float(c[i])),
+                    _number(float(s.alpha * r[i])),
+                    _number(float(s.beta * c[i])),
                     _number(None if f.v1 is None else float(f.v1[i])),
                     _number(None if f.v2 is None else float(f.v2[i])),
                     _number(f.D[i]),

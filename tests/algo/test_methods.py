@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from dpgt_node.algo.graph import Topology, metropolis, separated
 from dpgt_node.algo.methods import METHODS, network_of
+from dpgt_node.algo.methods.derived import CLOSURE, NEIGHBOURS
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import check_run, hard_failures
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS
 from dpgt_node.config.vocabulary import METHODS as WORDS
+from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from tests.oracles import graphs, methods
 from tests.sim import cases
@@ -97,6 +99,41 @@ def test_atc_dsgd_needs_a_connected_closure_and_nothing_else_of_the_graphs() -> 
     rooted = by("atc-dsgd", cases.run(ROOTED))
     steep = replace(rooted, scheme=replace(rooted.scheme, alpha=5.0, beta=5.0))  # type: ignore[type-var]
     assert failures(steep) == [], "alpha and beta play no part"
+
+
+def test_dyn_d2p_refuses_graphs_on_which_weights_vanish() -> None:
+    """Without strong connection some w_i go to 0; with a step as large as the weights P is no longer positive."""
+    ((key, said),) = failures(by("dyn-d2p", cases.run(ROOTED)))
+    assert key == "graph.C" and said.startswith("dyn-d2p: C is strongly connected; agents outside: 2 = 0")
+    run = by("dyn-d2p", cases.run(RING))
+    assert failures(run) == []
+    ((key, said),) = failures(replace(run, scheme=replace(run.scheme, beta=0.5)))  # type: ignore[type-var]
+    assert key == "scheme" and "beta times an agent's weight" in said and "agent-3" in said
+
+
+def test_weighted_sgd_wants_a_share_of_everybody() -> None:
+    run = by("weighted-sgd", cases.run(RING))
+    assert failures(run) == []
+    ((key, said),) = failures(replace(run, method_options={"shares": (1.0, 2.0)}))
+    assert key == "method.shares" and "agent-3, agent-4, agent-5" in said
+    with pytest.raises(ConfigError, match=r"method.shares\[1\]: must be > 0"):
+        failures(replace(run, method_options={"shares": (1.0, 0.0, 1.0, 1.0, 1.0)}))
+
+
+@pytest.mark.parametrize("name", [name for name, one in METHODS.items() if one.sends[0] in (CLOSURE, NEIGHBOURS)])
+def test_methods_over_the_closure_refuse_one_that_is_apart(name: str) -> None:
+    apart = [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+    run = by(name, cases.run("non-uniform weights", K=2))
+    run = replace(run, graph=replace(run.graph, R=tuple(map(tuple, apart))))
+    said = dict(failures(run))
+    assert "the undirected closure of R is connected" in said["graph.R"] and name in said["graph.R"]
+
+
+@pytest.mark.parametrize("name", ["sampled-dsgd", "q-dpsgd"])
+def test_a_step_that_leaves_nothing_of_ones_own_is_refused(name: str) -> None:
+    run = by(name, cases.run(RING))
+    ((key, said),) = failures(replace(run, scheme=replace(run.scheme, alpha=1.5)))  # type: ignore[type-var]
+    assert key == "scheme" and "a_i = alpha s_i < 1; agents outside: 2 = 0" in said and "agent-1, agent-3" in said
 
 
 def test_a_report_holds_the_papers_conditions_where_they_speak_of_the_method() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.noise import sampler_for
-from dpgt_node.agent.work import AgentWork
+from dpgt_node.agent.work import AgentWork, Diverged
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS, network_of
 from dpgt_node.algo.methods.dsgd import atc_dsgd as atc_module
@@ -24,7 +24,7 @@ from dpgt_node.sim.fast import TOLERANCE, FastRun
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.world import Observer, World
 from dpgt_node.types import F64, Stream
-from tests.oracles import methods
+from tests.oracles import methods, perturbed
 from tests.sim import cases
 from tests.sim.test_fast import both
 
@@ -159,9 +159,11 @@ def test_tracking_converges_where_sgd_stops_at_a_distance() -> None:
     errors = {
         method: [float(np.linalg.norm(x - best)) / np.sqrt(5) for x in trajectory(toy(method), work)] for method in TOY
     }
-    assert methods.slope(errors["s-ab"], 40, 140) == pytest.approx(-0.01622, abs=5e-6)
+    for method, slope in (("s-ab", -0.01622), ("weighted-sgd", -0.08846), ("dp-dsgt", -0.08853)):
+        assert methods.slope(errors[method], 40, 140) == pytest.approx(slope, abs=5e-6)
     assert errors["dpgt"] == errors["s-ab"]
-    assert errors["atc-dsgd"][-1] == pytest.approx(0.357, abs=5e-4)
+    for method, distance in (("atc-dsgd", 0.357), ("sampled-dsgd", 1.845), ("q-dpsgd", 1.845), ("dyn-d2p", 1.968)):
+        assert errors[method][-1] == pytest.approx(distance, abs=5e-4)
     R, C = methods.DEMO
     for method, xs in (
         ("s-ab", methods.s_ab(R, C, 0.1, 0.05, 0.1, np.zeros((5, 4)), work.gradient, 200)),
@@ -200,6 +202,72 @@ def test_atc_dsgd_is_its_definition_on_what_was_drawn(pair: str, wire: str) -> N
             assert record.checkpoint is not None and list(record.checkpoint.vectors) == ["x"]
             np.testing.assert_allclose(record.checkpoint.vectors["x"], x[k, i], rtol=1e-12, atol=1e-12)
             assert [(row.stream, row.sha256) for row in record.rows] == [("Y", record.payloads[0].sha256)]
+
+
+def drawn(run: model.RunConfig, **graph: F64) -> F64:
+    """x_{K+1} of the machines, under the noise of ``KEY``; ``graph``: other weights."""
+    matrices = {name: tuple(map(tuple, weights)) for name, weights in graph.items()}
+    return Played(replace(run, graph=replace(run.graph, **matrices))).final
+
+
+def test_sampled_dsgd_is_noise_once_over_the_closure() -> None:
+    """R <- Wo, C <- 0: y is then g~ alone; q-dpsgd without rounding is the same."""
+    run = cases.run("self-loops everywhere")
+    W = methods.metropolis(run.graph.R)
+    once = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
+    found, nothing = drawn(by("sampled-dsgd", run)), np.zeros((3, 3))
+    assert error(found, drawn(once, R=W - np.diag(np.diag(W)), C=nothing)) < 1e-12
+    assert drawn(replace(by("q-dpsgd", run), method_options={"step": 0.0})).tobytes() == found.tobytes()
+    assert error(drawn(by("q-dpsgd", run)), found) > 1e-6, "rounding shows"
+    assert error(drawn(by("no-communication", run)), drawn(once, R=nothing, C=nothing)) < 1e-12
+
+
+def setting_of(run: model.RunConfig, **changes: object) -> perturbed.Setting:
+    scheme = run.scheme
+    assert isinstance(scheme, model.SchemeS2)
+    R, C = np.array(run.graph.R), np.array(run.graph.C)
+    gammas = [scheme.gamma] * (run.K + 1)
+    return perturbed.Setting(R, C, scheme.alpha, scheme.beta, gammas, np.zeros((run.n, 7)), **changes)  # type: ignore
+
+
+def test_dyn_d2p_on_a_balanced_graph_is_atc_dsgd_over_its_p() -> None:
+    """Where P is doubly stochastic w stays 1.  On a ring of two P is symmetric: W of atc-dsgd is P at beta = 1/2."""
+    run = cases.run("two agents")
+    run = replace(run, scheme=replace(run.scheme, beta=0.5))  # type: ignore[type-var]
+    ring = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert error(drawn(by("dyn-d2p", run), R=ring, C=ring), drawn(by("atc-dsgd", run), R=ring, C=ring)) < 1e-12
+
+
+def test_weighted_sgd_is_atc_dsgd_over_the_complete_graph() -> None:
+    """W = 11'/n, and every x is the same; shares count where they are given."""
+    run = cases.run("non-uniform weights")
+    full = np.ones((4, 4)) - np.eye(4)
+    found = drawn(by("weighted-sgd", run))
+    assert error(found, drawn(by("atc-dsgd", run), R=full)) < 1e-12
+    assert methods.consensus_error(found) == 0.0
+    uneven = replace(by("weighted-sgd", run), method_options={"shares": (1.0, 2.0, 3.0, 4.0)})
+    quiet = replace(uneven, noise=replace(run.noise, multiplier=0.0))
+    xs, _ = perturbed.weighted_sgd(setting_of(quiet, shares=(1, 2, 3, 4)), lambda k, x: x - np.arange(1.0, 5)[:, None])
+    assert error(drawn(quiet), xs[-1]) < 1e-12 and error(drawn(uneven), found) > 1e-3
+
+
+def test_dp_dsgd_without_momentum_is_atc_dsgd() -> None:
+    run = by("dp-dsgd", cases.run("self-loops everywhere"))
+    plain = replace(run, method_options={"momentum": 0.0})
+    assert error(drawn(plain), drawn(by("atc-dsgd", run))) < 1e-12
+    assert error(drawn(run), drawn(plain)) > 1e-3
+
+
+def test_q_dpsgd_sends_two_bytes_a_number_and_says_when_they_do_not_reach() -> None:
+    run = by("q-dpsgd", cases.run("two agents", K=3))
+    seen = Played(run)
+    for record in seen.records.values():
+        (payload,) = record.payloads
+        assert (payload.dtype, payload.nbytes) == ("int16", 14)
+        assert (payload.array() * 16 == np.round(payload.array() * 16)).all()
+    far = replace(run, method_options={"step": 1e-7})
+    with pytest.raises(Diverged, match="take a larger step"):
+        Played(far)
 
 
 @pytest.mark.parametrize("method", ["s-ab", "atc-dsgd"])

@@ -10,7 +10,7 @@ paper's epsilon, and gamma its product of both step sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import Pick, Seen, Site, Vectors
@@ -22,7 +22,9 @@ from dpgt_node.config.declare.kinds import Number
 from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
-from dpgt_node.types import F64
+from dpgt_node.types import F64, Codes
+
+LAST: Final = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,12 @@ class QDpsgd(GradientForm):
         return super().seen(site, k, v) if self._rounding.step == 0.0 else None
 
 
+def _codes(run: RunConfig) -> Codes | None:
+    """Two bytes a number: x may go up to 32,767 steps from 0."""
+    step = method_options(run, Options).step
+    return Codes(step, 0.0, -LAST, LAST) if step else None
+
+
 Q_DPSGD = replace(
     SAMPLED_DSGD,
     name="q-dpsgd",
@@ -60,4 +68,5 @@ Q_DPSGD = replace(
     source="Ding et al. 2021, from the abstract; weights and grid are ours",
     rules={NOISE_ONCE.name: QDpsgd},
     options=Options,
+    codes=_codes,
 )
