@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import model
 from tests.algo import cases
 
+CARRIED = [name for name, method in METHODS.items() if not method.simulated]
+"""Methods that daemons carry out."""
 # R[i][j] > 0: i receives x from j.  Every pair has a common root.
 PAIRS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
     "the demo's ring with chords": (

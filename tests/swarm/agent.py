@@ -226,7 +226,9 @@ class AgentProcess(Process):
         if call.dialled:
             return SendingEdge(self._run_id, self.name)
         streams = self.world.streams.get((self.world.names.index(call.peer), self.index), frozenset())
-        return ReceivingEdge(call.peer, streams, self.work.wire_dtype, self.work.dimension, self.world.K)
+        return ReceivingEdge(
+            call.peer, streams, self.work.wire_dtype, self.work.dimension, self.world.K, self.work.codes
+        )
 
     def _window(self, call: c.Call) -> int:
         return UNBOUNDED if call.peer == c.COORDINATOR else self.world.plan.window

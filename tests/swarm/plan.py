@@ -13,6 +13,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from dpgt_node.privacy.mechanisms import TRACKING
+from tests.sim.cases import CARRIED
 from tests.swarm.clock import SECOND
 from tests.swarm.process import COORDINATOR
 
@@ -192,7 +193,7 @@ def any_method(seed: int) -> Plan:
     chance, plan = random.Random(f"method of {seed}"), plan_for(seed)
     if seed % 5 == 3:
         return _apart(seed, sharing(seed))
-    method = METHODS["dpgt" if chance.random() < 0.6 else chance.choice([name for name in METHODS if name != "dpgt"])]
+    method = METHODS["dpgt" if chance.random() < 0.6 else chance.choice([name for name in CARRIED if name != "dpgt"])]
     if method.name == plan.run.algorithm.method:
         return _apart(seed, plan)
     return _apart(seed, replace(plan, run=by(method, plan.run)))

@@ -15,6 +15,7 @@ from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from tests.oracles import mechanisms, noise
+from tests.sim.cases import CARRIED
 from tests.swarm.mutants import MUTANTS
 from tests.swarm.plan import Kind, Plan, any_method, by, plan_for
 from tests.swarm.trial import attempt, every_kill, random_kills, smaller, story
@@ -52,7 +53,7 @@ def test_the_plans_cover_what_they_should() -> None:
         "public-state",
         "noise-once",
     }
-    assert {any_method(seed).run.algorithm.method for seed in range(SEEDS)} == set(METHODS)
+    assert {any_method(seed).run.algorithm.method for seed in range(SEEDS)} == set(CARRIED)
     apart = [plan.run.scheme for plan in map(any_method, range(SEEDS)) if plan.run.scheme.apart]
     assert len(apart) > 30 and any(scheme.settle for scheme in apart)
     shared = [plan.run.noise for seed in range(SEEDS) if (plan := any_method(seed)).run.noise.cancel is not None]
@@ -164,7 +165,7 @@ def test_a_kill_while_agents_agree_on_keys_changes_no_bit() -> None:
     assert_same_result([plans[0], *plans[1::3]])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CARRIED)
 def test_a_kill_in_a_run_of_any_method_changes_no_bit(method: str) -> None:
     """Replays go over a checkpoint, a round that released nothing where there may be one, and each kind of vector."""
     plan, own = killed(3, threads=False, checkpoint_every=2), METHODS[method]
