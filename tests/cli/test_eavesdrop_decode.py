@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.adversary.decode.packets import PcapWriter
 from dpgt_node.wire.transcript import Transcript, TranscriptError
 from tests.adversary.decode import wires as w
 from tests.adversary.decode.test_packets import block, pcapng
@@ -340,3 +341,18 @@ def test_what_a_capture_without_tcp_holds_is_named(dpgt: Dpgt, tmp_path: Path) -
     code, out, (line,) = dpgt(w.write_pcap(tmp_path / "x", wires), "--out", tmp_path / "t", "--format", "json")
     assert code == 1 and line.endswith("its packets are ARP (3 times), MACsec, which is encrypted (1 times)")
     assert json.loads(out)["capture"]["ignored_packets"] == {"ARP": 3, "MACsec, which is encrypted": 1}
+
+
+@pytest.mark.parametrize("snap", [96, 40])
+def test_where_packets_were_cut_that_is_the_reason(snap: int, dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    with PcapWriter(tmp_path / "x") as writer:
+        for wire in wires:
+            writer.write(wire.time_ns, wire.packet[:snap], len(wire.packet))
+    code, _, err = dpgt(tmp_path / "x", "--out", tmp_path / "t")
+    assert code == 1 and "packets are cut: capture with a larger snap length" in err[0]
+    assert ("too little of each packet was kept" if snap == 96 else "cut within their headers (") in err[1]
+
+
+def test_a_port_that_nobody_uses_is_the_reason(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
+    code, _, (line,) = dpgt(w.write_pcap(tmp_path / "x", wires), "--out", tmp_path / "t", "--port", 9)
+    assert code == 1 and "no TCP that --port asks for is in the capture" in line

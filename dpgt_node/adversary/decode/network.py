@@ -27,7 +27,8 @@ from dpgt_node.adversary.decode.packets import (
 from dpgt_node.adversary.decode.stages import Endpoint
 
 FRAGMENT = "fragments of IP packets"
-_CUT = "packets cut within their headers"
+CUT = "cut within their headers"
+OTHER_PORTS = "TCP of other ports"
 _MAX_HEADERS = 16
 
 # What comes next, by EtherType; frames and PPP have one, too.
@@ -81,7 +82,7 @@ def find_tcp(packet: Packet) -> Tcp | str:
                 return found
             kind, at = found
     except (IndexError, struct.error):
-        return _CUT if packet.length > len(data) else "packets too short for their headers"
+        return CUT if packet.length > len(data) else "packets too short for their headers"
     return "packets with too many headers"
 
 

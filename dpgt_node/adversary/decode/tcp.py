@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dpgt_node.adversary.decode.network import FRAGMENT, ends_of, find_tcp, reversed_key
+from dpgt_node.adversary.decode.network import CUT, FRAGMENT, OTHER_PORTS, ends_of, find_tcp, reversed_key
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, Packet
 from dpgt_node.adversary.decode.stages import Connection, Gap, Segment, Sink
 
@@ -111,6 +111,7 @@ class Reassembly:
         found = find_tcp(packet)
         if isinstance(found, str):
             self.counts.ignore(found)
+            self.counts.cut += packet.length > len(packet.data) and found == CUT
             return
         addresses, at, end = found
         data = packet.data
@@ -122,7 +123,7 @@ class Reassembly:
     def _segment(self, packet: Packet, key: bytes, seq: int, ack: int, flags: int, start: int, end: int) -> None:
         direction = self._directions.get(key)
         if direction is None and self._ports and self._ports.isdisjoint(struct.unpack("!HH", key[-4:])):
-            self.counts.ignore("TCP of other ports")
+            self.counts.ignore(OTHER_PORTS)
             return
         if flags & _SYN:
             direction = self._begun(direction, key, seq, flags)

@@ -349,6 +349,8 @@ def _warnings(found: Decoded, keys: Path | None) -> Iterator[str]:
 
 def _why_nothing(found: Decoded, keys: Path | None) -> Iterator[str]:
     """No vector came out: the reason, as far as the capture tells."""
+    from dpgt_node.adversary.decode.network import OTHER_PORTS
+
     if found.elsewhere:
         yield f"none of the {found.elsewhere} vectors in the capture went over the links asked for"
     elif found.tls is not None and found.tls.connections:
@@ -361,10 +363,13 @@ def _why_nothing(found: Decoded, keys: Path | None) -> Iterator[str]:
             "by dpgt eavesdrop attack PCAP --attack traffic"
         )
     elif not found.tcp.connections:
-        what = "no TCP connection is in the capture" if found.tcp.packets else "the capture holds no packet"
+        what = "no TCP that --port asks for is in the capture" if OTHER_PORTS in found.tcp.others else "no TCP is in it"
+        what = what if found.tcp.packets else "the capture holds no packet"
         yield f"no vector of a run was found: {what}" + (
             f"; its packets are {_kinds(found)}" if found.tcp.others else ""
         )
+    elif found.tcp.cut:
+        yield "no vector of a run was found: too little of each packet was kept"
     else:
         yield "no vector of a run was found: is it the right capture, and the right port?"
 

@@ -131,4 +131,4 @@ def test_what_is_not_read_is_named(packet: bytes, name: str) -> None:
 
 def test_a_link_type_without_ip_and_a_cut_packet_are_named() -> None:
     assert find_tcp(Packet(0, 189, memoryview(bytes(60)), 60)) == "link type 189"
-    assert find_tcp(Packet(0, LINKTYPE_ETHERNET, memoryview(frame(V4))[:40], 200)) == "packets cut within their headers"
+    assert find_tcp(Packet(0, LINKTYPE_ETHERNET, memoryview(frame(V4))[:40], 200)) == "cut within their headers"
