@@ -41,8 +41,8 @@ def test_advice_is_about_the_mistake(text: str, words: str) -> None:
         assert with_port(text, 7701) == text, "a mistake is shown as it was written"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_any_editor_may_have_written_a_run_file(encoding: str, newline: str, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(demo_toml().replace("\n", newline).encode(encoding))
@@ -55,3 +55,27 @@ def test_what_is_no_text_is_said(encoding: str, tmp_path: Path) -> None:
     path.write_bytes('name = "é"'.encode(encoding))
     with pytest.raises(ConfigError, match=r"run\.toml: (is not UTF-8 text|not valid TOML)"):
         load_run(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (" = ", "\u00a0= ", r"at line 1, column 5\); column 5 of that line holds U\+00A0 \(NO-BREAK SPACE\)"),
+        ("name", "na\u00adme", r"U\+00AD \(SOFT HYPHEN\): type it anew"),
+        ("[algorithm]", "\u200b[algorithm]", r"U\+200B \(ZERO WIDTH SPACE\)"),
+        ("[algorithm]", "\0[algorithm]", r"U\+0000 \(a control character\)"),
+        ('"digits"', "\u201cdigits\u201d", r"U\+201C \(LEFT DOUBLE QUOTATION MARK\)"),
+        ("iterations = ", "iterations = \u2212", r"U\+2212 \(MINUS SIGN\)"),
+        ("name", "<<<<<<< HEAD\nname", "a merge was not finished there"),
+        ("name", "```toml\nname", "belongs to a page"),
+        ("iterations = ", "iterations = True #", "true and false are written small"),
+        ("iterations = ", "iterations = 0,5 #", "a decimal point is a point"),
+        ('"digits"', '"npz:C:\\data.npz"', "write a path with / or in single quotes"),
+        ("iterations = ", "iterations : ", "have = between them"),
+    ],
+)
+def test_a_broken_line_says_what_cannot_be_seen(old: str, new: str, words: str, tmp_path: Path) -> None:
+    text = demo_toml()
+    text = text[text.index("name =") :].replace(old, new, 1)
+    with pytest.raises(ConfigError, match=words):
+        parse_run(text, "run.toml", tmp_path)

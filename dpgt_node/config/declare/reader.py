@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dpgt_node.config.declare.hints import hint
 from dpgt_node.errors import ConfigError, Problem
 
 MAX_FILE_BYTES = 64_000_000
@@ -37,13 +38,17 @@ def read_bytes(path: Path, source: str, key: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, or in UTF-16 with its mark, as editors on Windows write it; ConfigError names it."""
+    """A text file in UTF-8, or in UTF-16 or UTF-32 with its mark, as editors on Windows write it; lines may end as on
+    any system.  ConfigError names it.
+    """
     raw = read_bytes(path, str(path))
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    widest = raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE))  # one begins like UTF-16
     try:
-        return raw.decode("utf-16" if wide else "utf-8-sig")
+        text = raw.decode("utf-32" if widest else "utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError.one(str(path), "", f"is not UTF-8 text (byte {error.start})") from error
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def parse_toml(text: str, source: str) -> dict[str, object]:
@@ -53,7 +58,7 @@ def parse_toml(text: str, source: str) -> dict[str, object]:
     except RecursionError as error:
         raise ConfigError.one(source, "", "not valid TOML: nested too deeply") from error
     except ValueError as error:
-        raise ConfigError.one(source, "", f"not valid TOML: {error}") from error
+        raise ConfigError.one(source, "", f"not valid TOML: {error}{hint(text, str(error))}") from error
 
 
 def show(value: object) -> str:
