@@ -1,9 +1,8 @@
 """Tiers of tests, and what holds for all of them.
 
 * unmarked: one process, no network beyond loopback.
-* ``e2e``: real daemon processes.  In the default suite, one cluster at a time, because five agents and a coordinator
-  already fill two cores: under ``pytest -n 2 --dist loadgroup`` (make test) all of them share one group, hence one
-  worker, and the other worker goes on with the rest.
+* ``e2e``: real daemon processes.  Under ``pytest -n 2 --dist loadgroup`` (make test) they come first, one cluster a
+  worker: they are half of the work and the longest tests, so the many short ones after them even out the end.
 * ``hosts``: network namespaces; root only, so only on request (make hosts; tests/hosts/conftest.py).  Those that are
   ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
 * ``long``: on request.
@@ -37,10 +36,9 @@ PR_SET_CHILD_SUBREAPER = 36
 EXIT_GRACE_S = 10.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if any(item.get_closest_marker(tier) for tier in PROCESS_TIERS):
-            item.add_marker(pytest.mark.xdist_group("clusters"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # of pytest-xdist; a run in one process keeps the order of files
+        items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
 @pytest.fixture(autouse=True)
