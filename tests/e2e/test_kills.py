@@ -1,4 +1,7 @@
-"""kill -9 of real processes at random instants: five kills here, the whole campaign by ``make kills``."""
+"""kill -9 of real processes at random instants: a few kills here, the whole campaign by ``make kills``.
+
+Releases apart from rounds are killed in ``test_shared_noise``, with the noise that is shared.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +37,6 @@ def test_two_kills_in_a_run_of_another_method_leave_no_trace_in_the_result(tmp_p
     victim = Victim(ATC, tmp_path, findings)
     assert check(victim, victim.go([Kill("agent-2", 14, 0.01), Kill("all", 41, 0.01)])) == []
     assert len(findings.hits) == 2 and findings.missed == 0, findings.report()
-
-
-@pytest.mark.e2e
-def test_kills_between_and_at_releases_leave_no_trace_in_the_result(tmp_path: Path) -> None:
-    """Just before a release, right after one, and while x settles: the simulator's bits, and one row a release."""
-    findings = Findings()
-    victim = Victim(APART, tmp_path, findings)
-    plan = [
-        Kill("agent-3", 6, 0.001),
-        Kill("agent-1", 8, 0.002),
-        Kill("coordinator", 19, 0.002),
-        Kill("launcher", 33, 0.001),
-        Kill("all", 45, 0.001),
-        Kill("agent-2", 55, 0.001),
-    ]
-    assert check(victim, victim.go(plan)) == []
-    assert len(findings.hits) == 6 and findings.missed == 0, findings.report()
 
 
 @pytest.mark.e2e

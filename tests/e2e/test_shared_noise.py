@@ -15,7 +15,7 @@ import pytest
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.runtime.store.ledger import DATABASE
 from tests.e2e import kills
-from tests.e2e.kills import DIGITS, ENTROPY, Case, Findings, Kill, Victim, campaign
+from tests.e2e.kills import APART, DIGITS, ENTROPY, Case, Findings, Kill, Victim, campaign
 from tests.e2e.processes import ENDLESS, LIMIT_S, Launch, eventually, no_traceback, quadratic
 
 S = 0.05
@@ -23,7 +23,9 @@ SHARED = 'law = "gaussian"\ncancel = 2\n'
 
 
 def shared(case: Case, name: str) -> Case:
-    text = case.text.replace("[algorithm]\n", '[algorithm]\nmechanism = "noise-once"\n')
+    text = case.text
+    if "noise-once" not in text:
+        text = text.replace("[algorithm]\n", '[algorithm]\nmechanism = "noise-once"\n')
     return replace(case, name=name, text=text.replace("[noise]\n", f"[noise]\n{SHARED}"))
 
 
@@ -31,6 +33,9 @@ def shared(case: Case, name: str) -> Case:
 REAL = shared(ENTROPY, "quadratic d=650, shared noise")
 KNOWN = shared(
     replace(DIGITS, text=DIGITS.text.replace("clip_l1 = 40.0", "clip_l2 = 40.0")), "digits d=650, shared noise"
+)
+SHARED_APART = shared(
+    replace(APART, text=APART.text.replace("clip_l1", "clip_l2")), "digits d=650, shared noise, releases apart"
 )
 
 
@@ -102,10 +107,23 @@ def test_kills_within_the_agreement_and_around_releases_leave_the_noise_as_it_sh
 
 
 @pytest.mark.e2e
-def test_kills_change_no_bit_of_what_the_simulator_draws(tmp_path: Path) -> None:
-    """Over mTLS, keys agreed on, under a test keystream."""
-    victim = Victim(KNOWN, tmp_path, Findings())
-    assert check(victim, victim.go([Kill("agent-2", -1, 0.5), Kill("all", 20, 0.01), Kill("agent-4", 41, 0.01)])) == []
+def test_kills_between_and_at_releases_change_no_bit_of_what_the_simulator_draws(tmp_path: Path) -> None:
+    """Over mTLS, under a test keystream: within the agreement on keys, just before a release, right after one, and
+    while x settles.  The simulator's bits, and one row a release.
+    """
+    findings = Findings()
+    victim = Victim(SHARED_APART, tmp_path, findings)
+    plan = [
+        Kill("agent-2", -1, 0.5),
+        Kill("agent-3", 6, 0.001),
+        Kill("agent-1", 8, 0.002),
+        Kill("coordinator", 19, 0.002),
+        Kill("launcher", 33, 0.001),
+        Kill("all", 45, 0.001),
+        Kill("agent-4", 55, 0.001),
+    ]
+    assert check(victim, victim.go(plan)) == []
+    assert len(findings.hits) == 7 and findings.missed == 0, findings.report()
 
 
 @pytest.mark.e2e
