@@ -18,7 +18,7 @@ from dpgt_node.runtime import process
 from dpgt_node.runtime.coordinator.outdir import read_address
 from dpgt_node.runtime.launch import hostcheck
 from tests.e2e import processes
-from tests.e2e.processes import ENDLESS, Launch, eventually, quadratic
+from tests.e2e.processes import ENDLESS, Launch, eventually, interrupted, quadratic
 
 
 @pytest.fixture
@@ -75,6 +75,7 @@ def test_nohup_is_meant_by_a_launch_too(endless: Path, tmp_path: Path) -> None:
         eventually("it goes on", lambda: log.stat().st_size > size)
         launch.process.send_signal(signal.SIGTERM)
         assert launch.wait() == ExitCode.STOPPED
+    interrupted(launch)
 
 
 @pytest.mark.parametrize("rounds", [0, 1])

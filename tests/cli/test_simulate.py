@@ -41,12 +41,12 @@ def test_cuda_is_for_torch_models(tmp_path, capsys, made, what):
 @pytest.mark.parametrize(
     ("fast", "observers"), [((), ()), (("--fast",), ()), ((), ("agent-2",))], ids=["as agents", "fast", "recorded"]
 )
-def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast, observers):
+def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, capsys, fast, observers):
     made = replace(run("digits", K=400), evaluate=model.Evaluation(10, "study"), adversary=model.Adversary(observers))
-    command = [sys.executable, "-m", "dpgt_node", "simulate", str(run_file(tmp_path, made)), *fast]
-    command += ["--test-keystream", KEY, "--out"]
+    command = ["simulate", str(run_file(tmp_path, made)), *fast, "--test-keystream", KEY, "--out"]
     out, whole = tmp_path / "parts", tmp_path / "whole"
-    process = subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    python = [sys.executable, "-m", "dpgt_node"]
+    process = subprocess.Popen([*python, *command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end_s = time.monotonic() + 60
     while not any(row.k >= 20 for row in MetricsStore.read(out)):
         assert time.monotonic() < end_s and process.poll() is None
@@ -56,7 +56,7 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast,
     assert process.returncode == 5
     assert said.splitlines()[-1] == f"dpgt simulate: go on with the same command and --out {out}"
     for folder in (out, whole):
-        assert subprocess.run([*command, str(folder)], capture_output=True, check=False).returncode == 0
+        assert cli.run([*command, str(folder)]) == 0
     for name in made.graph.agents:
         a, b = (np.load(folder / "agents" / name / "x_final.npy") for folder in (out, whole))
         assert a.tobytes() == b.tobytes()
@@ -65,8 +65,8 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, fast,
     transcripts = [folder / "agents" / name / "state/transcript" for folder in (out, whole) for name in observers]
     seen = [{(e.sender, e.stream, e.k, e.sha256) for e in Transcript(path)} for path in transcripts]
     assert seen == [] or (seen[0] == seen[1] and len(seen[0]) == 4 * 401)
-    again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
-    assert again.returncode == 2 and "holds this run, finished" in again.stderr
+    assert cli.run([*command, str(out)]) == 2
+    assert "holds this run, finished" in capsys.readouterr().err
 
 
 def test_alone_stands_beside_the_run(tmp_path, capsys):

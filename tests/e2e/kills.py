@@ -110,7 +110,10 @@ MILLION = Case(
         )
     ),
 )
-ATC = Case("digits d=650, atc-dsgd", DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmethod = "atc-dsgd"\n'))
+ATC = Case(
+    "digits d=650, atc-dsgd",
+    DIGITS.text.replace(FIVE, RING).replace("iterations = 60\n", 'iterations = 60\nmethod = "atc-dsgd"\n'),
+)
 APART = Case(
     "digits d=650, releases apart",
     DIGITS.text.replace("iterations = 60\n", 'iterations = 60\nmechanism = "noise-once"\n')

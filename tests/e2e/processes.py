@@ -148,6 +148,17 @@ class Launch:
         return "\n".join([self.said, self.log("coordinator"), *(self.log(name) for name in self.names())])
 
 
+def interrupted(launch: Launch) -> None:
+    """What a launch leaves that was told to end: its last words, no process, a summary, no traceback."""
+    assert launch.said.splitlines()[-2:] == [
+        "dpgt launch: interrupted",
+        f"dpgt launch: go on with the same command and --out {launch.out}",
+    ]
+    assert not any(psutil.pid_exists(launch.pid(name)) for name in (*launch.names(), "coordinator"))
+    assert json.loads((launch.out / "summary.json").read_text())["status"] == "stopped"
+    no_traceback(launch.everything_said())
+
+
 def no_traceback(text: str) -> None:
     """One line with the cause: no stack, no unraisable, no complaint of asyncio."""
     found = re.search(r"Traceback|Error in|never retrieved|was destroyed|never awaited|this is a bug", text)

@@ -26,6 +26,7 @@ from tests.e2e.processes import (
     dpgt,
     eventually,
     finals,
+    interrupted,
     no_traceback,
     quadratic,
     same_bits,
@@ -351,19 +352,19 @@ def settled(document: dict[str, object]) -> int | None:
     return None if others else k
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_an_interrupted_launch_exits_5_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS))) as launch:
+def test_an_interrupted_launch_exits_5_and_a_launch_through_a_link_touched_nothing_of_it(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(2, ENDLESS))
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    with Launch(tmp_path / "out", "launch", run) as launch:
         launch.running()
-        launch.process.send_signal(number)
+        kept = [tmp_path / "out" / "coordinator.json", tmp_path / "out" / "tls" / "coordinator" / "cert.pem"]
+        before = [path.read_bytes() for path in kept]
+        second = dpgt("launch", run, "--out", tmp_path / "link")
+        assert second.returncode == 2 and "in use by another run" in second.stderr
+        assert [path.read_bytes() for path in kept] == before
+        launch.process.send_signal(signal.SIGINT)  # SIGTERM: tests/cli/test_ends.py
         assert launch.wait() == 5
-    assert launch.said.splitlines()[-2:] == [
-        "dpgt launch: interrupted",
-        f"dpgt launch: go on with the same command and --out {launch.out}",
-    ]
-    assert not any(psutil.pid_exists(launch.pid(name)) for name in (*launch.names(), "coordinator"))
-    assert json.loads((launch.out / "summary.json").read_text())["status"] == "stopped"
-    no_traceback(launch.everything_said())
+    interrupted(launch)
 
 
 def test_an_interrupt_before_anything_listens_exits_5(tmp_path: Path) -> None:
@@ -403,20 +404,6 @@ def test_a_node_that_is_told_to_end_leaves_no_traceback(tmp_path: Path) -> None:
     assert "interrupted in round" in launch.log("agent-2")
     assert "Exception not handled" not in launch.everything_said()
     no_traceback(launch.everything_said())
-
-
-def test_a_launch_through_a_link_touches_nothing_of_a_running_one(tmp_path: Path) -> None:
-    run = run_file(tmp_path, quadratic(2, ENDLESS))
-    (tmp_path / "link").symlink_to(tmp_path / "out")
-    with Launch(tmp_path / "out", "launch", run) as launch:
-        launch.running()
-        kept = [tmp_path / "out" / "coordinator.json", tmp_path / "out" / "tls" / "coordinator" / "cert.pem"]
-        before = [path.read_bytes() for path in kept]
-        second = dpgt("launch", run, "--out", tmp_path / "link")
-        assert second.returncode == 2 and "in use by another run" in second.stderr
-        assert [path.read_bytes() for path in kept] == before
-        launch.process.send_signal(signal.SIGINT)
-        assert launch.wait() == 5
 
 
 def test_a_killed_coordinator_ends_a_launch_without_restarts_by_name(tmp_path: Path) -> None:

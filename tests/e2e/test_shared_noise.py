@@ -15,7 +15,7 @@ import pytest
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.runtime.store.ledger import DATABASE
 from tests.e2e import kills
-from tests.e2e.kills import APART, DIGITS, ENTROPY, Case, Findings, Kill, Victim, campaign
+from tests.e2e.kills import APART, DIGITS, ENTROPY, FIVE, RING, Case, Findings, Kill, Victim, campaign
 from tests.e2e.processes import ENDLESS, LIMIT_S, Launch, eventually, no_traceback, quadratic
 
 S = 0.05
@@ -30,7 +30,7 @@ def shared(case: Case, name: str) -> Case:
 
 
 # d = 650: the mean square of a coordinate's noise is known to 6 %.
-REAL = shared(ENTROPY, "quadratic d=650, shared noise")
+REAL = shared(replace(ENTROPY, text=ENTROPY.text.replace(FIVE, RING)), "quadratic d=650, shared noise")
 KNOWN = shared(
     replace(DIGITS, text=DIGITS.text.replace("clip_l1 = 40.0", "clip_l2 = 40.0")), "digits d=650, shared noise"
 )
@@ -57,7 +57,7 @@ def wrong_noise(victim: Victim) -> list[str]:
     assert graph is not None
     for k in range(run.K + 1):
         summed = np.mean(drawn[k].sum(axis=0) ** 2) / run.n
-        if not 0.7 < summed < 1.35:  # a stream that differs at the two ends of one pair adds 8/5
+        if not 0.7 < summed < 1.35:  # a stream that differs at the two ends of one pair adds 8/3
             problems.append(f"round {k}: noise of {summed:.2f} times its own variance is left in the sum")
         for i in range(run.n):
             each = np.mean(drawn[k, i] ** 2) / (1 + 4 * len(graph.partners(i)))

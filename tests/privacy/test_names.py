@@ -43,16 +43,19 @@ def sources() -> dict[str, str]:
 
 
 def breaches(files: Mapping[str, str]) -> list[str]:
-    """Names outside their own file, values that no registry holds, and look-ups of names that nobody has."""
-    trees = {name: ast.parse(text) for name, text in files.items()}
-    homes = {name: set(declared(tree)) for name, tree in trees.items()}
+    """Names outside their own file, values that no registry holds, and look-ups of names that nobody has.
+
+    Each file is judged by itself.
+    """
     registered = {name for names in KINDS.values() for name in names}
     out = []
-    for file, tree in trees.items():
-        for kind, name, line in declarations(tree):
+    for file, text in files.items():
+        tree = ast.parse(text)
+        made = list(declarations(tree))
+        for kind, name, line in made:
             if name not in KINDS[kind]:
                 out.append(f"{file}:{line}: {kind} {name!r} is in no registry")
-        allowed = homes[file] | MAY_NAME.get(file, set())
+        allowed = {name for _, name, _ in made} | MAY_NAME.get(file, set())
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and node.value in registered - allowed:
                 out.append(f"{file}:{node.lineno}: {node.value!r} is named outside its own file")
@@ -68,10 +71,6 @@ def declarations(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
             first = node.args[0]
             if isinstance(first, ast.Constant):
                 yield node.func.id, str(first.value), node.lineno
-
-
-def declared(tree: ast.AST) -> Iterator[str]:
-    return (name for _, name, _ in declarations(tree))
 
 
 def looked_up(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -109,8 +108,7 @@ def test_nobody_asks_for_a_name() -> None:
     ],
 )
 def test_a_name_out_of_place_is_found(file: str, line: str, expected: str) -> None:
-    files = sources()
-    found = breaches(files | {file: f"{files[file]}\n{line}\n"})
+    found = breaches({file: f"{sources()[file]}\n{line}\n"})
     assert len(found) == 1 and expected in found[0] and found[0].startswith(f"{file}:")
 
 

@@ -506,8 +506,8 @@ def _session(kind: Callable[..., Session], *checkers: str, seed: int = 0) -> Mut
     return Mutant(Parts(session=kind), frozenset(checkers), seed)
 
 
-def _keys(kind: Callable[..., Session]) -> Mutant:
-    return Mutant(Parts(session=kind), frozenset({"keys", "liveness"}), plan=sharing)
+def _keys(kind: Callable[..., Session], *, seed: int = 0) -> Mutant:
+    return Mutant(Parts(session=kind), frozenset({"keys", "liveness"}), seed, sharing)
 
 
 def _agent(
@@ -531,12 +531,12 @@ def _seats(kind: Callable[..., Membership], *checkers: str, seed: int = 0) -> Mu
 MUTANTS: dict[str, Mutant] = {
     "send before persist": _agent(SendsBeforePersist, "durable"),
     "redraw on resume": _agent(RedrawsOnResume, "draws"),
-    "no de-duplication of y": _agent(with_inbox(CountsTwice), "mixing"),
+    "no de-duplication of y": _agent(with_inbox(CountsTwice), "mixing", seed=39),
     "arrival-order sum": Mutant(
         Parts(agent=with_inbox(KeepsTheOrderOfArrival), work=SumsAsItArrives), frozenset({"oracle", "replay"})
     ),
     "arrival taken as durable": _agent(TakesArrivedForDurable, "retention", "end"),
-    "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion", "order"),
+    "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion", "order", seed=26),
     "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
@@ -548,29 +548,29 @@ MUTANTS: dict[str, Mutant] = {
     "durable announced when mixed": _barrier(AnnouncesTooMuch, "retention"),
     "barrier follows the fastest": _barrier(OpensForTheFastest, "barrier"),
     "a lost Done stays lost": _barrier(ForgetsALostDone, "liveness"),
-    "whoever answers is believed": _session(with_parts(sender=TrustsWhoeverAnswers), "gate"),
-    "no watchdog over a call": _session(with_parts(sender=NeverDoubts), "liveness"),
+    "whoever answers is believed": _session(with_parts(sender=TrustsWhoeverAnswers), "gate", seed=94),
+    "no watchdog over a call": _session(with_parts(sender=NeverDoubts), "liveness", seed=59),
     "an older call goes on": _session(with_parts(receiver=KeepsTheOlderCall), "calls"),
-    "the ledger's head is not compared": _session(DoesNotReadTheHead, "stale", seed=2_000),
-    "a hung coordinator is waited for": _session(with_parts(uplink=WaitsForAHungCoordinator), "liveness"),
-    "a broken call's queue is kept": _session(with_parts(sender=KeepsTheQueue), "gate"),
+    "the ledger's head is not compared": _session(DoesNotReadTheHead, "stale", seed=2_094),
+    "a hung coordinator is waited for": _session(with_parts(uplink=WaitsForAHungCoordinator), "liveness", seed=18),
+    "a broken call's queue is kept": _session(with_parts(sender=KeepsTheQueue), "gate", seed=78),
     "a newer call is turned away": _session(with_parts(receiver=KeepsTheFirstCall), "calls"),
-    "a held call is never read on": _session(with_parts(receiver=ForgetsToReadOn), "liveness", "end"),
+    "a held call is never read on": _session(with_parts(receiver=ForgetsToReadOn), "liveness", "end", seed=33),
     "resume asks too late": _session(with_parts(receiver=AsksFromTheWindow), "end"),
     "ready before the keys are there": _keys(agreeing(IsReadyAtOnce)),
-    "a key is offered once": _keys(agreeing(OffersOnce)),
-    "a key is proved once": _keys(agreeing(ProvesOnce)),
+    "a key is offered once": _keys(agreeing(OffersOnce), seed=24),
+    "a key is proved once": _keys(agreeing(ProvesOnce), seed=24),
     "breaks without a word": _session(BreaksWithoutAWord, "liveness"),
     "leaves when its result is saved": _session(LeavesWhenSaved, "liveness"),
-    "a result is reported once": _session(ReportsOnce, "liveness"),
+    "a result is reported once": _session(ReportsOnce, "liveness", seed=23),
     "a coordinator that is away is lost": _session(with_parts(uplink=GivesUpAtOnce), "gate"),
     "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
     "twins are let in": _seats(LetsTwinsIn, "twins"),
     "a twin is doubted for a moment": _seats(DoubtsForAMoment, "twins"),
     "a sign of life is not one": _seats(HearsNoSignOfLife, "twins", seed=60),
     "no successor is believed": _seats(BelievesNoSuccessor, "twins"),
-    "what the first told of is forgotten": _seats(ForgetsWhatTheFirstToldOf, "twins"),
-    "a twin's version ends the run": _seats(NamesTheVersionFirst, "twins", "end"),
+    "what the first told of is forgotten": _seats(ForgetsWhatTheFirstToldOf, "twins", seed=65),
+    "a twin's version ends the run": _seats(NamesTheVersionFirst, "twins", "end", seed=25),
     "heads are not kept": _coordinator(NotesNoHead, "heads"),
     "heads are kept after the barrier moved": _coordinator(NotesHeadsLast, "heads"),
     "heads are not told": _seats(WelcomesWithoutAHead, "heads"),
@@ -578,7 +578,7 @@ MUTANTS: dict[str, Mutant] = {
     "the door stays open after the end": _seats(KeepsTheDoorOpen, "farewell"),
     "who is not ready is left without a word": _seats(ForgetsWhoIsNotReady, "farewell", seed=1_170),
     "leaves at once": _coordinator(LeavesAtOnce, "farewell"),
-    "leaves who was away": _coordinator(WaitsForNobodyLate, "farewell"),
+    "leaves who was away": _coordinator(WaitsForNobodyLate, "farewell", seed=21),
     "leaves without a word": _coordinator(LeavesWithoutAWord, "farewell"),
 }
 """The first nine are those every change of the protocol must be held against."""

@@ -15,7 +15,6 @@ import numpy as np
 from dpgt_node.algo.methods.base import Pick
 from dpgt_node.config.emit import document
 from dpgt_node.config.model import RunConfig
-from dpgt_node.privacy.laws.keystream import KEY_BYTES, NONCE_BYTES, CtrStream
 from dpgt_node.types import F64
 
 _TABLES = ("algorithm", "scheme", "noise", "graph", "method")
@@ -42,6 +41,9 @@ class Rounding:
         """Of round ``k``, float64 (agents, d) in [0, 1): the upper 53 bits of each 8 bytes, little-endian, of
         AES-128-CTR from block zero under the key ``SHA-256(seed + b"|<agent>|<k>|rounding")[:16]``.
         """
+        # Here, so that an adversary that knows every method loads nothing that draws.
+        from dpgt_node.privacy.laws.keystream import KEY_BYTES, NONCE_BYTES, CtrStream
+
         drawn = np.empty((len(self._agents), d))
         for row, agent in zip(drawn, self._agents, strict=True):
             key = hashlib.sha256(self._seed + f"|{agent}|{k}|rounding".encode("ascii")).digest()[:KEY_BYTES]
