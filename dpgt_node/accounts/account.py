@@ -85,6 +85,7 @@ class AgentAccount:
             rounds=_rounds(run, topology, schedule, agent) if schedule.moving else None,
             sizes=sizes,
             arriving=schedule.arriving,
+            range=schedule.range,
         )
         self._curves: dict[str, F64 | None] = {}
 

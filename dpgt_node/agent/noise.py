@@ -15,12 +15,17 @@ from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Sampler, SoundSampler
 from dpgt_node.privacy.laws.pairs import PairKeys, pair_stream
 from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.privacy.laws.ternary import TernaryQuantiser
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, Stream
 
 
 def sampler_for(run: RunConfig) -> SoundSampler:
-    """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6)."""
+    """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6); or the quantiser
+    that stands in for it.
+    """
+    if not MECHANISMS[run.algorithm.mechanism].noises:
+        return TernaryQuantiser()
     return LAWS[run.noise.law].sampler(None)
 
 

@@ -31,6 +31,7 @@ from dpgt_node.learning.tables import Table, table_size
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
+from dpgt_node.privacy.laws.ternary import NAME as TERNARY
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import (
     Advance,
@@ -339,7 +340,7 @@ class AgentWork:
             k=k,
             stream=stream,
             mechanism=self._mechanism,
-            law=self._law,
+            law=self._law if MECHANISMS[self._mechanism].noises else TERNARY,
             scale=self.account.scale(stream, k),
             sensitivity=self.account.sensitivity(stream, k),
             sha256=payload.sha256,

@@ -32,7 +32,8 @@ class Schedule:
     ``settle``: so many last rounds have gamma = 0.  ``by_release``: times every scale, one number a
     release, the last one for all further releases; ``clips``: times the clip.  ``noise_decay``, ``clip_decay``: times
     their (-k/K)-th power in round k.  ``class_sums``: the first release is of
-    the features summed by class, times ``first_scale`` once they are noised.
+    the features summed by class, times ``first_scale`` once they are noised.  ``range``: r of the quantiser that stands
+    in for all noise.
     """
 
     kind: SchemeKind
@@ -55,6 +56,7 @@ class Schedule:
     powers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     growth: tuple[float, float] | None = None
     arriving: bool = False
+    range: float | None = None
 
     @classmethod
     def from_config(cls, run: model.RunConfig) -> Schedule:
@@ -98,6 +100,7 @@ class Schedule:
             powers=pace.powers,
             growth=pace.growth,
             arriving=pace.arriving,
+            range=None if MECHANISMS[run.algorithm.mechanism].noises else pace.range,
         )
 
     @property
@@ -187,8 +190,10 @@ class Schedule:
 
         Laplace: the scale, pdf exp(-|x|/s)/(2s) (the paper calls it "variance parameter").  Gaussian: the standard
         deviation.  S1 exponents give (k+1)^p, S2 exponents p^K in every round.  A round that releases nothing draws
-        nothing: 0.0.
+        nothing: 0.0.  A quantiser that is the only noise has r for its scale.
         """
+        if self.range is not None:
+            return self.range if stream == "X" else 0.0
         noise, release = self.zeta if stream == "X" else self.eta, self.release(k)
         if noise is None or self.multiplier == 0.0 or release is None:
             return 0.0
@@ -210,6 +215,7 @@ class Pace:
     powers: tuple[float, float, float]
     growth: tuple[float, float] | None
     arriving: bool
+    range: float | None
 
     @classmethod
     def of(cls, run: model.RunConfig) -> Pace:
@@ -222,7 +228,8 @@ class Pace:
 
         alpha, beta, gamma = (number(f"power_{step}", 0.0) for step in ("alpha", "beta", "gamma"))
         growth = (number("samples_factor", 1.0), number("samples_power", 0.0)) if "samples_power" in given else None
-        return cls((alpha, beta, gamma), growth, METHOD_WORDS[run.algorithm.method].arriving)
+        r = number("r", 0.0) or None
+        return cls((alpha, beta, gamma), growth, METHOD_WORDS[run.algorithm.method].arriving, r)
 
 
 def decayed(step: float, power: float, k: int) -> float:

@@ -265,6 +265,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+    from dpgt_node.record.epsilons import noise_words
     from dpgt_node.report.text import judged
 
     run, names = report.facts.run, report.facts.topology.names
@@ -280,7 +281,7 @@ def _privacy(report: CheckReport) -> list[str]:
     speaking = [name for name in ACCOUNTANTS if any(v is not None for v in report.epsilon.get(name, ()))]
     lines = [
         f"Epsilon of each agent's whole transcript, k = 0..{run.K}, mechanism {run.algorithm.mechanism}, "
-        f"{run.noise.law} noise",
+        f"{noise_words(run.noise.law, run.algorithm.mechanism)}",
         f"  adjacent data sets: one sample replaced, gradients apart by at most {adjacency}; delta = {privacy.delta:g}",
         *(
             [f"  times {', '.join(f'{share:g}' for share in privacy.by_release)} by release"]
@@ -299,7 +300,7 @@ def _privacy(report: CheckReport) -> list[str]:
         ),
     ]
     lines += [f"  WARNING: {said}"] if (said := warned_delta(report)) is not None else []
-    for name, label in ((one.name, one.label) for one in ACCOUNTANTS.values()):
+    for name, label in ((one.name, one.label) for one in ACCOUNTANTS.values() if not one.aside):
         texts = report.reasons.get(name, ())
         for text in dict.fromkeys(text for text in texts if text is not None):
             agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]

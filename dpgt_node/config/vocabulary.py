@@ -120,6 +120,11 @@ METHOD_WORDS: Mapping[str, MethodWord] = {
         keys=True,
         arriving=True,
     ),
+    "ternary-dsgd": MethodWord(
+        "sampled-dsgd whose x is sent as -r, 0 or r at random and without noise; (0, delta) and no epsilon",
+        (mechanisms.QUANTISED_STATE.name,),
+        keys=True,
+    ),
 }
 METHOD_MECHANISMS: Mapping[str, tuple[str, ...]] = {word: one.mechanisms for word, one in METHOD_WORDS.items()}
 """By method, the mechanisms that it has; the first is its default."""
@@ -127,10 +132,7 @@ METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in METHOD_WORDS.it
 """Those whose module declares keys of [method]; any other method has none."""
 METHODS = Choice(
     tuple(METHOD_WORDS),
-    (
-        "ternary-dsgd",
-        "quantised-binomial-sgd",
-    ),
+    ("quantised-binomial-sgd",),
     title="Methods",
     texts=tuple(one.text for one in METHOD_WORDS.values()),
 )

@@ -90,14 +90,15 @@ class Line:
 
 
 def lines(summary: Summary) -> tuple[Line, ...]:
-    """What every accountant says of every agent's whole transcript so far, all accountants in their order."""
+    """What accountants say of every agent's whole transcript so far, in their order: all but those that stand aside."""
     found = []
     for name in ACCOUNTANTS:
         values = tuple(agent.epsilon[name] for agent in summary.agents)
         reason = summary.reasons.get(name)
         if reason is None and all(value is None for value in values):
             reason = "not known before the run has a summary"
-        found.append(Line(name, label(name, summary.privacy.delta), values, reason))
+        line = Line(name, label(name, summary.privacy.delta), values, reason)
+        found += [line] if line.speaks or not ACCOUNTANTS[name].aside else []
     return tuple(found)
 
 
@@ -126,6 +127,11 @@ def warned_delta(summary: Summary) -> str | None:
 def adjacency_line(privacy: PrivacySummary) -> str:
     """The relation every epsilon of a run is about, and how its constant is known."""
     return f"Adjacent data sets: {privacy.adjacency}; {enforcement(privacy)}."
+
+
+def noise_words(law: str, mechanism: str) -> str:
+    """What hides a run's states, in two words or three."""
+    return f"{law} noise" if MECHANISMS[mechanism].noises else "a random quantiser"
 
 
 def enforcement(privacy: PrivacySummary) -> str:

@@ -226,17 +226,20 @@ def statement(data: Mapping[str, Any]) -> str:
         lines += [f"**No guarantee: {data['no_guarantee_because']}.**", ""]
     if data["delta_warning"] not in (None, data["no_guarantee_because"]):
         lines += [f"**WARNING: {data['delta_warning']}.**", ""]
+    valued = {name for agent in data["agents"] for name, value in agent["epsilon"].items() if value is not None}
+    listed = [name for name, one in ACCOUNTANTS.items() if name in valued or not one.aside]
     lines += [
         f"Model: {release['what']}",
         "",
         f"Adjacent data sets: {data['adjacency']}; {_enforcement(data)}. Mechanism {run['mechanism']}, "
-        f"{data['law']} noise, rounds 0..{run['released_through']} of 0..{run['K']} released, delta {data['delta']:g}.",
+        f"{epsilons.noise_words(data['law'], run['mechanism'])}, "
+        f"rounds 0..{run['released_through']} of 0..{run['K']} released, delta {data['delta']:g}.",
         "",
-        "| agent | data set | " + " | ".join(ACCOUNTANTS) + " |",
-        "|---|---|" + "---|" * len(ACCOUNTANTS),
+        "| agent | data set | " + " | ".join(listed) + " |",
+        "|---|---|" + "---|" * len(listed),
     ]
     for agent in data["agents"]:
-        cells = " | ".join(_cell(agent["epsilon"][name], agent["strength"][name]) for name in ACCOUNTANTS)
+        cells = " | ".join(_cell(agent["epsilon"][name], agent["strength"][name]) for name in listed)
         lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
     lines += [
         "",

@@ -48,7 +48,8 @@ def noise_off(run: RunConfig) -> bool:
 
 def privacy_line(privacy: PrivacySummary, mechanism: str) -> str:
     """Adjacency, how C is known, the noise law and the mechanism, in one line."""
-    return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {privacy.law} noise, mechanism {mechanism}."
+    noise = epsilons.noise_words(privacy.law, mechanism)
+    return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."
 
 
 def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:

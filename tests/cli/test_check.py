@@ -59,7 +59,7 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     assert "Lemma 5 (paper; conditional)" in text and "agent-5" in text and "oracle complexity" in text
     # Never a bare epsilon: adjacency, delta and mechanism with it, and a reason for every accountant without a value.
     assert "C = 80 (L1), enforced by clipping; delta = 1e-05" in text and "mechanism paper, laplace noise" in text
-    assert text.count("  null: ") == 6
+    assert text.count("  null: ") == 4
 
 
 def test_what_was_computed_from_training_samples_is_said(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from dpgt_node.algo.methods.states import forms, noisy_gt
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import model
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol import types as t
 from dpgt_node.sim.fast import TOLERANCE
@@ -49,6 +50,7 @@ NOISY: list[tuple[str, str, Options]] = [
     ("online-dsgd", "state-noise", DECAY),
     ("noisy-gt", "sum-noise", {}),
     ("noisy-gt", "released-sum", {"power_beta": 0.2, **DECAY}),
+    ("ternary-dsgd", "quantised-state", {"r": 8.0, **DECAY}),
 ]
 
 
@@ -112,15 +114,17 @@ def test_a_run_is_its_definition_on_what_was_sent(pair: str, method: str, mechan
             np.testing.assert_allclose(v["px"] + v["tx"], own[0][k, i], rtol=1e-11, atol=1e-12)
             if len(own) > 1:
                 np.testing.assert_allclose(v["ps"] + v["ts"], own[1][k, i], rtol=1e-11, atol=1e-12)
-    step = float(options.get("step", 0.0))
+    step = float(options.get("step", options.get("r", 0.0)))
+    if step:
+        codes = np.concatenate(sent) / step
+        np.testing.assert_allclose(codes, np.rint(codes), atol=1e-9)
+        assert seen.records[0, 0].payloads[0].dtype == ("int8" if "r" in options else "int32")
+    if "r" in options:
+        return
     for one, other, scale in zip(own, sent, (0.01, 0.02), strict=False):
         variance = np.var(other - one[:-1], axis=(0, 2)) / (2 * np.square(scale * np.arange(1, run.n + 1)))
         assert (variance > 0.7).all(), "the noise has the run file's scale"
         assert (variance < 1.4 + step**2 / (8 * scale**2)).all()
-    if step:
-        codes = np.concatenate(sent) / step
-        np.testing.assert_allclose(codes, np.rint(codes), atol=1e-9)
-        assert seen.records[0, 0].payloads[0].dtype == "int32"
 
 
 @pytest.mark.parametrize(("method", "mechanism", "options"), NOISY)
@@ -309,6 +313,37 @@ def test_growing_batches_count_by_their_own_size() -> None:
     once = by(run, "sampled-dsgd", "noise-once", options)
     account = AgentAccount(once, topology, Schedule.from_config(once), 1, 400)
     assert account.total("tight") == pytest.approx((1 / sizes).sum() / SCALES[1], rel=2e-6)
+
+
+@pytest.mark.parametrize(("r", "C", "product"), [(10.0, 1.0, 0.94166007), (100.0, 1.0, 0.24699793)])
+def test_what_a_ternary_quantiser_costs(r: float, C: float, product: float) -> None:
+    """a = .05, gamma = .1, m = 55, 800 rounds."""
+    run = replace(section_iv("ternary-dsgd", "quantised-state", C), method_options={"r": r})
+    run = replace(run, algorithm=replace(run.algorithm, iterations=799))
+    found = totals(run, "variation")[1]
+    assert found == pytest.approx(product, rel=1e-5)
+    assert found == pytest.approx(states.ternary_delta(0.05, 0.1, 55, C, r, 800), rel=1e-5)
+    for sound in ("corrected", "tight", "amplified", "zcdp", "gdp", "lemma5", "same-point"):
+        assert totals(run, sound) == [None] * 5
+
+
+@pytest.mark.parametrize(("r", "C"), [(6.18, 1.0), (340.0, 55.0)])
+def test_the_range_at_which_delta_is_99_percent_after_800_rounds(r: float, C: float) -> None:
+    run = replace(section_iv("ternary-dsgd", "quantised-state", C), method_options={"r": r})
+    run = replace(run, algorithm=replace(run.algorithm, iterations=799))
+    assert totals(run, "variation")[1] == pytest.approx(0.99, abs=2e-3)
+    # By the sum rule delta is 1 there up to r = 28.36, or 1,560 without 1/m.
+    for at, whole in ((28.36, 1.0), (1_560.0, 55.0)):
+        assert states.ternary_delta(0.05, 0.1, 55, whole, at, 800, product=False) == pytest.approx(1.0, abs=2e-4)
+
+
+def test_a_quantiser_has_no_scale_and_needs_its_range() -> None:
+    run = by(cases.run(RING), "ternary-dsgd", "quantised-state", {"r": 4.0})
+    assert refused(run, None) == []
+    ((key, said),) = refused(replace(run, noise=replace(run.noise, multiplier=0.0)), None)
+    assert key == "noise.multiplier" and "no scale" in said
+    with pytest.raises(ConfigError, match=r"method\.r"):
+        refused(replace(run, method_options={}), None)
 
 
 # ------------------------------------------------------------------------------------------------ planted mistakes

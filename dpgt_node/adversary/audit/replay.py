@@ -17,6 +17,7 @@ from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed, at
 from dpgt_node.errors import Broken, ConfigError
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
@@ -138,6 +139,9 @@ class _Worlds:
     def noised(
         self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
     ) -> None:
+        if not MECHANISMS[self._facts.run.algorithm.mechanism].noises:
+            message = "a quantiser that is the only noise gives no epsilon, so there is none to audit"
+            raise ConfigError.one("run file", "algorithm.method", message)
         if rounded is not None:
             raise self._untold("its noisy x")
         self._read(stream, k, private, Seen(stream, public), public)

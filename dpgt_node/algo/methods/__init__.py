@@ -20,6 +20,7 @@ from dpgt_node.algo.methods.s_ab import S_AB
 from dpgt_node.algo.methods.states.noisy_gt import NOISY_GT
 from dpgt_node.algo.methods.states.online_dsgd import ONLINE_DSGD
 from dpgt_node.algo.methods.states.quantised_dsgd import QUANTISED_DSGD
+from dpgt_node.algo.methods.states.ternary_dsgd import TERNARY_DSGD
 from dpgt_node.algo.methods.variance_reduced import GT_SAGA, GT_SVRG
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import register_options
@@ -45,6 +46,7 @@ METHODS: Mapping[str, Method] = {
         GT_SVRG,
         NOISY_GT,
         ONLINE_DSGD,
+        TERNARY_DSGD,
     )
 }
 """The word of the run file and the value; the first is the default."""

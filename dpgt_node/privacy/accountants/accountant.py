@@ -38,7 +38,7 @@ class Accountant:
     add over runs, its own guarantee among them.  ``measured(amount)``: the epsilon, rho or mu of such a sum.
     ``clip_l1``: why nothing but clip_l1 will do, empty where C may be declared.  ``contracts``: needs a, b in [0, 1).
     ``also``: one more reason against it.  ``any_batches``: holds whatever batches are drawn, also if they are known.
-    ``remark``: what a plan adds to its name.
+    ``remark``: what a plan adds to its name.  ``aside``: pages leave it out where it has no value.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Accountant:
     also: Callable[[Releases], str | None] = lambda releases: None
     any_batches: bool = False
     remark: str = ""
+    aside: bool = False
 
     @property
     def pure(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, Towards, table
 from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, PURE, SOUND
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, EPSILONS, PURE, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import judged
@@ -219,7 +219,10 @@ def _costs(
 ) -> list[str]:
     lines = []
     for name, one in ACCOUNTANTS.items():
+        if one.aside and cost.get(name) is None:
+            continue
         with_delta = f", delta {delta[name]:g}" if name in APPROXIMATE and cost.get(name) is not None else ""
         word = strength(name, cost.get(name), delta[name], samples=samples, enforced=not declared)
-        lines.append(f"    {one.label:<36} epsilon {judged(cost.get(name), word)}{with_delta}")
+        what = "epsilon" if name in EPSILONS else "delta"
+        lines.append(f"    {one.label:<36} {what} {judged(cost.get(name), word)}{with_delta}")
     return lines

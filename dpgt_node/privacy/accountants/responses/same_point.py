@@ -27,4 +27,5 @@ SAME_POINT: Final = Accountant(
     tight_curve,
     sound=False,
     title="same points",
+    aside=True,
 )

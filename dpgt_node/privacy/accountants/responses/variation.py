@@ -37,8 +37,8 @@ def product(each: F64) -> F64:
 def _curve(r: Releases) -> F64:
     if r.range is None:
         raise ValueError("the range of the quantiser is not known")
-    # A threshold is a multiple of 2^-53, and x is rounded: below 2^-51 r a coordinate, in both worlds together.
-    drawn = (r.dimension or 0) * 2.0**-51
+    # A probability is off by 2^-52 at most and x by 2^-53 r, a coordinate and in either world.
+    drawn = (r.dimension or 0) * 2.0**-50
     each = np.minimum(up((r.response.shifts(r.unit).x + r.drift_x) / r.range + drawn, 4), 1.0)
     each[0] = 0.0  # x_0 is public
     return np.repeat(product(each), 2)
@@ -53,4 +53,5 @@ VARIATION: Final = Accountant(
     _curve,
     sound=False,
     title="at epsilon 0",
+    aside=True,
 )
