@@ -6,24 +6,36 @@ from dpgt_node.wire.fields import MAX_MESSAGE_BYTES
 from dpgt_node.wire.server import METADATA_BYTES
 
 PING_EVERY_S = 5.0
+ANSWER_S = 60.0
 Options = tuple[tuple[str, int], ...]
 
 
 def ping_timeout_s(patience_s: float) -> float:
-    """How long a ping may be on its way, where the others are given ``patience_s`` (T).
+    """How long nothing may be heard after a ping, where the others are given ``patience_s`` (T).
 
-    A ping queues behind the bytes of a vector, seconds of them on a slow link.  With the 5 s before it this ends at
-    about half of T, so that a stream whose other end is gone is opened anew in time.
+    With the 5 s before it this ends at about half of T, so that a stream whose other end is gone is opened anew in
+    time.
     """
     return max(PING_EVERY_S, (patience_s - PING_EVERY_S) / 2)
 
 
-def _pings(timeout_s: float) -> Options:
-    """``timeout_s`` is also how long bytes may stay unacknowledged: gRPC makes it TCP_USER_TIMEOUT."""
+def answer_timeout_s(patience_s: float) -> float:
+    """How long the answer to a ping, or to new settings, may be on its way where vectors travel.
+
+    It queues behind the megabytes that the other end gave to its socket: half a minute of them at 1 Mbit/s.
+    """
+    return max(ANSWER_S, patience_s)
+
+
+def _pings(silence_s: float, answer_s: float) -> Options:
+    """After a ping ``silence_s`` pass without any byte from the other end, or ``answer_s`` without the answer.
+
+    ``silence_s`` is also how long bytes may stay unacknowledged: gRPC makes it TCP_USER_TIMEOUT.
+    """
     return (
         ("grpc.keepalive_time_ms", int(1000 * PING_EVERY_S)),
-        ("grpc.keepalive_timeout_ms", int(1000 * timeout_s)),
-        ("grpc.http2.ping_timeout_ms", int(1000 * timeout_s)),  # notices a stopped process; keepalive alone does not
+        ("grpc.keepalive_timeout_ms", int(1000 * silence_s)),
+        ("grpc.http2.ping_timeout_ms", int(1000 * answer_s)),
     )
 
 
@@ -47,16 +59,17 @@ _SERVER: Options = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
 )
-CHANNEL_OPTIONS: Options = (*_pings(PING_EVERY_S), *_CHANNEL)
+CHANNEL_OPTIONS: Options = (*_pings(PING_EVERY_S, PING_EVERY_S), *_CHANNEL)
 """For short calls."""
-SERVER_OPTIONS: Options = (*_pings(PING_EVERY_S), *_SERVER)
+SERVER_OPTIONS: Options = (*_pings(PING_EVERY_S, PING_EVERY_S), *_SERVER)
 
 
 def channel_options(patience_s: float) -> Options:
     """For channels on which vectors travel; ``patience_s``: T of the run."""
-    return (*_pings(ping_timeout_s(patience_s)), *_CHANNEL)
+    return (*_pings(ping_timeout_s(patience_s), answer_timeout_s(patience_s)), *_CHANNEL)
 
 
 def server_options(patience_s: float) -> Options:
     """For a server to which vectors travel."""
-    return (*_pings(ping_timeout_s(patience_s)), *_SERVER)
+    settings = ("grpc.http2.settings_timeout", int(1000 * answer_timeout_s(patience_s)))
+    return (*_pings(ping_timeout_s(patience_s), answer_timeout_s(patience_s)), settings, *_SERVER)

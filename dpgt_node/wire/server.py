@@ -124,7 +124,7 @@ def new_server(options: Sequence[tuple[str, int]], peers: int) -> Server:
     made = cygrpc.AioServer
     cygrpc.AioServer = _Core  # grpc.aio takes no other way of saying it
     try:
-        arguments = (*options, *limits(peers))
+        arguments = tuple({**dict(limits(peers)), **dict(options)}.items())
         return Server(grpc.aio.server(options=arguments, maximum_concurrent_rpcs=SPARE_CALLS + EACH_PEER * peers))
     finally:
         cygrpc.AioServer = made

@@ -17,9 +17,9 @@ Whatever ends the call leads to AWAY, drops the queue and says PeerGone: the mac
 peer lacks.  One item is in flight at a time, and a stored round is read when its turn comes: what waits costs little
 memory.
 
-A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, or
-acknowledges nothing of what the transport took, for ``silence_ns`` is dialled anew: the far end of a call may be gone
-without a word.  One that is there but not believed, or that does not believe this agent, for ``patience_ns`` without a
+A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, for
+``silence_ns`` is dialled anew.  So is one that acknowledges nothing of what the transport took: the far end of a call
+may be gone without a word.  Small vectors get half the time, or the coordinator would end the run before.  One that is there but not believed, or that does not believe this agent, for ``patience_ns`` without a
 break is lost.
 """
 
@@ -37,6 +37,8 @@ from dpgt_node.protocol.messages import Received, Resume
 from dpgt_node.protocol.told import told
 from dpgt_node.protocol.types import PeerGone, PeerNeeds, Resend, Send, Tick
 
+SMALL_BYTES = 1 << 17
+"""A frame of small vectors is no larger."""
 DISTRUST = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 
 
@@ -76,6 +78,7 @@ class Sender:
         self._frames = 0
         self._lacking_since_ns: int | None = None
         """Since when frames of this call are not acknowledged, or when the peer last said something of them."""
+        self._large = False
         self._distrust_since_ns: int | None = None
         self._down_since_ns = self._ready_since_ns = 0
         self.trouble = "not connected yet"
@@ -101,7 +104,7 @@ class Sender:
         """When to step with ``Tick`` at the latest."""
         if self._lacking_since_ns is None:
             return self._deadline_ns
-        lacking_ns = self._lacking_since_ns + self._silence_ns
+        lacking_ns = self._lacking_since_ns + self._patience_for_acknowledgements_ns()
         return lacking_ns if self._deadline_ns is None else min(lacking_ns, self._deadline_ns)
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
@@ -120,6 +123,7 @@ class Sender:
             case Taken(call, nbytes, rest) if call == self._call:
                 self.bytes_sent += nbytes
                 self._frames += 1
+                self._large = self._large or nbytes > SMALL_BYTES
                 if self._lacking_since_ns is None:
                     self._lacking_since_ns = now_ns
                 self._taken(rest, out, now_ns)
@@ -206,9 +210,13 @@ class Sender:
         self._next(out, now_ns)
 
     def _acknowledged(self, received: Received, now_ns: int) -> None:
-        self._lacking_since_ns = None if received.frames >= self._frames else now_ns
+        whole = received.frames >= self._frames
+        self._lacking_since_ns, self._large = None if whole else now_ns, self._large and not whole
         if self._phase is SenderPhase.WRITING:  # it is full, and says so: flow control holds what is written
             self._deadline_ns = now_ns + self._silence_ns
+
+    def _patience_for_acknowledgements_ns(self) -> int:
+        return self._silence_ns if self._large else self._silence_ns // 2
 
     # --- ending -------------------------------------------------------------------------------------------------
 
@@ -221,7 +229,8 @@ class Sender:
             return
         silence = f"for {self._silence_ns / SECOND:g} s"
         if self._lacking_since_ns is not None and due_ns != self._deadline_ns:
-            error = f"{self._peer} has acknowledged nothing {silence}"
+            span = f"{self._patience_for_acknowledgements_ns() / SECOND:g} s"
+            error = f"{self._peer} has acknowledged nothing for {span}"
             self._hang_up(PeerError(error, grpc_status="UNAVAILABLE"), out, now_ns)
         elif self._phase is SenderPhase.AWAY:
             self._dial(out)
@@ -240,7 +249,7 @@ class Sender:
             self._down_since_ns = now_ns
             out.append(PeerGone(self._index))
         self._queue.clear()
-        self._lacking_since_ns = None
+        self._lacking_since_ns, self._large = None, False
         self.trouble = told(error)
         if self._backoff.news(cause := str(error) or error.grpc_status):
             out.append(Note("warning", f"stream to {self._peer} at {self._address}: {cause} (trying again)"))

@@ -27,7 +27,7 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import SAYS_MORE
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
 from dpgt_node.runtime.launch.places import Place, Places
-from dpgt_node.runtime.launch.supervisor import Child, Ended, Supervisor, last_line
+from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Supervisor, last_line
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
@@ -89,6 +89,7 @@ class Launcher:
             numbers.append(signal.SIGHUP)
         for number in numbers:
             loop.add_signal_handler(number, self._interrupt)
+        patience_s = 0.0  # nobody has told them to end yet
         try:
             with held_port() as port:
                 coordinator = await self._start_coordinator(port)
@@ -97,9 +98,10 @@ class Launcher:
                     return self._early_end(coordinator)
                 for i, name in enumerate(self._run.graph.agents):
                     await self._start_node(i, name, address)
+                patience_s = PATIENCE_S
                 return await self._watch(coordinator, address)
         finally:
-            await self._children.end(at_once=lambda: self._interrupts > 1)
+            await self._children.end(at_once=lambda: self._interrupts > 1, patience_s=patience_s)
             for number in numbers:
                 loop.remove_signal_handler(number)
 

@@ -29,6 +29,8 @@ from dpgt_node.runtime.coordinator.outdir import blamed
 RESTARTS = 5
 """So often one process is started again within :data:`WINDOW_S`; the crash after that ends the launch."""
 WINDOW_S = 60.0
+PATIENCE_S = 3.0
+"""How long children of a run that ended may take to end by themselves."""
 _ASKED_FOR = frozenset({signal.SIGTERM, signal.SIGINT})
 _MARK = "dpgt launch"
 
@@ -165,7 +167,7 @@ class Supervisor:
         """Whether the process ended for good, and not well."""
         return child.exited.done() and child.exited.result() != 0 and not self.may_return(child)
 
-    async def end(self, *, at_once: Callable[[], bool], patience_s: float = 3.0) -> None:
+    async def end(self, *, at_once: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Every child is gone when this returns: they have ``patience_s`` to end by themselves, then SIGTERM.
 
         ``at_once``: whether to wait for nothing any more.

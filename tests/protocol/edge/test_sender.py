@@ -99,10 +99,10 @@ def gives_up_a_call_that_takes_no_byte_but_not_a_slow_one(kind: type[Sender]) ->
     end = opened(kind)
     end.step(SEND, 3)
     late = 3
-    for frames in range(1, 6):  # a byte now and then is enough
+    for frames in range(1, 6):  # a chunk now and then is enough
         late += SILENCE - 1
         assert end.step(t.Tick(), late) == ()
-        end.step(Taken(FIRST, 1, 1), late)
+        end.step(Taken(FIRST, 1 << 20, 1), late)
         late += 3
         assert end.step(t.Tick(), late) == ()
         end.step(Heard(FIRST, Received(frames)), late)
@@ -116,15 +116,16 @@ def gives_up_a_call_that_takes_no_byte_but_not_a_slow_one(kind: type[Sender]) ->
 
 def gives_up_a_call_that_swallows(kind: type[Sender]) -> None:
     """The transport takes what is written, and at the far end nobody reads it: a vector would be lost for ever."""
-    end = opened(kind)
-    end.step(SEND, 3)
-    end.step(Taken(FIRST, 70, 0), 5)
-    assert end.phase is SenderPhase.READY and end.next_deadline_ns() == 5 + SILENCE
-    end.step(SEND, 6)
-    end.step(Taken(FIRST, 70, 0), 7)
-    assert end.step(t.Tick(), 4 + SILENCE) == ()
-    *effects, note = end.step(t.Tick(), 5 + SILENCE)
-    assert effects == [End(FIRST), GONE] and "agent-2 has acknowledged nothing for 10 s" in note.text
+    for nbytes, patience, said in ((70, SILENCE // 2, "5 s"), (1 << 20, SILENCE, "10 s")):
+        end = opened(kind)
+        end.step(SEND, 3)
+        end.step(Taken(FIRST, nbytes, 0), 5)
+        assert end.phase is SenderPhase.READY and end.next_deadline_ns() == 5 + patience
+        end.step(SEND, 6)
+        end.step(Taken(FIRST, 70, 0), 7)
+        assert end.step(t.Tick(), 4 + patience) == ()
+        *effects, note = end.step(t.Tick(), 5 + patience)
+        assert effects == [End(FIRST), GONE] and f"agent-2 has acknowledged nothing for {said}" in note.text
     due = end.next_deadline_ns()
     assert due is not None and end.step(t.Tick(), due) == (Dial(SECOND_CALL, "h:1"),)
     end.step(Opened(SECOND_CALL), due)
@@ -140,7 +141,7 @@ def waits_for_a_peer_that_is_full(kind: type[Sender]) -> None:
     """It takes nothing more for as long as its round takes, and says so."""
     end = opened(kind)
     end.step(SEND, 3)
-    end.step(Taken(FIRST, 70, 0), 3)
+    end.step(Taken(FIRST, 1 << 20, 0), 3)
     end.step(SEND, 3)  # flow control holds this one
     now = 3
     for _ in range(9):

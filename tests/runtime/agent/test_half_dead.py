@@ -45,7 +45,7 @@ async def ends_whole(c: Cluster) -> None:
 async def test_many_streams_of_a_neighbour_cost_a_moment_and_no_vector(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with cluster(tmp_path, timed(make_run(150), 20.0), secure=True) as c:
+    async with cluster(tmp_path, timed(make_run(60), 20.0), secure=True) as c:
         c.start_all()
         await c.reached(5)
         opener = c.security(agent_identity("agent-1")).opener(agent_identity("agent-2"))
@@ -57,10 +57,27 @@ async def test_many_streams_of_a_neighbour_cost_a_moment_and_no_vector(
 
 async def test_many_streams_to_the_coordinator_cost_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever says nothing on them is no twin."""
-    async with cluster(tmp_path, timed(make_run(150), 20.0), secure=True) as c:
+    async with cluster(tmp_path, timed(make_run(60), 20.0), secure=True) as c:
         c.start_all()
         await c.reached(5)
         async with c.security(agent_identity("agent-1")).opener(COORDINATOR_IDENTITY)(c.address) as channel:
             await abuse(channel, services.join)
         await ends_whole(c)
+    assert_silent(caplog)
+
+
+async def test_a_stream_that_nobody_reads_any_more_costs_a_moment_and_no_vector(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays open, and its transport takes what is written: nothing tells the sender but the silence.  It is opened
+    anew before the coordinator ends the run for it.
+    """
+    async with cluster(tmp_path, timed(make_run(60), 4.0, "stop")) as c:
+        c.start_all()
+        await c.reached(5)
+        lines = c.nodes["agent-2"]._calls._lines
+        (line,) = [line for call, line in lines.items() if call.peer == "agent-1" and not call.dialled]
+        line.on.clear()  # behind the machine's back
+        await ends_whole(c)
+    assert caplog.text.count("agent-2 has acknowledged nothing for 2 s (trying again)") == 1
     assert_silent(caplog)

@@ -234,7 +234,7 @@ class Swallows(Peer):
 async def test_a_stream_that_swallows_what_is_sent_is_opened_anew(caplog: pytest.LogCaptureFixture) -> None:
     peer = Swallows(Resume("agent-9", RUN_ID, 0, 0))
     async with served(services.agent_handler(peer)) as address:
-        link = Link(lambda link, _: link.send(pair(0)), silence_s=0.2)
+        link = Link(lambda link, _: link.send(pair(0)), silence_s=0.4)
         link.dial(address)
         await eventually("it is sent again", lambda: peer.rounds == [("X", 0), ("Y", 0)])
         assert peer.calls == 2
