@@ -19,12 +19,13 @@ def ping_timeout_s(patience_s: float) -> float:
     return max(PING_EVERY_S, (patience_s - PING_EVERY_S) / 2)
 
 
-def answer_timeout_s(patience_s: float) -> float:
-    """How long the answer to a ping, or to new settings, may be on its way where vectors travel.
+def answer_timeout_s(patience_s: float, vectors: bool) -> float:
+    """How long the answer to a ping, or to new settings, may be on its way.
 
-    It queues behind the megabytes that the other end gave to its socket: half a minute of them at 1 Mbit/s.
+    Where vectors travel it queues behind the megabytes that the other end gave to its socket: half a minute of them at
+    1 Mbit/s.  Elsewhere a process that was stopped is noticed by it.
     """
-    return max(ANSWER_S, patience_s)
+    return max(ANSWER_S, patience_s) if vectors else ping_timeout_s(patience_s)
 
 
 def _pings(silence_s: float, answer_s: float) -> Options:
@@ -64,12 +65,14 @@ CHANNEL_OPTIONS: Options = (*_pings(PING_EVERY_S, PING_EVERY_S), *_CHANNEL)
 SERVER_OPTIONS: Options = (*_pings(PING_EVERY_S, PING_EVERY_S), *_SERVER)
 
 
-def channel_options(patience_s: float) -> Options:
-    """For channels on which vectors travel; ``patience_s``: T of the run."""
-    return (*_pings(ping_timeout_s(patience_s), answer_timeout_s(patience_s)), *_CHANNEL)
+def channel_options(patience_s: float, vectors: bool) -> Options:
+    """For a channel of a run, perhaps one on which vectors travel; ``patience_s``: T of the run."""
+    return (*_pings(ping_timeout_s(patience_s), answer_timeout_s(patience_s, vectors)), *_CHANNEL)
 
 
-def server_options(patience_s: float) -> Options:
-    """For a server to which vectors travel."""
-    settings = ("grpc.http2.settings_timeout", int(1000 * answer_timeout_s(patience_s)))
-    return (*_pings(ping_timeout_s(patience_s), answer_timeout_s(patience_s)), settings, *_SERVER)
+def server_options(patience_s: float, vectors: bool) -> Options:
+    """For a server of a run, perhaps one to which vectors travel."""
+    answer_s = answer_timeout_s(patience_s, vectors)
+    # gRPC sends new settings in the midst of a vector, as it learns what the link carries.
+    settings = (("grpc.http2.settings_timeout", int(1000 * answer_s)),) if vectors else ()
+    return (*_pings(ping_timeout_s(patience_s), answer_s), *settings, *_SERVER)

@@ -112,20 +112,22 @@ class ServerStream(Caller, Generic[In, Out]):
 
     def __init__(self, context: Any, decode: Callable[[bytes], In], encode: Callable[[Out], bytes]) -> None:
         super().__init__(context)
+        self._headers: asyncio.Future[None] | None = None
         self._decode = decode
         self._encode = encode
 
     async def served(self, serve: Callable[[Self], Awaitable[None]]) -> None:
-        """Send the headers, then ``serve``.
+        """``serve`` this call.  It ends when its headers are out, if they were begun.
 
-        They would go with the first message otherwise, and grpc.aio sends them again for a call that ends in the midst
-        of that: the core refuses it (TOO_MANY_OPERATIONS), no status goes out, and the caller waits for ever.
+        grpc.aio sends them with the first message, and again for a call that ends in the midst of that: the core
+        refuses it (TOO_MANY_OPERATIONS), no status goes out, and the caller waits for ever.  So they go before, and
+        whoever stops waiting for a message does not stop them.
         """
         try:
-            await self._context.send_initial_metadata(())
-        except grpc.aio.InternalError:
-            raise asyncio.CancelledError from None  # the caller is gone already, and the core will say so
-        await serve(self)
+            await serve(self)
+        finally:
+            if self._headers is not None:
+                await asyncio.gather(self._headers, return_exceptions=True)  # that they failed, a write has said
 
     async def read(self) -> In | None:
         """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
@@ -134,7 +136,10 @@ class ServerStream(Caller, Generic[In, Out]):
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
+        if self._headers is None:
+            self._headers = asyncio.ensure_future(self._context.send_initial_metadata(()))
         try:
+            await asyncio.shield(self._headers)
             await self._context.write(self._encode(message))
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             raise PeerError(f"{self.address} closed the call", grpc_status="UNAVAILABLE") from error
@@ -236,12 +241,12 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) 
     return Service(COORDINATOR_SERVICE, methods)
 
 
-def server(peers: int, patience_s: float = 0.0) -> Server:
+def server(peers: int, patience_s: float = 0.0, *, vectors: bool = False) -> Server:
     """A server for ``peers`` honest callers and all others, see ``wire.server``; inside a running event loop.
 
-    ``patience_s``: T of the run.
+    ``patience_s``: T of the run.  ``vectors``: they travel to it.
     """
-    return new_server(server_options(patience_s), peers)
+    return new_server(server_options(patience_s, vectors), peers)
 
 
 def target(address: str) -> str:

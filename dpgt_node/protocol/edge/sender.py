@@ -19,8 +19,8 @@ memory.
 
 A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, for
 ``silence_ns`` is dialled anew.  So is one that acknowledges nothing of what the transport took: the far end of a call
-may be gone without a word.  Small vectors get half the time, or the coordinator would end the run before.  One that is there but not believed, or that does not believe this agent, for ``patience_ns`` without a
-break is lost.
+may be gone without a word.  Small vectors get half the time, or the coordinator would end the run before.  One that is
+there but not believed, or that does not believe this agent, for ``patience_ns`` without a break is lost.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Node:
         peers = s.Peers(self._network.names, self._setup.index, self._streams_in, partners)
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
-        server = services.server(self._topology.n, self._run.runtime.round_timeout_s)
+        server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vectors=True)
         neighbours = Neighbours(self._calls)
         server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard),))
         config = self._setup.config

@@ -96,7 +96,8 @@ class Dialler:
         if call.peer == COORDINATOR:
             opened, open_stream = self._coordinator(address), _JOIN
         else:
-            opened = self._security.dialler(agent_identity(call.peer))(self._elsewhere.get(call.peer, address))
+            dial = self._security.dialler(agent_identity(call.peer), vectors=True)
+            opened = dial(self._elsewhere.get(call.peer, address))
             open_stream = _EXCHANGE
         async with opened as channel:
             stream = open_stream(channel, self._name)

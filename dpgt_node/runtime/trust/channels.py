@@ -55,29 +55,30 @@ class Security:
         """Demands and verifies a client certificate; None without TLS.  ConfigError for files that are wrong."""
         return None if self.credentials is None else self.credentials.server_credentials()
 
-    def opener(self, identity: str) -> Callable[[str], grpc.aio.Channel]:
+    def opener(self, identity: str, *, vectors: bool = False) -> Callable[[str], grpc.aio.Channel]:
         """Opens channels whose other end must prove to be ``identity``, whatever address it is dialled by.
+        ``vectors``: they travel on them.
 
         For a process among its own on one machine: knows nothing of revocation (see :meth:`dialler`).
         """
         credentials = self.credentials
         if credentials is None:
-            options = services.channel_options(self.patience_s)
+            options = services.channel_options(self.patience_s, vectors)
             return lambda address: grpc.aio.insecure_channel(services.target(address), options=options)
         name = self._pin(credentials, identity)
-        return lambda address: _channel(credentials, name, address, self.patience_s)
+        return lambda address: _channel(credentials, name, address, self.patience_s, vectors)
 
-    def dialler(self, identity: str) -> Callable[[str], Opened]:
+    def dialler(self, identity: str, *, vectors: bool = False) -> Callable[[str], Opened]:
         """Like ``opener``, for ``async with``: a revoked certificate at the other end is refused inside the handshake,
         one that is revoked later ends what uses the channel (Untrusted), and a connection that does not come up or
         breaks for want of trust says why.  Each opening presents the newest certificate.
         """
         credentials = self.credentials
         if credentials is None:
-            open_channel = self.opener(identity)
+            open_channel = self.opener(identity, vectors=vectors)
             return lambda address: _PlainDial(open_channel, address)
         self._pin(credentials, identity)
-        return lambda address: _Dial(credentials, identity, address, self._dials, self.patience_s)
+        return lambda address: _Dial(credentials, identity, address, self._dials, self.patience_s, vectors)
 
     @staticmethod
     def _pin(credentials: Credentials, identity: str) -> str:
@@ -98,8 +99,8 @@ class Security:
             dial.recheck()
 
 
-def _channel(credentials: Credentials, name: str, address: str, patience_s: float) -> grpc.aio.Channel:
-    options = (*services.channel_options(patience_s), ("grpc.ssl_target_name_override", name))
+def _channel(credentials: Credentials, name: str, address: str, patience_s: float, vectors: bool) -> grpc.aio.Channel:
+    options = (*services.channel_options(patience_s, vectors), ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(services.target(address), credentials.channel_credentials(), options=options)
 
 
@@ -131,13 +132,20 @@ class _Dial:
     """One channel while it is used.  gRPC says UNAVAILABLE of any broken handshake; here it gets its cause."""
 
     def __init__(
-        self, credentials: Credentials, identity: str, address: str, dials: set[_Dial], patience_s: float
+        self,
+        credentials: Credentials,
+        identity: str,
+        address: str,
+        dials: set[_Dial],
+        patience_s: float,
+        vectors: bool,
     ) -> None:
         self._credentials = credentials
         self._identity = identity
         self._address = address
         self._dials = dials
         self._patience_s = patience_s
+        self._vectors = vectors
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[object] | None = None
         self._key: tuple[bytes, int] | None = None
@@ -145,7 +153,7 @@ class _Dial:
 
     async def __aenter__(self) -> grpc.aio.Channel:
         name = await self._name()
-        self._channel = _channel(self._credentials, name, self._address, self._patience_s)
+        self._channel = _channel(self._credentials, name, self._address, self._patience_s, self._vectors)
         self._task = asyncio.current_task()
         self._dials.add(self)
         return self._channel

@@ -79,7 +79,7 @@ async def say(call: services.ClientStream[bytes, ExchangeReply], size: int = 2) 
     await call.write(b"\0" * size)
     reply = await call.read()
     assert isinstance(reply, Received)
-    return reply.round_through
+    return reply.frames
 
 
 async def talk(security: Security, address: str, name: str = "agent-2") -> str:

@@ -79,7 +79,7 @@ async def talk(address: str, files: tuple[Path, Path, Path] | None, expected: st
         assert isinstance(reply, Received)
         await call.done_writing()
         assert await call.read() is None
-        return reply.round_through
+        return reply.frames
 
 
 @pytest.mark.parametrize("name", ["agent-2", "A_b.c-9", "a" * 63, "1..x"])
