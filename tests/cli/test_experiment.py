@@ -33,11 +33,11 @@ def test_bad_input_is_a_message_before_anything_runs(dpgt, tmp_path, arguments, 
 def test_a_family_its_status_and_its_end(dpgt, tmp_path):
     code, out, _ = dpgt("experiment", "fig3", "--out", "o", *TINY)
     assert code == 0
-    assert "7 runs to do" in out and "7/7" in out and "ETA" in out and "Page: o/index.html" in out
+    assert "9 runs to do" in out and "9/9" in out and "ETA" in out and "Page: o/index.html" in out
     assert (tmp_path / "o" / "index.html").exists()
-    assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 7 of 7 runs"]
+    assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 9 of 9 runs"]
     told = json.loads(dpgt("experiment", "status", "o", "--format", "json")[1])
-    assert told == {"families": {"fig3": {"done": 7, "of": 7}}, "missing": [], "failed": {}}
+    assert told == {"families": {"fig3": {"done": 9, "of": 9}}, "missing": [], "failed": {}}
     assert "runs to do" not in dpgt("experiment", "fig3", "--out", "o", *TINY)[1]
 
 
@@ -49,6 +49,6 @@ def test_a_failed_run_ends_in_exit_code_1(dpgt, monkeypatch):
 
     monkeypatch.setattr(conduct, "carry_out", broken)
     code, out, err = dpgt("experiment", "fig3", "--out", "o", *TINY)
-    assert code == 1 and "7 runs failed twice" in err and "OSError: the disk is full" in err
-    assert out.count("to be tried once more") == 7 and "and 2 more: dpgt experiment status o" in err
-    assert dpgt("experiment", "status", "o")[1].count("failed: ") == 7
+    assert code == 1 and "9 runs failed twice" in err and "OSError: the disk is full" in err
+    assert out.count("to be tried once more") == 9 and "and 4 more: dpgt experiment status o" in err
+    assert dpgt("experiment", "status", "o")[1].count("failed: ") == 9

@@ -72,7 +72,7 @@ class Form:
     def arm(self, settings: Settings) -> Arm:
         """Its runs."""
         jobs = jobs_of(settings, "S2", NAMED, **self._keys())
-        return Arm(f"{self.label}, {self.rival.cite}", jobs, beside=not self.rival.named)
+        return Arm(f"{self.label}, {self.rival.cite}", jobs)
 
     def epsilon(self, settings: Settings, lengths: tuple[int, ...]) -> Job:
         """Its epsilon by K, with and without 1/m."""
@@ -84,14 +84,16 @@ class Form:
             "mechanism": self.mechanism,
             "options": self.rival.options,
             "changes": self.rival.changes,
-            "tag": "-".join(self.rival.words.split()),
+            "tag": "-".join(self.rival.words.replace("=", "").replace(",", "").split()),
         }
 
 
 RIVALS = (
     Rival("kang2021weighted", "weighted-sgd", named=True),
-    Rival("wang2023quantization", "ternary-dsgd", named=True),
-    Rival("yan2024killing", "quantised-binomial-sgd", named=True),
+    *(Rival("wang2023quantization", "ternary-dsgd", named=True, options={"r": r}, words=f"r = {r:g}")
+      for r in (1.0, 10.0, 100.0)),
+    Rival("yan2024killing", "quantised-binomial-sgd", named=True, words="B = 1, 129 levels, as much noise",
+          options={"bound": 1.0, "levels": 129, "trials": 7170}),
     Rival("wang2024differentiallya", "sampled-dsgd", named=True),
     Rival("chen2024differentially", "quantised-dsgd", named=True),
     Rival("chen2024locallya", "online-dsgd"),
@@ -101,7 +103,7 @@ RIVALS = (
     Rival("Bayrooti et al. 2023", "dp-dsgt"),
     Rival("Bayrooti et al. 2023", "dp-dsgd"),
     Rival("arXiv 2505.06651", "dyn-d2p", changes={"scheme": {"beta": 0.3}}),
-)
+)  # fmt: skip
 
 
 @cache
@@ -112,4 +114,4 @@ def forms() -> tuple[Form, ...]:
 
 def pending() -> list[str]:
     """Rivals that are not."""
-    return [rival.pending for rival in RIVALS if not rival.here]
+    return list(dict.fromkeys(rival.pending for rival in RIVALS if not rival.here))

@@ -90,7 +90,7 @@ def falls_from(curve: Mapping[int, float], start: int) -> Answered:
     """Whether a curve never rises from K = ``start`` on, at the K that were looked at."""
     rises = [(a, b) for a, b in pairwise(sorted(K for K in curve if start <= K)) if curve[b] > curve[a]]
     peak = max(curve, key=curve.__getitem__)
-    told = f"the largest value up to K = {max(curve)} is {curve[peak]:,.6g} at K = {peak}"
+    told = f"the largest of the {len(curve)} K looked at is {curve[peak]:,.6g} at K = {peak}"
     if rises:
         a, b = max(rises, key=lambda pair: curve[pair[1]] - curve[pair[0]])
         first = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpgt_node.report.experiments.values import Line, Panel, Point
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _COLOURS = ("#1f5fbf", "#b98400", "#1a8a6a", "#a3399b", "#c2351b", "#4d7c0f", "#0e8aa8", "#7454c6", "#8a5a3c", "#444")
@@ -97,10 +98,25 @@ def draw(panel: Panel) -> Figure:
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     elif panel.y_scale == "linear":
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    for scale, axis in ((panel.x_scale, axes.xaxis), (panel.y_scale, axes.yaxis)):
+        if scale == "log":
+            _plain(axis)
     if axes.get_legend_handles_labels()[0]:
         place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if many else {"loc": "best"}
         axes.legend(frameon=False, fontsize=8, **place)
     return figure
+
+
+def _plain(axis: Axis) -> None:
+    """Numbers on a logarithmic axis as they are read, not as powers; only whole decades where there are many."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low) if 0 < low < high else 0.0
+    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 3 else (1.0, 2.0, 5.0), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if 1e-3 <= value < 1e7 else f"{value:.0e}"))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _size(panel: Panel, many: bool) -> tuple[float, float]:

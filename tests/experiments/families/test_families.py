@@ -113,7 +113,7 @@ def test_a_run_that_fails_is_on_the_page_and_is_tried_by_the_next_command(tmp_pa
     failed = conduct.conduct(folder, ["fig3"], settings, HERE, None)
     assert len(failed) == 2 and all("0.9998" in name for name in failed)
     page = conduct.write(folder).read_text()
-    assert "no luck" in page and "2 of its 7 runs are not there" in page
+    assert "no luck" in page and "2 of its 9 runs are not there" in page
     monkeypatch.setattr(conduct, "carry_out", real)
     assert conduct.conduct(Folder(tmp_path), ["fig3"], settings, HERE, None) == ()
     assert Folder(tmp_path).status().failed == {} and Folder(tmp_path).status().missing == ()
@@ -140,6 +140,8 @@ def test_epsilon_by_length_is_lemma_5_of_that_length():
 def test_lengths_are_on_both_sides_of_a_step_of_m():
     found = epsilons.lengths(run_of(Settings("digits"), "S1", 0.1).scheme, 2000, (88,))
     assert {88, 215, 216, 2000} <= set(found)
+    s2 = epsilons.lengths(run_of(Settings("digits"), "S2", 0.9996).scheme, 2000, (626,))
+    assert {693, 694, 805, 806} <= set(s2)  # epsilon is largest just before a step of m
     assert epsilons.lengths(run_of(Settings("digits"), "S1", 0.1).scheme, 5) == (1, 2, 3, 4, 5)
 
 

@@ -81,3 +81,15 @@ def test_a_long_legend_leaves_room_for_the_axes(recwarn):
         drawing.svg(figure)
     assert not recwarn.list
     assert figure.axes[0].get_position().width * figure.get_figwidth() > 4.0
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [1e-9, 1.0, 1e6], [20.0, 7e4, 3e5]])
+def test_numbers_on_a_logarithmic_axis_are_plain_and_do_not_crowd(values):
+    given = panel(line("a", values), x_scale="log", y_scale="log")
+    with drawing.style():
+        figure = drawing.draw(given)
+        text = drawing.svg(figure)
+    assert "mathdefault" not in text
+    low, high = figure.axes[0].get_ylim()
+    shown = [tick for tick in figure.axes[0].yaxis.get_majorticklocs() if low <= tick <= high]
+    assert 2 <= len(shown) <= 10

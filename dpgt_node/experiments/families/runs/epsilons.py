@@ -48,7 +48,7 @@ def lengths(scheme: Scheme, K_max: int, always: Sequence[int] = ()) -> tuple[int
     even = np.linspace(1, K_max, 17).round().astype(int).tolist()
     factors = np.geomspace(10, K_max, 8).round().astype(int).tolist() if K_max > 10 else []
     steps = _steps(scheme, K_max)
-    steps = steps[:: max(1, len(steps) // _MOST_STEPS)]
+    steps = sorted({*steps[:_MOST_STEPS], *steps[:: max(1, len(steps) // _MOST_STEPS)]})
     found = {*even, *factors, *always, *steps, *(K - 1 for K in steps)}
     return tuple(sorted(K for K in found if 1 <= K <= max([K_max, *always])))
 
