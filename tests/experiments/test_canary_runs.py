@@ -7,6 +7,7 @@ claim would refute the CODE; one far below it would say that the audit sees noth
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,11 +16,13 @@ import pytest
 
 from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.agent.noise import sampler_for
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.bench.studies import audit as campaigns
 from dpgt_node.bench.studies.audit import WIDTH, HalfNoise, audited_run, claim
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.canary_runs import Campaign, conduct
 from dpgt_node.experiments.trials import Test, Trials, lower_bound, present, runs_for
+from tests.sim.cases import CARRIED
 
 
 def campaign_of(mechanism: str, law: str, K: int, scale: float, **options) -> Campaign:
@@ -49,6 +52,22 @@ def measured(campaign: Campaign, n: int, test: Test = "guess") -> float:
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_the_measured_bound_lies_just_below_the_claim(law: str, claimed: float) -> None:
     assert 0.85 * claimed < measured(calibrated("noise-once", law, claimed, 2), 20_000) <= claimed
+
+
+ONCE = [name for name in CARRIED if "noise-once" in METHODS[name].rules]
+
+
+@pytest.mark.parametrize("sampler", [sampler_for, HalfNoise], ids=["its noise", "half of it"])
+@pytest.mark.parametrize("method", ONCE)
+def test_whatever_the_method_the_claim_is_nearly_reached_and_half_the_noise_is_caught(method: str, sampler) -> None:
+    """What the last round draws shows in x_{K+1} alone where x is sent before the step: three of four releases."""
+    run = calibrated("noise-once", "laplace", 2.0, 3).run
+    options = {"step": 0.0} if method == "q-dpsgd" else {}
+    run = replace(run, algorithm=replace(run.algorithm, method=method), method_options=options)
+    campaign = Campaign.of(run, 0, dimension=WIDTH, samples=WIDTH, test_keystream="00", sampler=sampler)
+    claimed = 1.5 if method in ("sampled-dsgd", "q-dpsgd") else 2.0
+    found = measured(campaign, 6_000)
+    assert 0.85 * claimed < found <= claimed if sampler is sampler_for else found > 2.0
 
 
 @pytest.mark.parametrize(("law", "K", "least"), [("laplace", 0, 0.9), ("laplace", 2, 0.75), ("gaussian", 2, 0.85)])

@@ -15,6 +15,7 @@ from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.witness import log_ratio
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import account_for, sampler_for
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.algo.methods.dpgt import NoiseOnce
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
@@ -24,12 +25,13 @@ from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.protocol import types as t
-from dpgt_node.sim.fast import TOLERANCE
+from dpgt_node.sim.fast import TOLERANCE, FastRun
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import build_agents, keystream_for
 from dpgt_node.sim.world import Observer, World
 from dpgt_node.types import F64, I64
 from tests.sim import cases
+from tests.sim.cases import CARRIED
 from tests.sim.test_fast import both
 
 FIRST, LATER, SCALE = 12.0, 4.0, 0.375
@@ -167,6 +169,25 @@ def test_what_a_study_keeps_is_what_was_released_without_its_noise() -> None:
     np.testing.assert_allclose(later.g, oracle.under(0.5).gradient(first.x, state.batch), rtol=1e-9)
     assert np.abs(later.g - oracle.gradient(first.x, state.batch)).max() > 1e-6
     assert agent.private(replace(state, k=4), 0).g.size == 0, "no release, no gradient"
+
+
+@pytest.mark.parametrize("method", [name for name in CARRIED if "noise-once" in METHODS[name].rules])
+def test_the_first_step_goes_as_far_as_the_factor_says(method: str) -> None:
+    """Under the same noise x_1 is affine in the public factor, whatever carries the first release."""
+    run = digits()
+    run = replace(run, algorithm=replace(run.algorithm, method=method, iterations=0))
+    run = replace(run, method_options={"step": 0.0} if method == "q-dpsgd" else {})
+    ends = []
+    for factor in (1e-300, SCALE, 2 * SCALE):
+        state = FastRun(
+            replace(run, scheme=replace(run.scheme, releases=(0,), settle=0, first_scale=factor)),
+            tuple(build_oracle(run, i) for i in range(run.n)),
+            "ab",
+        )
+        state.step()
+        ends.append(state.x)
+    assert np.abs(ends[1] - ends[0]).max() > 1e-3
+    np.testing.assert_allclose(ends[2] - ends[0], 2 * (ends[1] - ends[0]), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["dpgt", "atc-dsgd"])

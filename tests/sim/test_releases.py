@@ -18,8 +18,14 @@ from dpgt_node.algo import methods as registry
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS, rule_of
 from dpgt_node.algo.methods.base import Rule, Seen, Site, Vectors, at
+from dpgt_node.algo.methods.dp_dsgt import DpDsgt
 from dpgt_node.algo.methods.dpgt import NoiseOnce
 from dpgt_node.algo.methods.dsgd.atc_dsgd import AtcDsgd
+from dpgt_node.algo.methods.dsgd.dp_dsgd import DpDsgd
+from dpgt_node.algo.methods.dsgd.dyn_d2p import DynD2p
+from dpgt_node.algo.methods.dsgd.q_dpsgd import QDpsgd
+from dpgt_node.algo.methods.dsgd.sampled_dsgd import GradientForm
+from dpgt_node.algo.methods.dsgd.weighted_sgd import WeightedSgd
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import canonical_json, model
 from dpgt_node.errors import Broken
@@ -347,19 +353,71 @@ class AtcStepsInFreeRounds(AtcDsgd):
         return v
 
 
+class PushesWithoutWeights(DynD2p):
+    """z = u."""
+
+    def _weight(self, k: int) -> float:
+        return 1.0
+
+
+class ForgetsMomentum(DpDsgd):
+    """h = g~."""
+
+    def stepped(self, k: int, v: Vectors, noisy: F64) -> Vectors:
+        return {**super().stepped(k, v, noisy), "h": noisy}
+
+
+class TracksWithoutMixing(DpDsgt):
+    """y of an agent's own."""
+
+    def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
+        new = super().advance(site, k, v)
+        return {**new, "y": v["y"] - v["g"]} if "raw" in new else {**new, "y": v["y"]}
+
+
+class RoundsDown(QDpsgd):
+    """Biased."""
+
+    def told(self, k: int, x: F64) -> F64:
+        return np.asarray(np.floor(x * 16) / 16)
+
+
+class StepsAtOnce(GradientForm):
+    """The step is taken before x is mixed."""
+
+    def final(self, site: Site, k: int, v: Vectors) -> F64:
+        return self._mixed(site, k, {**v, "x": v["x"] + self._step(k) * v["g"]})
+
+
+class WeighsTwice(WeightedSgd):
+    """gamma doubled."""
+
+    def final(self, site: Site, k: int, v: Vectors) -> F64:
+        return 2.0 * super().final(site, k, v) - v["x"]
+
+
+OF = {
+    PushesWithoutWeights: "dyn-d2p",
+    ForgetsMomentum: "dp-dsgd",
+    TracksWithoutMixing: "dp-dsgt",
+    RoundsDown: "q-dpsgd",
+    StepsAtOnce: "sampled-dsgd",
+    WeighsTwice: "weighted-sgd",
+    AtcStepsInFreeRounds: "atc-dsgd",
+}
 MUTANTS: Mapping[type[Rule], Callable[[Watched], None]] = {
+    **dict.fromkeys(OF, check_definition),
     GradientInFreeRounds: check_nothing_happens,
     SendsTheGradient: check_nothing_happens,
     StepsWhileSettling: check_definition,
     ForgetsTheRelease: check_definition,
-    AtcStepsInFreeRounds: check_definition,
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_wrong_rule_is_caught(mutant: type[Rule], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgt_node.agent.work.rule_of", lambda config: mutant)
-    seen = Watched(run("atc-dsgd" if issubclass(mutant, AtcDsgd) else "dpgt")).play(monkeypatch)
+    seen = Watched(run(OF.get(mutant, "dpgt"))).play(monkeypatch)
     with pytest.raises(AssertionError):
         MUTANTS[mutant](seen)
 

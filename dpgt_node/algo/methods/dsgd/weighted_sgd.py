@@ -110,8 +110,8 @@ def _left_out(setting: Setting) -> tuple[str, ...]:
 WEIGHTED_SGD = Method(
     name="weighted-sgd",
     title="everybody's perturbed gradient, weighted, at one common point",
-    status="known",
-    source="Kang et al. 2021, from the abstract; without its server",
+    status="ours",
+    source="Kang et al. 2021, from the abstract; shares and the lack of a server are ours",
     rules={NOISE_ONCE.name: WeightedSgd},
     sends=(Mixing("X", "the complete graph, each agent by its share", shares),),
     demands=(Demand("shares are one number, or one for each agent", "method.shares", _left_out),),
