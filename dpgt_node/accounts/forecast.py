@@ -8,7 +8,8 @@ T_i is how far agent i moves under a constant gradient 1 of everybody, by (alg,1
 steps; nu_i^2 adds up the squared responses of x_{i,K+1} to every noise that was drawn, through the same recursions:
 noise that y accumulates (paper, published-point, public-state) or takes back a round later (noise-once) shows in them.
 Both are exact for a linear objective; curvature, which would forget early noise, is left out, so nu is an
-overestimate.  What accuracy (T, nu) means depends on the data: that is measured on synthetic ones (``sim.rehearsal``).
+overestimate.  What accuracy (T, nu) means depends on the data: that is measured on synthetic ones
+(``sim.plans.rehearsal``).
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 
 from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.accounts.towards import sharing
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.accountant import Accountant
@@ -38,7 +40,8 @@ _EVALUATIONS = 200
 class Target:
     """What the user asks for; None leaves the choice to the planner.  ``delta`` 0: a pure guarantee.
 
-    ``source`` names where the options came from in messages.
+    ``towards``: epsilon counts towards so many of the other agents together, None: towards all of them.  ``source``
+    names where the options came from in messages.
     """
 
     epsilon: float
@@ -46,6 +49,21 @@ class Target:
     accountant: str | None = None
     mechanism: str | None = None
     source: str = "command line"
+    towards: int | None = None
+
+    def colluding(self, n: int) -> int:
+        """How many of the others of ``n`` agents may work together."""
+        return n - 1 if self.towards is None else self.towards
+
+    def shares(self, n: int) -> bool:
+        """Whether noise that pairs of ``n`` agents share may count."""
+        return self.colluding(n) < n - 1
+
+    def check_colluding(self, n: int) -> None:
+        """ConfigError where there are not so many others."""
+        if not 0 <= self.colluding(n) <= n - 1:
+            message = f"must be 0 (an eavesdropper) to {n - 1} (all others), not {self.towards}"
+            raise ConfigError.one(self.source, "--towards", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +153,21 @@ def calibrate(
     *,
     ratio: float | None = None,
     tolerance: float = TOLERANCE,
+    colluding: int | None = None,
 ) -> model.RunConfig:
     """``run`` with the least constant noise at which every agent's ``accountant`` reads at most ``epsilon``.
 
-    Each agent gets its own scale: it reads at least ``epsilon`` (1 - ``tolerance``).  ``ratio``: scale_zeta as a
-    multiple of scale_eta, None where x̆ is not noised.  ConfigError when the accountant has no value here, or no scale
-    is enough.
+    Each agent gets its own scale: it reads at least ``epsilon`` (1 - ``tolerance``).  Where pairs share noise all get
+    the same one, and the agent that it costs most reads so much.  ``ratio``: scale_zeta as a multiple of scale_eta,
+    None where x̆ is not noised.  ``colluding``: what is read is epsilon towards so many others, None: all.
+    ConfigError when the accountant has no value here, or no scale is enough.
     """
     n = run.n
     low, high = np.full(n, _SMALLEST_SCALE), np.full(n, _LARGEST_SCALE)
     at_low, at_high = np.full(n, math.inf), np.full(n, -math.inf)
     scale = np.ones(n)
     for _ in range(_EVALUATIONS):
-        cost = _costs(_with_scales(run, scale, ratio), accountant, accounts)
+        cost = _costs(_with_scales(run, scale, ratio), accountant, accounts, colluding)
         fits = cost <= epsilon
         high, at_high = np.where(fits, scale, high), np.where(fits, cost, at_high)
         low, at_low = np.where(fits, low, scale), np.where(fits, at_low, cost)
@@ -156,7 +176,7 @@ def calibrate(
             break
         scale = np.where(done, high, _guess(low, high, at_low, at_high, epsilon, tolerance))
     if (high == _LARGEST_SCALE).any():
-        raise _unreachable(run, accountant, epsilon, accounts, ratio)
+        raise _unreachable(run, accountant, epsilon, accounts, ratio, colluding)
     return _with_scales(run, high, ratio)
 
 
@@ -187,26 +207,35 @@ def _with_scales(run: model.RunConfig, eta: F64, ratio: float | None) -> model.R
     return replace(run, noise=replace(run.noise, zeta=zeta, eta=model.NoiseStream("constant", values), multiplier=1.0))
 
 
-def _costs(run: model.RunConfig, accountant: str, accounts: Accounts) -> F64:
-    costs = np.empty(run.n)
+def _costs(run: model.RunConfig, accountant: str, accounts: Accounts, colluding: int | None) -> F64:
+    costs, shared = np.empty(run.n), sharing(run)
     for i, account in enumerate(accounts(run)):
         total = account.total(accountant)
         if total is None:
             reason = account.why_not(accountant) or "no value"
             raise ConfigError.one("run file", "", f"{accountant} gives {run.graph.agents[i]} no guarantee: {reason}")
+        if shared is not None and colluding is not None:
+            total = shared[i].towards(accountant, total, run.privacy.delta, colluding)
         costs[i] = total
-    return costs
+    return costs if shared is None else np.full(run.n, costs.max())
 
 
 def _unreachable(
-    run: model.RunConfig, accountant: str, epsilon: float, accounts: Accounts, ratio: float | None
+    run: model.RunConfig,
+    accountant: str,
+    epsilon: float,
+    accounts: Accounts,
+    ratio: float | None,
+    colluding: int | None,
 ) -> ConfigError:
     """No noise is enough: say what the largest noise gives."""
-    floor = float(_costs(_with_scales(run, np.full(run.n, _LARGEST_SCALE), ratio), accountant, accounts).max())
+    largest = _with_scales(run, np.full(run.n, _LARGEST_SCALE), ratio)
+    floor = float(_costs(largest, accountant, accounts, colluding).max())
+    releases = len(Schedule.from_config(run).releases)
     return ConfigError.one(
         "command line",
         "--epsilon",
-        f"{epsilon:g} is out of reach with K = {run.K}: what the sampler's own rounding adds to {run.K + 1} releases "
+        f"{epsilon:g} is out of reach with K = {run.K}: what the sampler's own rounding adds to {releases} releases "
         f"is {floor:.3g} already, whatever the noise; the nearest possible is above {floor:.3g}",
     )
 

@@ -23,6 +23,9 @@ NEEDS_L1 = "needs L1"
 NEEDS_MU = "needs mu"
 OTHER_MECHANISM = f"about mechanism {PAPER.name}; see the accountants"
 NEEDS_GRAPH = "needs Assumption 1"
+RELEASES_APART = "the paper's theorems do not speak of rounds that release nothing"
+NOT_APPLYING = (OTHER_MECHANISM, RELEASES_APART)
+"""Notes of rows that say nothing of this run."""
 Formula = Callable[[float, float], float]
 
 
@@ -124,7 +127,7 @@ def lemma1_rows(f: Facts) -> list[Check]:
         compare("Lemma 1: v1'v2 > 0", f.overlap, ">", 0.0, note="" if f.overlap is not None else NEEDS_GRAPH),
         _contracts("Lemma 1: r1 > 0", f.r1, "alpha"),
         _contracts("Lemma 1: r2 > 0", f.r2, "beta"),
-        _gamma(f, "Lemma 2: gamma < n/(4 v1'v2 L1)", f.schedule.gamma, 4.0),
+        _spoken_of(f, _gamma(f, "Lemma 2: gamma < n/(4 v1'v2 L1)", f.schedule.gamma, 4.0)),
     ]
     return rows
 
@@ -145,13 +148,16 @@ def objective_rows(f: Facts) -> list[Check]:
     clipped = f.run.privacy.enforced
     return [
         compare("Assumption 2(i): L1 known", f.L1, ">", 0.0, note="" if f.L1 is not None else NEEDS_L1),
-        Check(
-            "Assumption 2(ii): unbiased gradients",
-            False if clipped else None,
-            None,
-            None,
-            "=",
-            "clipping biases gradients: Theorems 1-3 do not apply literally" if clipped else "not checked here",
+        _spoken_of(
+            f,
+            Check(
+                "Assumption 2(ii): unbiased gradients",
+                False if clipped else None,
+                None,
+                None,
+                "=",
+                "clipping biases gradients: Theorems 1-3 do not apply literally" if clipped else "not checked here",
+            ),
         ),
         compare("Assumption 3: mu > 0", f.mu, ">", 0.0, note="" if f.mu is not None else NEEDS_MU),
     ]
@@ -168,7 +174,7 @@ def scheme_rows(f: Facts) -> list[Check]:
         extra = privacy[:6]
     if not MECHANISMS[f.run.algorithm.mechanism].printed:
         # A stream may be sent without noise there because it follows from what was released: not an infinite epsilon.
-        steps = [_not_judged(row) if _about_noise(row) else row for row in steps]
+        steps = [_spoken_of(f, _not_judged(row) if _about_noise(row) else row) for row in steps]
         privacy = [_not_judged(row) for row in privacy]
         return [*steps, *privacy, _not_judged(conjunction(f"Corollary 1{part}", []))]
     both = conjunction(
@@ -183,8 +189,13 @@ def _about_noise(row: Check) -> bool:
     return "p_zeta" in row.name or "p_eta" in row.name
 
 
-def _not_judged(row: Check) -> Check:
-    return replace(row, passed=None, lhs=None, rhs=None, note=OTHER_MECHANISM)
+def _not_judged(row: Check, why: str = OTHER_MECHANISM) -> Check:
+    return replace(row, passed=None, lhs=None, rhs=None, note=why)
+
+
+def _spoken_of(f: Facts, row: Check) -> Check:
+    """``row``, not judged where the theorem that it is for does not speak of such a run."""
+    return _not_judged(row, RELEASES_APART) if f.run.scheme.apart else row
 
 
 def assumption4_rows(f: Facts, s: model.SchemeS1) -> list[Check]:

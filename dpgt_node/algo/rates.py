@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpgt_node.algo.conditions import RELEASES_APART
 from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config import model
@@ -85,8 +86,7 @@ def predict(facts: Facts) -> Rates:
     complexity = None if m is None else len(facts.schedule.releases) * m
     method = method_of(facts.run)
     if not method.theorems or scheme.apart:
-        of = method.name if not method.theorems else "rounds that release nothing"
-        note = f"the paper's theorems do not speak of {of}"
+        note = f"the paper's theorems do not speak of {method.name}" if not method.theorems else RELEASES_APART
         return Rates(None, None, None, None, None, None, None, None, complexity, note)
     if isinstance(scheme, model.SchemeS1):
         theta = min(

@@ -31,6 +31,7 @@ CATALOGUE = {
     "resnet18": Entry("speed.resnet18", "ResNet18 through launch beside one process", "[torch] and MNIST"),
     "decoder": Entry("speed.decoder", "the decoder of captures", "tshark for --tshark"),
     "utility": Entry("studies.utility", "accuracy on pictures at a stated epsilon", "MNIST or Fashion-MNIST"),
+    "planned": Entry("studies.planned", "what dpgt plan alone reaches, beside what it says", "MNIST, Fashion-MNIST"),
     "pays": Entry("studies.pays", "a run file's accuracy beside alone and central at its epsilon", "its data"),
     "section-iv": Entry("studies.section_iv", "Section IV of the paper, literally", "MNIST"),
     "threats": Entry("studies.threats", "what each vantage point infers of the demo"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
     from dpgt_node.runtime.disk import DiskNeed
-    from dpgt_node.sim.staying import Staying
+    from dpgt_node.sim.plans.staying import Staying
 
 _WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
@@ -91,8 +91,8 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
 def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:
     """Whether the exchange is expected to pay, without a look at anybody's data but their shape."""
     from dpgt_node.cli.plan import find_shape
-    from dpgt_node.sim.alike import Alike
-    from dpgt_node.sim.staying import Ground
+    from dpgt_node.sim.plans.alike import Alike
+    from dpgt_node.sim.plans.staying import Ground
 
     shape, how = find_shape(run, source, shape_text), Alike.of(run) if alike is None else Alike.stated(alike)
     return Ground(run, shape, how).compare(run)
@@ -194,7 +194,7 @@ def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:
 
 def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = ()) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
-    from dpgt_node.algo.conditions import OTHER_MECHANISM
+    from dpgt_node.algo.conditions import NOT_APPLYING
     from dpgt_node.algo.methods import method_of
 
     f, t = report.facts, report.facts.topology
@@ -254,7 +254,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
     lines.append(f"  oracle complexity, sum of m_k over all releases: {rates.oracle_complexity or '-'}")
     lines += [f"  {rates.note}"] if rates.note else []
     hard, soft = report.failed_hard, report.warnings
-    applying = len(report.checks) - sum(row.note == OTHER_MECHANISM for row in report.checks)
+    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
     apply = f"{applying} of {len(report.checks)} conditions apply to mechanism {f.run.algorithm.mechanism}; "
     lines += ["", *disk]
     lines += [apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
-from dpgt_node.config import RunConfig, load_run, resolved_dataset, to_toml
+from dpgt_node.config import RunConfig, SchemeS2, load_run, resolved_dataset, to_toml
 from dpgt_node.config.vocabulary import ACCOUNTANTS, TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.learning.data.datasets import Dataset
     from dpgt_node.report.pareto import Point
-    from dpgt_node.sim.planning import Plan, Planner
-    from dpgt_node.sim.rehearsal import Shape
-    from dpgt_node.sim.staying import Ground
+    from dpgt_node.sim.plans.everyround import Found
+    from dpgt_node.sim.plans.planning import Plan, Planner
+    from dpgt_node.sim.plans.rehearsal import Shape
+    from dpgt_node.sim.plans.releasing import Drawn
+    from dpgt_node.sim.plans.staying import Ground
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Epsilons of the Pareto curve, as parts of the one asked for."""
@@ -35,6 +37,13 @@ _WIDTH = 116
 @click.option("--accountant", help=f"{', '.join(ACCOUNTANTS.built)}.  [default: the tightest sound one]")
 @click.option("--mechanism", help="[default: noise-once]")
 @click.option(
+    "--towards",
+    type=int,
+    metavar="T",
+    help="Epsilon counts towards any T of the other agents together; pairs of agents may then share noise.  [default: "
+    "towards all of them]",
+)
+@click.option(
     "--shape",
     "shape_text",
     metavar="P,CLASSES,D",
@@ -47,8 +56,12 @@ _WIDTH = 116
     "...); never the agents' own.",
 )
 @common.alike_option
-@click.option("--tune-clip", is_flag=True, help="A clip smaller than the run file's may be taken where it helps.")
-@click.option("--keep-steps", is_flag=True, help="Keep K, alpha, beta and gamma of the run file; fill in the rest.")
+@click.option("--keep-clip", is_flag=True, help="Keep the clip of the run file, or its declared C.")
+@click.option(
+    "--keep-steps",
+    is_flag=True,
+    help="Keep K, alpha, beta, gamma, releases and clip of the run file; fill in mechanism and noise.",
+)
 @click.option(
     "--pareto",
     type=click.Path(path_type=Path, file_okay=False),
@@ -61,26 +74,27 @@ def plan(
     delta: float | None,
     accountant: str | None,
     mechanism: str | None,
+    towards: int | None,
     shape_text: str | None,
     public: str | None,
     alike: str | None,
-    tune_clip: bool,
+    keep_clip: bool,
     keep_steps: bool,
     pareto: Path | None,
 ) -> ExitCode:
-    """Fill in mechanism, noise, K, m and step sizes of RUN.toml so that every agent keeps to EPSILON.
+    """Choose mechanism, noise, releases, clip and steps of RUN.toml so that every agent keeps to EPSILON.
 
     The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used, and
     how alike you say they are: candidates are tried on synthetic data.  The plan says where staying alone is expected
-    to be better.  Takes about a minute.
+    to be better, and where nothing learns.  Takes about a minute.
     """
     from dpgt_node.accounts.planner import Target
-    from dpgt_node.sim.alike import Alike
-    from dpgt_node.sim.planning import Planner
-    from dpgt_node.sim.staying import Ground
+    from dpgt_node.sim.plans.alike import Alike
+    from dpgt_node.sim.plans.planning import Planner
+    from dpgt_node.sim.plans.staying import Ground
 
     run = load_run(run_file)
-    target = Target(epsilon, delta, accountant, mechanism)
+    target = Target(epsilon, delta, accountant, mechanism, towards=towards)
     shape = find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     planner = Planner(
@@ -88,11 +102,11 @@ def plan(
         shape,
         data,
         alike=how,
-        tune_clip=tune_clip,
+        keep_clip=keep_clip,
         progress=lambda line: click.echo(f"dpgt plan: {line}", err=True),
     )
-    if keep_steps and (tune_clip or pareto is not None):
-        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --tune-clip and --pareto")
+    if keep_steps and pareto is not None:
+        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --pareto")
     found = planner.plan(target, keep_steps=keep_steps)
     ground = Ground(run, shape, how, data) if run.model.name == "softmax" else None
     staying = None if ground is None else ground.compare(found.run)
@@ -105,7 +119,7 @@ def plan(
     said = "" if staying is None else staying.words(_stand_in(public))
     click.echo(render(found, _stand_in(public), _looked_at(shape, public), shape.samples, said), nl=False)
     if found.useless:
-        click.echo(f"dpgt plan: warning: {_useless(found)}", err=True)
+        click.echo(f"dpgt plan: warning: {_useless(found, shape.samples)}", err=True)
     if staying is not None and staying.better:
         click.echo(f"dpgt plan: warning: {said}", err=True)
     return ExitCode.DONE
@@ -115,7 +129,7 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data; ConfigError where it is not known."""
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.oracle import data_is_here, sample_counts
-    from dpgt_node.sim.rehearsal import Shape
+    from dpgt_node.sim.plans.rehearsal import Shape
 
     if run.data.dataset in TOYS:
         raise ConfigError.one(
@@ -158,9 +172,10 @@ def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Poin
             except ConfigError as error:
                 click.echo(f"dpgt plan: left out: {error}", err=True)
                 continue
-        c, way, eta = other.candidate, other.route, other.run.noise.eta
+        scheme, way, eta = other.run.scheme, other.route, other.run.noise.eta
         outcome = other.outcome if ground is None else ground.compare(other.run).exchange
-        assert eta is not None
+        predicted = other.found.predicted
+        assert eta is not None and isinstance(scheme, SchemeS2)
         points.append(
             Point(
                 epsilon=other.target.epsilon,
@@ -168,12 +183,12 @@ def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Poin
                 delta=way.delta,
                 mechanism=way.mechanism,
                 law=way.law,
-                K=c.K,
-                alpha=c.alpha,
-                beta=c.beta,
-                gamma=c.gamma,
+                K=other.run.K,
+                alpha=scheme.alpha,
+                beta=scheme.beta,
+                gamma=scheme.gamma,
                 scale_eta=max(eta.values),
-                accuracy_predicted=None if math.isnan(c.predicted) else c.predicted,
+                accuracy_predicted=None if math.isnan(predicted) else predicted,
                 accuracy_mean=outcome.mean,
                 accuracy_worst=outcome.worst,
                 accuracy_alone=None if ground is None else ground.alone,
@@ -197,6 +212,8 @@ def render(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], s
 
 def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], staying: str) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
+    from dpgt_node.accounts.towards import towards_whom
+    from dpgt_node.cli.check import towards_lines
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
     from dpgt_node.privacy.strength import delta_warning, strength
     from dpgt_node.report.text import judged
@@ -205,7 +222,7 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
         one = VALUES[name]
         return name if one.sound else one.label
 
-    way, outcome = found.route, found.outcome
+    way = found.route
     delta = f", delta = {way.delta:g}" if way.delta else ""
     names = found.run.graph.agents
     speaking = [name for name in VALUES if any(v is not None for v in found.epsilon[name])]
@@ -221,7 +238,7 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
     warning = delta_warning(way.delta, max(samples)) if way.delta else None
     lines = [
         f"dpgt plan: every agent's whole transcript costs at most epsilon = {found.target.epsilon:g} "
-        f"({label(way.accountant)}{delta}): {most}",
+        f"({label(way.accountant)}{delta}){_towards(found)}: {most}",
         *_wrapped([f"WARNING: {warning}"] if warning is not None else []),
         *_wrapped(
             [
@@ -233,63 +250,103 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
     for i, name in enumerate(names):
         values = "   ".join(cell(key, i) for key in speaking)
         lines.append(f"  {name:<{wide}}  {values}")
-    guess = "" if math.isnan(found.candidate.predicted) else f" (predictor: {found.candidate.predicted:.3f})"
+    costs = {name: {key: found.epsilon[key][i] for key in found.epsilon} for i, name in enumerate(names)}
+    whom = towards_whom(found.run, costs, dict(zip(names, samples, strict=True)))
+    outcome = found.outcome
+    guess = "" if math.isnan(found.found.predicted) else f" (predictor: {found.found.predicted:.3f})"
+    forecast = f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f}{guess}."
     return [
         *lines,
-        *_wrapped(
-            [
-                f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f}"
-                f"{guess}. Real data may be easier or harder. "
-                f"{looked_at}"
-            ]
-        ),
-        *_wrapped([staying] if staying else []),
-        *_wrapped([f"WARNING: {_useless(found)}"] if found.useless else []),
+        *([] if whom is None else ["", *towards_lines(whom, names), ""]),
+        *_wrapped([f"{staying or forecast} Real data may be easier or harder. {looked_at}"]),
+        *_wrapped([f"WARNING: {_useless(found, samples)}"] if found.useless else []),
         "",
     ]
 
 
-def _useless(found: Plan) -> str:
+def _towards(found: Plan) -> str:
+    """Whom the epsilon of the headline counts towards, where that is not everybody else."""
+    if found.run.noise.cancel is None:
+        return ""
+    return f" towards any {found.target.colluding(found.run.n)} of the others together"
+
+
+def _useless(found: Plan, samples: Sequence[int]) -> str:
+    start = "" if found.starts_at is None else f"; from about epsilon = {found.starts_at:.2g} on it would learn"
     return (
-        f"at epsilon = {found.target.epsilon:g} the noise leaves nothing to learn: the forecast accuracy, "
-        f"{found.outcome.mean:.3f}, is that of guessing ({found.chance:.3f}). Take a larger epsilon, more samples an "
-        "agent, or fewer features"
+        f"nothing learns at epsilon = {found.target.epsilon:g} from {min(samples):,} samples an agent: expect guessing "
+        f"({100 * found.chance:.1f} %){start}. More samples an agent, more agents or fewer features help too"
     )
 
 
 def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
-    way, c = found.route, found.candidate
-    part = c.gamma / found.one_step
+    from dpgt_node.sim.plans.releasing import Drawn
+
+    way = found.route
     reasons = {
-        "algorithm": [
-            f"mechanism {way.reasons[0]}",
-            f"K = {c.K}, alpha, beta and gamma: as asked for, with --keep-steps"
-            if found.kept
-            else f"K = {c.K}, alpha, beta and gamma: the best of {found.considered} candidates by the predictor, then "
-            f"of {found.rehearsed} rehearsed on {stand_in}",
-        ],
-        "scheme": [
-            *(
-                []
-                if found.kept
-                else ["alpha, beta: fast mixing against the noise that mixing feeds through this graph"]
-            ),
-            f"gamma: {part:.2g} of the step that solves the steepest direction in one round; gamma K says how far the "
-            "run gets, and noise grows with it",
-            'samples "full": the shift of a mean over m is C/m; sampling fewer never gains as much as it loses',
-        ],
-        "noise": [
-            way.reasons[1],
-            "scales: the least at which no agent exceeds epsilon",
-        ],
+        "algorithm": [f"mechanism {way.reasons[0]}"],
+        "scheme": [],
+        "noise": [way.reasons[1], "scales: the least at which no agent exceeds epsilon"],
+        "privacy": [],
     }
-    if c.clip < 1.0:
-        reasons["privacy"] = [
-            f"clip: {c.clip:.2g} of the run file's: less noise for a bias that rehearsals say is worth it"
-        ]
+    if isinstance(found.found, Drawn):
+        _drawn_reasons(reasons, found, found.found, stand_in)
+    else:
+        _searched_reasons(reasons, found, found.found, stand_in)
+    reasons["scheme"].append(
+        'samples "full": the shift of a mean over m is C/m; sampling fewer never gains as much as it loses'
+    )
     if found.run.evaluate.metrics == "study":
         reasons["evaluate"] = ['metrics = "study": the coordinator sees every x_i,k: that is outside the guarantee']
-    return reasons
+    return {section: texts for section, texts in reasons.items() if texts}
+
+
+def _drawn_reasons(reasons: dict[str, list[str]], found: Plan, drawn: Drawn, stand_in: str) -> None:
+    recipe, mixing, r = drawn.sketch.recipe, drawn.sketch.mixing, drawn.sketch.r
+    reasons["algorithm"].append(
+        f"K: {recipe.releases} releases, then rounds that settle: what else is sent costs nothing. The best of "
+        f"{drawn.recipes} recipes, each tried at one holder of {stand_in}, then of {drawn.rehearsed} runs rehearsed"
+    )
+    reasons["scheme"] += [
+        "alpha, beta: the fastest mixing of this graph within the bounds of Lemma 1",
+        f"release_every, settle: rounds for agents to agree in, {mixing.every} from each release to the next and "
+        f"{mixing.settle} at the end; more gained nothing",
+    ]
+    if recipe.sums is not None:
+        reasons["scheme"].append(
+            f"first: features summed by class, with {recipe.sums.part:.2g} of the budget, and "
+            f"{recipe.gradients} gradients after it; that few releases are the better ones here"
+        )
+        reasons["noise"].append("by_release: of the class sums, then of the gradients")
+        reasons["privacy"].append("by_release: of the features in the class sums, then of the gradients")
+    if r is not None:
+        reasons["noise"].append(
+            f"cancel: every two agents share noise of {r} times their own scale, with opposite signs: it hides both "
+            "and leaves the sum. Each release must survive a power cut: launch with --durability power"
+        )
+    elif found.target.shares(found.run.n):
+        why = "gains nothing under pure epsilon" if found.route.pure else "gained nothing noticeable"
+        reasons["noise"].append(f"own noise: noise that pairs share {why}, so this epsilon is towards all others")
+    if not found.kept_clip:
+        reasons["privacy"].append(f"clip: chosen with the releases on {stand_in}")
+
+
+def _searched_reasons(reasons: dict[str, list[str]], found: Plan, searched: Found, stand_in: str) -> None:
+    c = searched.candidate
+    reasons["algorithm"].append(
+        f"K = {c.K}, alpha, beta and gamma: as asked for, with --keep-steps"
+        if found.kept
+        else f"K = {c.K}, alpha, beta and gamma: the best of {searched.considered} candidates by the predictor, then "
+        f"of {searched.rehearsed} rehearsed on {stand_in}"
+    )
+    if not found.kept:
+        reasons["scheme"].append("alpha, beta: fast mixing against the noise that mixing feeds through this graph")
+    reasons["scheme"].append(
+        f"gamma: {c.gamma / found.one_step:.2g} of the step that solves the steepest direction in one round; gamma K "
+        "says how far the run gets, and noise grows with it"
+    )
+    if not found.kept_clip:
+        reasons["privacy"].append(f"clip: chosen with the steps on {stand_in}")
 
 
 def _wrapped(paragraphs: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from dpgt_node.runtime.store.store import Store
 from tests.bench.smallest import DAEMONS, SMALL, bench, columns, pictures, spreads
 from tests.e2e import processes
 
-ELSEWHERE = {"utility", "pays", "attacks", "clipping", "inversion"}
+ELSEWHERE = {"utility", "planned", "pays", "attacks", "clipping", "inversion"}
 """The first three below, the others in tests/torch."""
 
 
@@ -45,13 +45,22 @@ def test_it_runs_real_daemons_in_its_smallest_size(name: str) -> None:
 @pytest.mark.e2e
 def test_utility_plans_launches_and_does_nothing_twice(tmp_path: Path) -> None:
     data, out = pictures(tmp_path / "digits.npz", 300, 50, side=28), tmp_path / "out"
-    options = (data, "--out", out, "--cell", "pure:3", "--draws", "1", "--iterations", "2", "--shape", "784,10,60")
+    options = (data, "--out", out, "--cell", "white:3", "--draws", "1", "--iterations", "2", "--shape", "784,10,60")
     first = bench("utility", *options)
     assert 0.0 < first["rows"][0]["epsilon at most"] <= 3.0
     assert {"alone, worst agent", "central at this epsilon"} <= first["rows"][0].keys()
     written = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert bench("utility", *options)["rows"] == first["rows"]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")} == written
+
+
+def test_planned_judges_the_files_that_it_finds_beside_a_forecast(tmp_path: Path) -> None:
+    """Planning has its own tests: a file that is there already is not planned again."""
+    kept = tmp_path / "digits-3.toml"
+    kept.write_text((Path(__file__).parents[2] / "examples" / "demo-private.toml").read_text(encoding="utf-8"))
+    (row,) = bench("planned", "--out", tmp_path, "--cell", "digits-3", "--draws", 1)["rows"]
+    assert 0.7 < row["accuracy"]["least"] < 1.0 and 0.5 < row["forecast"] < row["alone, forecast"] < 1.0
+    assert row["K"] == 100 and kept.read_text().startswith("# The demo's data")
 
 
 @pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.e2e)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,8 +16,8 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.cli import plan as plan_module
 from dpgt_node.config import SchemeS2, load_run, parse_run, to_toml
-from dpgt_node.sim import planning
-from dpgt_node.sim.rehearsal import Rehearsal, Shape
+from dpgt_node.sim.plans import everyround, planning, recipe
+from dpgt_node.sim.plans.rehearsal import Rehearsal, Shape
 from tests.learning.data.files import write_idx
 
 RUN = """
@@ -53,9 +54,12 @@ metrics = "study"
 
 @pytest.fixture
 def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(planning, "ROUNDS", (4, 12))
-    monkeypatch.setattr(planning, "STEPS", (0.25, 0.75))
-    monkeypatch.setattr(planning, "_FINALISTS", 2)
+    monkeypatch.setattr(everyround, "ROUNDS", (4, 12))
+    monkeypatch.setattr(everyround, "STEPS", (0.25, 0.75))
+    monkeypatch.setattr(everyround, "_FINALISTS", 2)
+    monkeypatch.setattr(recipe, "GRADIENTS", (1, 3, 8))
+    monkeypatch.setattr(recipe, "_FIRST", (8, 1))
+    monkeypatch.setattr(recipe, "_SCAN", tuple(4.0**e for e in range(-1, 6)))
     monkeypatch.setattr(planning.Planner.plan, "__defaults__", (3,))
     path = tmp_path / "run.toml"
     path.write_text(RUN)
@@ -67,7 +71,7 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
 ) -> None:
     assert cli.run(["plan", str(run_file), "--epsilon", "8"]) == 0
     out, err = capsys.readouterr()
-    assert "predicting" in err and "rehearsing" in err
+    assert "what to release" in err and "rehearsing" in err
     planned = tmp_path / "planned.toml"
     planned.write_text(out)
     document = tomllib.loads(out)
@@ -77,6 +81,8 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
     assert parse_run(to_toml(run), "again", tmp_path) == run
     assert run.graph == load_run(run_file).graph and run.data == load_run(run_file).data
 
+    assert cli.run(["check", str(planned)]) == 0
+    assert "; no warning." in capsys.readouterr().out
     assert cli.run(["check", str(planned), "--format", "json"]) == 0
     epsilon = json.loads(capsys.readouterr().out)["epsilon"]
     assert all(8.0 * (1 - 1e-6) <= value <= 8.0 for value in epsilon["gdp"])
@@ -84,7 +90,7 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
     assert out.startswith("# dpgt plan: every agent's whole transcript costs at most epsilon = 8 (gdp, delta = 1e-05)")
     for agent, zcdp in zip(("agent-1", "agent-2", "agent-3"), epsilon["zcdp"], strict=True):
         assert f"#   {agent}  zcdp {zcdp:.4g} (none)   gdp 8 (weak)" in out
-    for reason in ("# mechanism noise-once", "# K = ", "# gamma: ", "# samples", "# gaussian noise", "# metrics"):
+    for reason in ("# mechanism noise-once", "# K: ", "# release_every", "# samples", "# gaussian noise", "# metrics"):
         assert f"\n{reason}" in out
     assert "enforced" in out and "synthetic data of the same shape" in out
     said = " ".join(line.removeprefix("#").strip() for line in out.splitlines())
@@ -93,7 +99,7 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
 
 def test_declared_constants_and_pure_plans_are_labelled(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_file.write_text(RUN.replace("clip_l2 = 1.0", "C = 2.0"))
-    assert cli.run(["plan", str(run_file), "--epsilon", "8", "--delta", "0"]) == 0
+    assert cli.run(["plan", str(run_file), "--epsilon", "8", "--delta", "0", "--keep-clip"]) == 0
     out = capsys.readouterr().out
     assert "DECLARED, NOT ENFORCED" in out and "epsilon = 8 (tight): none\n" in out
     assert tomllib.loads(out)["noise"]["law"] == "laplace"
@@ -200,8 +206,6 @@ def test_releases_of_the_run_file_are_kept_with_its_steps(run_file: Path, capsys
     assert "predictor" not in out
     account = [float(line.split("gdp ")[1].split()[0]) for line in out.splitlines() if line.startswith("#   agent")]
     assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
-    assert cli.run(["plan", str(run_file), "--epsilon", "4"]) == 2
-    assert "plan with --keep-steps" in capsys.readouterr().err
     assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps", "--mechanism", "public-state"]) == 2
     assert "public-state releases in every round" in capsys.readouterr().err
 
@@ -227,8 +231,9 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("old", "new", "options", "says"),
     [
-        ("clip_l2 = 1.0", "delta = 1e-6", [], "privacy: no clip"),
-        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--delta", "0"], "privacy.clip_l2: a pure guarantee"),
+        ("clip_l2 = 1.0", "delta = 1e-6", ["--keep-clip"], "privacy: no clip"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--delta", "0", "--keep-clip"], "privacy.clip_l2: a pure guarantee"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--towards", "3"], "--towards: must be 0 (an eavesdropper) to 2"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--epsilon", "-1"], "--epsilon: must be a finite number > 0"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--alike", "very"], "--alike: must be iid, by-label:N"),
@@ -236,7 +241,7 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: must be P,CLASSES,D"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH, or one of mnist"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps"], '--keep-steps: needs scheme.kind = "S2"'),
-        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps", "--tune-clip"], "--keep-steps: leaves nothing to search"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps", "--pareto", "x"], "--keep-steps: leaves nothing to search"),
         ('normalise = "l2"\n[model]\nbias = 0.2', "dimension = 3", [], "no samples"),
     ],
 )
@@ -249,10 +254,31 @@ def test_the_impossible_is_refused(
     assert says in capsys.readouterr().err
 
 
-def test_a_plan_that_can_learn_nothing_says_so(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for epsilon, useless in (("1e-9", True), ("8", False)):
-        assert cli.run(["plan", str(run_file), "--epsilon", epsilon]) == 0
-        out, err = capsys.readouterr()
-        tomllib.loads(out)
-        assert ("dpgt plan: warning: at epsilon = 1e-09 the noise leaves nothing to learn" in err) == useless
-        assert ("\n# WARNING: at epsilon = 1e-09" in out) == useless
+def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", str(run_file), "--epsilon", "1e-6"]) == 0
+    out, err = capsys.readouterr()
+    tomllib.loads(out)
+    said = "nothing learns at epsilon = 1e-06 from 479 samples an agent: expect guessing ("
+    assert f"dpgt plan: warning: {said}" in err and f"\n# WARNING: {said}" in out
+    start = float(re.findall(r"from about epsilon = (\S+) on it would learn", err)[0])
+    assert 0.01 < start < 3.0
+    assert cli.run(["plan", str(run_file), "--epsilon", str(2 * start)]) == 0
+    assert "nothing learns" not in "".join(capsys.readouterr())
+
+
+def test_epsilon_towards_one_other_is_said_with_what_it_rests_on(
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", str(run_file), "--epsilon", "2", "--towards", "1"]) == 0
+    out = capsys.readouterr().out
+    head = "# dpgt plan: every agent's whole transcript costs at most epsilon = 2 (gdp, delta = 1e-05) towards any 1 of"
+    assert out.startswith(head) and "two honest agents at least" in out and "launch with --durability power" in out
+    planned = tmp_path / "planned.toml"
+    planned.write_text(out)
+    assert load_run(planned).noise.cancel is not None
+    assert cli.run(["check", str(planned), "--format", "json"]) == 0
+    towards = json.loads(capsys.readouterr().out)["towards"]
+    one, everybody = (max(row[t] for row in towards["epsilon"]) for t in (1, 2))
+    assert 2.0 * (1 - 1e-3) <= one <= 2.0 < everybody

@@ -119,24 +119,26 @@ def check_first(
     section: Section, scheme: Scheme, algorithm: Algorithm, data: Data, model: Model, privacy: Privacy
 ) -> None:
     """Report why class sums cannot be the first release, where the run file wants them to."""
-    if scheme.first != "class-sums":
-        return
-    why = None
+    if scheme.first == "class-sums" and (why := no_class_sums(algorithm, data, model, privacy)) is not None:
+        section.problem("first", f"class sums: {why}")
+
+
+def no_class_sums(algorithm: Algorithm, data: Data, model: Model, privacy: Privacy) -> str | None:
+    """Why class sums cannot be the first release of such a run; None where they can."""
     if not MECHANISMS[algorithm.mechanism].accounted.once:
-        why = f'mechanism "{algorithm.mechanism}" has no release of its own for them; noise-once has'
-    elif data.dataset in TOYS:
-        why = f'"{data.dataset}" has no classes'
-    elif model.name != "softmax":
-        why = f'they are the gradient of a linear model, softmax; "{model.name}" has other parameters'
-    elif not privacy.enforced:
-        why = "need clip_l1 or clip_l2, which bounds each sample's features in them"
-    elif not _bounded(data):
-        why = (
+        return f'mechanism "{algorithm.mechanism}" has no release of its own for them; noise-once has'
+    if data.dataset in TOYS:
+        return f'"{data.dataset}" has no classes'
+    if model.name != "softmax":
+        return f'they are the gradient of a linear model, softmax; "{model.name}" has other parameters'
+    if not privacy.enforced:
+        return "need clip_l1 or clip_l2, which bounds each sample's features in them"
+    if not _bounded(data):
+        return (
             f'features "{data.features}" of "{data.dataset}" are not bounded, so no clip fits them: set normalise, or '
             "take features of a fixed norm"
         )
-    if why is not None:
-        section.problem("first", f"class sums: {why}")
+    return None
 
 
 def _bounded(data: Data) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from dpgt_node.config.model import Data
 from dpgt_node.errors import ConfigError
-from dpgt_node.sim.alike import Alike
+from dpgt_node.sim.plans.alike import Alike
 from tests.learning.cases import run
 
 

@@ -11,9 +11,9 @@ from dpgt_node.config.model import Model, Noise, NoiseStream, Privacy, SchemeS2
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.data.synthetic import synthetic
-from dpgt_node.sim.alike import Alike
-from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape
-from dpgt_node.sim.staying import Ground, Staying, alone
+from dpgt_node.sim.plans.alike import Alike
+from dpgt_node.sim.plans.rehearsal import Outcome, Rehearsal, Shape
+from dpgt_node.sim.plans.staying import Ground, Staying, alone
 from tests.learning.cases import run
 
 SHAPE = Shape(64, 4, (200, 200, 200))

@@ -17,6 +17,7 @@ import numpy as np
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
+from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.data.features import transform
@@ -25,7 +26,7 @@ from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.privacy.laws.registry import LAWS
-from dpgt_node.sim.alike import Alike
+from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, I64, Stream
 
@@ -33,6 +34,7 @@ _STREAMS: tuple[Stream, Stream] = ("X", "Y")
 _TRAIN, TEST = 2_000, 2_000
 _MIN_PER_AGENT = 50
 _NUMBERS = 1 << 24  # features in memory: fewer samples where each has many
+_WORK = 1 << 24
 _FLOW_STEPS, _FLOW_STEP, _FLOW_POINTS = 200, 0.5, 14
 _NOISE_POINTS = 8
 
@@ -106,6 +108,8 @@ class Rehearsal:
         self._by_clip: dict[Clip | None, Gradients] = {}
         self._clip = Clip.from_config(run.privacy)
         self._pooled = self._oracle(None, self._clip)
+        self._holders: dict[Clip, SoftmaxOracle] = {}
+        self._all = np.arange(self._pooled.samples)
 
     @property
     def dimension(self) -> int:
@@ -128,6 +132,43 @@ class Rehearsal:
             direction = (self._full(x + direction) - g) / every
             size = float(np.linalg.norm(direction))
         return 1.0 / max(size, 1e-12)
+
+    @property
+    def draws(self) -> int:
+        """How many draws of the noise a judgement takes: 2 where a gradient takes long, up to 8 where it does not."""
+        return min(max(_WORK // (self._pooled.samples * self.dimension), 2), 8)
+
+    def start(self) -> F64:
+        """x_0: a new float64 (d,)."""
+        return np.array(self._pooled.initial())
+
+    def pooled(self, x: F64, clip: Clip) -> F64:
+        """The clipped gradient at ``x`` (d,) of all stand-in samples."""
+        return self._holder(clip).gradient(x, self._all)
+
+    def pooled_sums(self, clip: Clip) -> F64:
+        """Their features summed by class: float64 (d,)."""
+        return self._holder(clip).class_sums(self._all)
+
+    def accuracy(self, x: F64) -> float:
+        """Of ``x`` (d,) on the test part."""
+        return self._hits(self._logits(x))
+
+    def feature_norm(self, order: int, part: float) -> float:
+        """The norm that features of this ``part`` of the stand-in samples do not exceed, the bias not counted."""
+        return float(np.quantile(np.linalg.norm(self._data.x_train, ord=order, axis=1), part))
+
+    def gradient_norm(self, order: int) -> float:
+        """The median norm of a sample's gradient at x = 0, before it is clipped."""
+        inputs = np.linalg.norm(self._data.x_train, ord=order, axis=1) ** order + self._bias**order
+        off = 1.0 - 1.0 / self._classes
+        errors = off**order + (self._classes - 1) * (1.0 - off) ** order
+        return float(np.median(inputs * errors) ** (1.0 / order))
+
+    def _holder(self, clip: Clip) -> SoftmaxOracle:
+        if clip not in self._holders:
+            self._holders[clip] = self._oracle(None, clip)
+        return self._holders[clip]
 
     def gradients(self, x: F64, clip: Clip | None) -> F64:
         """Every agent's clipped gradient at its row of ``x`` (n, d), over all its stand-in samples."""
@@ -200,6 +241,7 @@ class _Work:
         self._clip = Clip.from_config(run.privacy)
         self._law = LAWS[run.noise.law]
         self._schedule, self._n = schedule, run.n
+        self._shared = _root(run)
 
     def gradient(self, k: int, x: F64) -> F64:
         share = self._schedule.share(k)
@@ -208,12 +250,30 @@ class _Work:
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         noise = self._law.plain(self._rng, private.shape)
+        if self._shared is not None:
+            noise += self._shared @ self._rng.standard_normal(private.shape)
         noise *= np.array([[self._schedule.sigma(stream, i, k)] for i in range(self._n)])
         noise += private
         return noise
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         return values
+
+
+def _root(run: RunConfig) -> F64 | None:
+    """What turns independent normal rows into the noise that pairs share, in an agent's own scale: a root of r^2 L.
+
+    The rows then have the joint law of the agents' sums of +-r M_ij.  None where nobody shares noise.
+    """
+    graph = masks(run)
+    if graph is None or run.noise.cancel is None:
+        return None
+    pairs = np.zeros((len(graph.edges), run.n))
+    for row, (i, j) in zip(pairs, graph.edges, strict=True):
+        row[i], row[j] = 1.0, -1.0
+    values, vectors = np.linalg.eigh(pairs.T @ pairs)
+    root: F64 = run.noise.cancel * vectors * np.sqrt(np.maximum(values, 0.0))
+    return root
 
 
 def _cut(data: Dataset, train: int) -> Dataset:

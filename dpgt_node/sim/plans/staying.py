@@ -17,8 +17,8 @@ from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.features import transform
 from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.sim.alike import Alike
-from dpgt_node.sim.rehearsal import TEST, Outcome, Rehearsal, Shape
+from dpgt_node.sim.plans.alike import Alike
+from dpgt_node.sim.plans.rehearsal import TEST, Outcome, Rehearsal, Shape
 from dpgt_node.types import I64
 
 TOGETHER = 12_000

@@ -1,4 +1,4 @@
-"""Rehearsals and the search: small shapes, because only the machinery is tested here, not how good plans are."""
+"""Rehearsals: the very mechanism, on data that are nobody's."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpgt_node.accounts.planner import Target, calibrate, route
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.clipping import Clip
-from dpgt_node.privacy.accountants.rounding import within
-from dpgt_node.sim import planning
-from dpgt_node.sim.planning import Planner
-from dpgt_node.sim.rehearsal import Outcome, Rehearsal, Shape, Table
+from dpgt_node.sim.plans.rehearsal import Rehearsal, Shape, Table
 from tests.oracles import mechanisms
 
 RING = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0))
@@ -34,11 +30,6 @@ def run(**privacy: float) -> model.RunConfig:
         model.Model(bias=0.2),
         model.Privacy(**(privacy or {"clip_l2": 1.0})),
     )
-
-
-@pytest.fixture(scope="module")
-def planner() -> Planner:
-    return Planner(run(), SHAPE)
 
 
 @pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
@@ -102,70 +93,6 @@ def test_one_step_is_one_over_the_curvature() -> None:
     assert rehearsal.one_step == pytest.approx(1.0 / largest, rel=0.02)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "ROUNDS", (3, 8, 20))
-    monkeypatch.setattr(planning, "STEPS", (0.25, 0.75))
-    monkeypatch.setattr(planning, "_COARSE_ROUNDS", (3, 8))
-    monkeypatch.setattr(planning, "_COARSE_STEPS", (0.5,))
-
-
-@pytest.mark.parametrize(
-    ("privacy", "target"),
-    [
-        ({"clip_l2": 1.0}, Target(2.0)),
-        ({"clip_l1": 2.0}, Target(5.0, 0.0)),
-        ({"clip_l1": 2.0}, Target(5.0, 1e-6, "zcdp", "published-point")),
-        ({"clip_l1": 2.0}, Target(5.0, None, None, "paper")),
-        ({"C": 4.0}, Target(5.0, 0.0, None, "public-state")),
-    ],
-)
-@pytest.mark.usefixtures("small")
-def test_a_plan_keeps_its_promise(privacy: dict[str, float], target: Target) -> None:
-    planner = Planner(run(**privacy), SHAPE)
-    found = planner.plan(target, rehearsals=3)
-    costs = found.epsilon[found.route.accountant]
-    assert all(cost is not None and target.epsilon * (1 - 1e-6) <= cost <= target.epsilon for cost in costs)
-    more = replace(found.run, algorithm=replace(found.run.algorithm, iterations=found.run.K + 1))
-    assert not any(within(account.total(found.route.accountant), target.epsilon) for account in planner.accounts(more))
-    assert 0.2 <= found.outcome.worst <= found.outcome.mean <= 1.0 and found.rehearsed <= 3
-    assert found.run.scheme.samples == "full" and found.run.algorithm.mechanism == found.route.mechanism
-    assert found.run.graph == run().graph and found.run.data == run().data
-
-
-@pytest.mark.usefixtures("small")
-def test_equal_questions_get_equal_plans(planner: Planner) -> None:
-    one, two = planner.plan(Target(2.0), 4), Planner(run(), SHAPE).plan(Target(2.0), 4)
-    assert one.run == two.run and one.outcome == two.outcome
-
-
-@pytest.mark.usefixtures("small")
-def test_more_epsilon_predicts_more_accuracy(planner: Planner) -> None:
-    low, high = planner.plan(Target(0.02), 4), planner.plan(Target(5.0), 4)
-    assert low.outcome.mean + 0.1 < high.outcome.mean
-    assert high.outcome.worst > 0.65  # three classes, three values of K
-
-
-@pytest.mark.usefixtures("small")
-def test_a_clip_far_above_every_gradient_is_lowered_when_allowed(planner: Planner) -> None:
-    """Clip 20 for gradients of norm 1.4 at most: twenty times too much noise."""
-    target = Target(2.0)
-    kept = Planner(run(clip_l2=20.0), SHAPE).plan(target, 12)
-    tuned = Planner(run(clip_l2=20.0), SHAPE, tune_clip=True).plan(target, 12)
-    assert kept.run.privacy.clip_l2 == 20.0
-    assert tuned.run.privacy.clip_l2 is not None and tuned.run.privacy.clip_l2 < 15.0
-    assert tuned.outcome.score > kept.outcome.score
-    costs = tuned.epsilon["gdp"]
-    assert all(cost is not None and 2.0 * (1 - 1e-6) <= cost <= 2.0 for cost in costs)
-
-
-def test_another_method_is_not_planned() -> None:
-    for method, mechanism in (("atc-dsgd", "noise-once"), ("s-ab", "paper")):
-        other = replace(run(), algorithm=model.Algorithm(5, method, mechanism))
-        with pytest.raises(ConfigError, match=rf"Algorithm 1 \(dpgt\), not of {method}"):
-            Planner(other, SHAPE)
-
-
 def test_a_rehearsal_clips_each_release_as_the_run_does() -> None:
     """Without noise: class sums first, then gradients under their own clip; nothing in rounds that release nothing."""
     once = replace(run(clip_l2=1.0), algorithm=model.Algorithm(5, mechanism="noise-once"))
@@ -181,31 +108,3 @@ def test_a_rehearsal_clips_each_release_as_the_run_does() -> None:
             y, held = y + new - held, new
         x, y = A @ x - (y if k < 5 else 0.0), B @ y
     np.testing.assert_allclose(rehearsal.final(config, 0), x, atol=1e-12)
-
-
-@pytest.mark.usefixtures("small")
-def test_too_much_epsilon_is_refused_with_the_nearest(planner: Planner) -> None:
-    with pytest.raises(ConfigError, match=r"needs so little noise .*; \S+ is possible"):
-        planner.plan(Target(1e12), 2)
-
-
-def test_a_graph_nobody_can_learn_over_is_refused() -> None:
-    config = run()
-    broken = replace(config, graph=replace(config.graph, R=((0.0,) * 3,) * 3))
-    with pytest.raises(ConfigError, match=r"graph\.R"):
-        Planner(broken, SHAPE)
-
-
-def test_the_predictor_ranks_as_rehearsals_do(planner: Planner) -> None:
-    """Spearman correlation over a spread of candidates."""
-    target = Target(1.0)
-    way = route(run(), target)
-    candidates = planner._predict(list(planner._candidates(way, target)))[::180]
-    rehearsed = []
-    for c in candidates:
-        steps = Planner._with_steps(way.apply(run()), c.K, c.alpha, c.beta, c.gamma)
-        ready = calibrate(steps, way.accountant, target.epsilon, planner.accounts, tolerance=1e-3)
-        rehearsed.append(Outcome.of([planner.rehearsal.accuracies(ready, seed) for seed in (1, 2)]).worst)
-    ranks = [np.argsort(np.argsort(values)) for values in ([c.predicted for c in candidates], rehearsed)]
-    assert np.corrcoef(*ranks)[0, 1] > 0.5
-    assert np.mean(rehearsed[:3]) > np.mean(rehearsed) + 0.05  # and it is the best ones that count

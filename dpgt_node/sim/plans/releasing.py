@@ -1,0 +1,187 @@
+"""The search for a mechanism that perturbs each gradient once: a recipe, then as few rounds as let it reach everybody.
+
+1. ``recipe.Centre``: what is released, tried at one holder of all stand-in samples.
+2. ``mixing.Network``: the run that carries it out over this graph, rehearsed with all agents.
+3. Where epsilon counts towards few others only: how much noise pairs of agents share, by such rehearsals too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dpgt_node.accounts.planner import Route, Target, calibrate
+from dpgt_node.config import RunConfig
+from dpgt_node.config.privacy.cancelling import masks
+from dpgt_node.config.privacy.releases import no_class_sums
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.cancelling.exposure import share
+from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.sim.plans.frame import Frame
+from dpgt_node.sim.plans.mixing import Mixing, Network, neighbours
+from dpgt_node.sim.plans.recipe import Budget, Centre, Recipe, farther
+from dpgt_node.sim.plans.rehearsal import Outcome
+from dpgt_node.types import F64
+
+SHARED: Final = (2, 1, 4)
+"""r of shared noise that is tried; a recipe is searched for under the first one."""
+_REACH: Final = 0.87
+"""x moves so much farther, as a power, where there is less noise: where the next search begins."""
+_SEEDS: Final = tuple(range(11, 19))
+_NOTICEABLE: Final = 0.002
+"""Accuracy that is worth more rounds, other steps or shared noise."""
+_HOPELESS: Final = 0.01
+_DOUBLINGS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A recipe and its rounds, with noise of ``r`` times an agent's own shared by pairs, None: nobody shares any."""
+
+    recipe: Recipe
+    mixing: Mixing
+    r: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """``run``: calibrated.  ``predicted``: its recipe's accuracy at one holder.  ``recipes``, ``rehearsed``: counts."""
+
+    run: RunConfig
+    sketch: Sketch
+    outcome: Outcome
+    predicted: float
+    recipes: int
+    rehearsed: int
+
+
+class Releasing:
+    """One search.  ``base``: the run with mechanism, law and clip set.  ``kept``: the clip that it must have."""
+
+    def __init__(self, frame: Frame, base: RunConfig, way: Route, target: Target, kept: float | None) -> None:
+        self._frame, self._base, self._way, self._target, self._kept = frame, base, way, target, kept
+        self._order = 1 if base.privacy.clip_l2 is None else 2
+        self._network = Network.of(frame.topology)
+        self._sums = no_class_sums(base.algorithm, base.data, base.model, base.privacy) is None
+        self._centres: dict[int | None, Centre] = {}
+        self._runs: dict[Sketch, RunConfig] = {}
+        self._found: dict[Sketch, list[F64]] = {}
+
+    def search(self, rehearsals: int) -> Drawn:
+        """The best run found.  ConfigError: no noise meets the target."""
+        frame, target = self._frame, self._target
+        self._run(
+            self._begin(Recipe(1, self._kept or 1.0, 1.0), None)
+        )  # what cannot be met is refused before the search
+        frame.progress(f"epsilon {target.epsilon:g}: what to release, tried at one holder of all stand-in samples")
+        best = self._begin(self._centre(None).best(sums=self._sums), None)
+        if target.shares(frame.run.n) and not self._way.pure:
+            best = self._shared(best)
+        frame.progress(f"epsilon {target.epsilon:g}: rehearsing {best.recipe.releases} releases with all agents")
+        best = self._climbed(best, rehearsals)
+        tried = sum(centre.tried for centre in self._centres.values())
+        central = self._centre(best.r).accuracy(best.recipe)
+        return Drawn(self._run(best, exact=True), best, self._outcome(best), central, tried, len(self._found))
+
+    def starts_at(self, useless: float) -> float | None:
+        """About the least epsilon, a power of two times the target, at which one holder's model is better than
+        ``useless``; None where no noise is little enough.
+        """
+        epsilon = self._target.epsilon
+        for _ in range(_DOUBLINGS):
+            epsilon *= 2.0
+            centre = self._centre_of(replace(self._target, epsilon=epsilon), None)
+            if max(map(centre.judged, centre.starts(sums=self._sums))) >= useless:
+                return epsilon
+        return None
+
+    # ---------------------------------------------------------------- one holder
+    def _centre(self, r: int | None) -> Centre:
+        if r not in self._centres:
+            self._centres[r] = self._centre_of(self._target, r)
+        return self._centres[r]
+
+    def _centre_of(self, target: Target, r: int | None) -> Centre:
+        return Centre(self._frame.rehearsal, self._budget(target, r), self._order, self._kept)
+
+    def _budget(self, target: Target, r: int | None) -> Budget:
+        """What the agents' noise leaves in their mean; where it is shared, all have the scale of the smallest."""
+        samples, n = np.array(self._frame.shape.samples, dtype=float), self._frame.run.n
+        one = ACCOUNTANTS[self._way.accountant]
+        goal, power = one.goal(target.epsilon, self._way.delta), 1 if one.pure else 2
+        units = 2.0 / samples
+        if r is not None:
+            units, goal = np.full(n, units.max()), goal / math.sqrt(self._exposed(r))
+        spread = math.sqrt(LAWS[self._way.law].ideal_variance * float(np.square(units).sum())) / n / goal
+        return Budget(spread, power)
+
+    def _exposed(self, r: int) -> float:
+        """The largest part of any agent's squared shift that the target's coalition sees."""
+        base = self._sharing(self._base, r)
+        graph, t = masks(base), self._target.colluding(base.n)
+        assert graph is not None
+        return max(share(len(graph.partners(i)), r, t) for i in range(base.n))
+
+    @staticmethod
+    def _sharing(base: RunConfig, r: int | None) -> RunConfig:
+        mask = None if r is None else base.noise.mask_graph or "complete"
+        return replace(base, noise=replace(base.noise, cancel=r, mask_graph=mask))
+
+    # ---------------------------------------------------------------- all agents
+    def _begin(self, recipe: Recipe, r: int | None) -> Sketch:
+        return Sketch(recipe, self._network.mixing(recipe), r)
+
+    def _shared(self, own: Sketch) -> Sketch:
+        """``own``, or one with shared noise where that is noticeably better."""
+        best, recipe, budget = own, own.recipe, self._budget(self._target, None)
+        for r in SHARED:
+            self._frame.progress(f"epsilon {self._target.epsilon:g}: sharing {r} times an agent's own noise")
+            less = self._budget(self._target, r)
+            recipe, budget = farther(recipe, (budget.spread / less.spread) ** _REACH), less
+            if r == SHARED[0]:
+                recipe = self._centre(r).climbed(recipe)
+            other = self._begin(recipe, r)
+            if self._outcome(other).score > self._outcome(best).score + (_NOTICEABLE if best.r is None else 0.0):
+                best = other
+        return best
+
+    def _climbed(self, best: Sketch, rehearsals: int) -> Sketch:
+        """To noticeably better neighbours, until none is."""
+        improved = True
+        while improved and len(self._found) < rehearsals:
+            improved = False
+            for recipe, mixing in neighbours(best.recipe, best.mixing):
+                other = Sketch(recipe, mixing, best.r)
+                if other in self._found or len(self._found) >= rehearsals:
+                    continue
+                if self._outcome(other, 1).score < self._outcome(best, 1).score - _HOPELESS:
+                    continue
+                if self._outcome(other).score > self._outcome(best).score + _NOTICEABLE:
+                    best, improved = other, True
+                    break
+        return best
+
+    def _outcome(self, sketch: Sketch, draws: int | None = None) -> Outcome:
+        """Of the first ``draws`` draws, None: of as many as are worth their time."""
+        draws = self._frame.rehearsal.draws if draws is None else draws
+        run, found = self._run(sketch), self._found.setdefault(sketch, [])
+        for seed in _SEEDS[len(found) : draws]:
+            with np.errstate(all="ignore"):
+                found.append(self._frame.rehearsal.accuracies(run, seed))
+        return Outcome.of(found[:draws])
+
+    def _run(self, sketch: Sketch, *, exact: bool = False) -> RunConfig:
+        """``exact``: calibrated as closely as a plan is; else within a thousandth."""
+        if not exact and sketch in self._runs:
+            return self._runs[sketch]
+        recipe, budget = sketch.recipe, self._budget(self._target, sketch.r)
+        run = self._network.run(self._sharing(self._base, sketch.r), recipe, sketch.mixing, budget, self._order)
+        options = {} if exact else {"tolerance": 1e-3}
+        colluding = self._target.colluding(run.n)
+        epsilon, accounts = self._target.epsilon, self._frame.accounts
+        run = calibrate(run, self._way.accountant, epsilon, accounts, colluding=colluding, **options)
+        self._runs[sketch] = run
+        return run
