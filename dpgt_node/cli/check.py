@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
+from dpgt_node.cli.common import (
+    alike_option,
+    data_root,
+    find_shape,
+    format_option,
+    out_of_range,
+    reddened,
+    run_argument,
+)
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -90,7 +98,6 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
 
 def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:
     """Whether the exchange is expected to pay, without a look at anybody's data but their shape."""
-    from dpgt_node.cli.plan import find_shape
     from dpgt_node.sim.plans.alike import Alike
     from dpgt_node.sim.plans.staying import Ground
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
-from dpgt_node.config import RunConfig, SchemeS2, load_run, resolved_dataset, to_toml
-from dpgt_node.config.vocabulary import ACCOUNTANTS, TOYS
+from dpgt_node.config import SchemeS2, load_run, to_toml
+from dpgt_node.config.vocabulary import ACCOUNTANTS
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def plan(
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
-    shape = find_shape(run, str(run_file), shape_text)
+    shape = common.find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     planner = Planner(
         run,
@@ -123,34 +123,6 @@ def plan(
     if staying is not None and staying.better:
         click.echo(f"dpgt plan: warning: {said}", err=True)
     return ExitCode.DONE
-
-
-def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
-    """What is known of the agents' data; ConfigError where it is not known."""
-    from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.oracle import data_is_here, sample_counts
-    from dpgt_node.sim.plans.rehearsal import Shape
-
-    if run.data.dataset in TOYS:
-        raise ConfigError.one(
-            source, "data.dataset", f"'{run.data.dataset}' has no samples, so there is nothing to protect and to plan"
-        )
-    if text is not None:
-        try:
-            p, classes, D = (int(part) for part in text.split(","))
-        except ValueError:
-            p = classes = D = 0
-        if min(p, D) < 1 or classes < 2:
-            raise ConfigError.one(
-                "command line", "--shape", f"must be P,CLASSES,D (integers, as in 784,10,12000), not {text!r}"
-            )
-        return Shape(p, classes, (D,) * run.n)
-    root = common.data_root()
-    if not data_is_here(run, root):
-        message = f"{resolved_dataset(run)} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
-        raise ConfigError.one(source, "data.dataset", message)
-    data = run_dataset(run, root)
-    return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run, root) if D is not None))
 
 
 def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Point]:
