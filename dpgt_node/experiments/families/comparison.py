@@ -16,7 +16,7 @@ from dpgt_node.experiments.families.schemes import claim, ends
 from dpgt_node.experiments.families.section_iv import PAPER_K, Settings, alone_jobs, jobs_of, run_of
 from dpgt_node.experiments.families.verdicts import Answer, Answered, combined, faster, hinges_on, scale_that_reaches
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
 from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section
@@ -137,7 +137,9 @@ class Epsilon:
         panel = self._panel(settings, measured, shown)
         lost = [f"{form.label}: its run is not there" for form in rivals.forms() if form not in shown]
         silent = [f"{form.label}: no accountant speaks of it" for form, job in shown.items() if not measured.costs(job)]
-        return Section(self.name, self.title, lead, (panel,), (*claims, _ternary()),
+        delta = self._delta(settings, measured, shown)
+        panels = (panel, delta) if delta.lines else (panel,)
+        return Section(self.name, self.title, lead, panels, (*claims, _ternary()),
                        pending=(*rivals.pending(), *lost, *silent))  # fmt: skip
 
     @staticmethod
@@ -188,6 +190,19 @@ class Epsilon:
         kept = tuple(line for line in lines if line.points)
         return Panel("epsilon", self.title, "maximum iteration number K", "epsilon", kept, caption, y_scale="log")
 
+    def _delta(self, settings: Settings, measured: Measured, shown: Mapping[rivals.Form, Job]) -> Panel:
+        lines = []
+        for form, job in shown.items():
+            for charge, how in ((epsilons.WITH, "C/m"), (epsilons.WITHOUT, "C")):
+                curve = {K: v for K, (v, _) in _best(measured, job, charge, "total-variation").items()}
+                lines += [_line(f"{form.label}, {how}", curve, job)] if curve else []
+        caption = (
+            "Cumulative delta of methods whose quantiser is the only noise, as a function of the maximum iteration "
+            "number: 1 - prod(1 - delta_k), which bounds the total variation. r is not printed in the paper. "
+            + about(measured, settings, self._ours(settings)["S2"], "total variation, conditional as Lemma 5 is")
+        )
+        return Panel("delta", f"{self.title}: delta", "maximum iteration number K", "delta", tuple(lines), caption)
+
 
 _OURS: Mapping[str, tuple[str, str]] = {
     "Lemma 5 (conditional)": (PAPER.name, LEMMA5.name),
@@ -200,15 +215,17 @@ def _lengths(settings: Settings) -> tuple[int, ...]:
     return tuple(sorted({max(1, round(K * part / 8)) for part in range(1, 9)}))
 
 
-def _best(measured: Measured, job: Job, charge: str) -> dict[int, tuple[float, str]]:
-    """The least pure epsilon by K, and whose it is; a conditional accountant only where no other speaks."""
+def _best(measured: Measured, job: Job, charge: str, guarantee: str = "epsilon") -> dict[int, tuple[float, str]]:
+    """The least by K, and whose it is; a conditional accountant only where no other speaks.
+
+    ``guarantee``: what it is of: a pure epsilon, or the delta of a quantiser ("total-variation").
+    """
     found: dict[int, tuple[bool, float, str]] = {}
     for cost in measured.costs(job):
-        conditional = cost.accountant in CONDITIONAL
-        pure = conditional or cost.accountant in PURE
-        if pure and cost.mechanism == job.run.algorithm.mechanism and cost.charge == charge:
-            name = f"{cost.accountant}, conditional" if conditional else cost.accountant
-            mine = (conditional, cost.epsilon, name)
+        one = ACCOUNTANTS[cost.accountant]
+        if one.guarantee == guarantee and cost.mechanism == job.run.algorithm.mechanism and cost.charge == charge:
+            name = one.name if one.sound else f"{one.name}, conditional"
+            mine = (not one.sound, cost.epsilon, name)
             found[cost.K] = min(found.get(cost.K, mine), mine)
     return {K: (value, name) for K, (_, value, name) in found.items()}
 

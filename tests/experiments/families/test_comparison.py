@@ -90,3 +90,14 @@ def test_a_run_that_simulate_would_refuse_is_refused():
     job = conduct.Job(run, 0)
     assert "a_i = alpha r_i in [0, 1)" in conduct.refused([job], None)[job.name]
     assert conduct.refused([conduct.Job(run_of(TINY, "S2", 0.9996), 0)], None) == {}
+
+
+def test_a_delta_is_never_taken_for_an_epsilon(out):
+    """The quantiser's accountant gives a delta: its curves stand in a picture of their own."""
+    epsilon = {row["line"] for row in csv.DictReader((out / "fig6" / "epsilon.csv").open())}
+    delta = list(csv.DictReader((out / "fig6" / "delta.csv").open()))
+    assert not any("ternary" in name for name in epsilon)
+    assert {row["line"].split(",")[0] for row in delta} == {f"ternary-dsgd (r = {r})" for r in (1, 10, 100)}
+    assert all(0.0 <= float(row["mean"]) <= 1.0 for row in delta)
+    claims = json.loads((out / "claims.json").read_text())["claims"]
+    assert not [c for c in claims if c["id"] == "fig6.wang2023quantization"]
