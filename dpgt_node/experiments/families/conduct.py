@@ -42,6 +42,7 @@ def conduct(
     Runs that a method cannot do with these data are not begun: they are listed with the reason.  Where later runs
     follow from what earlier ones say, there is a stage for each.
     """
+    folder.tidy()
     measured, failed = Measured(folder), set[str]()
     while True:
         wanted: list[Job] = []

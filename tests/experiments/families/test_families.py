@@ -161,3 +161,13 @@ def test_a_run_is_kept_once(tmp_path):
         folder.keep("a", {"x": b"2"})
     assert (tmp_path / "runs" / "a" / "x").read_bytes() == b"1"
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_a_run_that_was_being_written_when_the_command_was_killed_is_made_anew(out):
+    job = FAMILIES["fig3"].jobs(TINY, Measured(Folder(out)))[0]
+    half = out / "runs" / f".{job.name}.4711.tmp"
+    (out / "runs" / job.name).rename(half)
+    (half / "metrics.csv").unlink()
+    assert not Folder(out).is_done(job.name)
+    assert conduct.conduct(Folder(out), ["fig3"], TINY, HERE, None) == ()
+    assert not half.exists() and (out / "runs" / job.name / "metrics.csv").exists()

@@ -9,6 +9,7 @@ OUT/index.html             all of it on one page; CLAIMS.md and claims.json besi
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,11 @@ class Folder:
         write_folder(self.run(name), files)
         if self._state["failed"].pop(name, None) is not None:
             self._save()
+
+    def tidy(self) -> None:
+        """Remove what commands that were killed left half written.  Nobody else may be writing here."""
+        for path in (self.path / RUNS).glob(".*.tmp"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def status(self) -> Status:
         """Of everything that was asked for."""
