@@ -100,9 +100,11 @@ def experiment(
     with outdir.claim(out), pool(processes or os.cpu_count() or 1, scheduler) as workers:
         console = Console()
         console.print(f"{', '.join(names)} into {out}, {workers.words}", soft_wrap=True, highlight=False)
-        with _progress(console) as progress:
-            failed = conduct.conduct(held, names, settings, workers, root, progress)
-        page = conduct.write(held)
+        try:
+            with _progress(console) as progress:
+                failed = conduct.conduct(held, names, settings, workers, root, progress)
+        finally:  # what an interrupted command has made is worth a look, too
+            page = conduct.write(held)
     console.print(f"Page: {page}", soft_wrap=True, highlight=False)
     if failed:
         lines = [f"{name}: {held.failed[name]}" for name in failed[:_TOLD]]

@@ -52,3 +52,21 @@ def test_a_failed_run_ends_in_exit_code_1(dpgt, monkeypatch):
     assert code == 1 and "9 runs failed twice" in err and "OSError: the disk is full" in err
     assert out.count("to be tried once more") == 9 and "and 4 more: dpgt experiment status o" in err
     assert dpgt("experiment", "status", "o")[1].count("failed: ") == 9
+
+
+def test_an_interrupted_command_leaves_a_page_of_what_there_is(dpgt, tmp_path, monkeypatch):
+    from dpgt_node.experiments.families import conduct
+
+    real, done = conduct.carry_out, []
+
+    def interrupted(*arguments):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(conduct, "carry_out", interrupted)
+    code, _, err = dpgt("experiment", "fig3", "--out", "o", *TINY)
+    assert code == 5 and "interrupted" in err
+    assert "7 of its 9 runs are not there" in (tmp_path / "o" / "index.html").read_text()
+    assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 2 of 9 runs"]
