@@ -70,7 +70,7 @@ hosts: $(VENV)/.dev ## every process on a host of its own (network namespaces), 
 	@$(BIN)/python -m tests.hosts.lab
 	$(PYTEST) -m $(if $(SHARE),"hosts and not long",hosts) $(ARGS)
 
-slow-link: $(VENV)/.dev ## figure: 45 MB a message over 20 MB/s between hosts; as root
+slow-link: $(VENV)/.dev ## figure: 45 MB a message over 20 MB/s between hosts (1 Mbit/s: ARGS="--all --mbit 1 --dimension 1400000"); as root
 	$(BIN)/python -m tests.hosts.slow_link $(ARGS)
 
 detection: $(VENV)/.dev ## figure: how soon each kind of loss is named, between hosts; as root

@@ -191,6 +191,23 @@ def test_a_finished_launch_is_finished_whatever_comes_after(verb: str, tmp_path:
     assert "go on with" not in said
 
 
+@pytest.mark.e2e
+def test_an_interrupt_as_the_demo_ends_begins_no_attack(tmp_path: Path) -> None:
+    script = f"""
+from dpgt_node.runtime.launch.launcher import Launcher
+run = Launcher.run
+async def late(self):
+    ended = await run(self)
+    self._interrupt()  # as the signal does
+    return ended
+Launcher.run = late
+sys.exit(cli.run(["demo", "--iterations", "2", "--out", {str(tmp_path / "out")!r}]))
+"""
+    code, said = run_script(script, [])
+    assert code == 0 and said.endswith(f"dpgt demo: interrupted; the run in {tmp_path / 'out'} is finished\n"), said
+    assert not (tmp_path / "out" / "eavesdropper.png").exists()
+
+
 # --- a daemon, in every phase
 
 

@@ -1,10 +1,11 @@
 """45 MB a message over a link of 20 MB/s, between hosts of their own: rounds, the time of each, and who was given up.
 
-    python -m tests.hosts.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE]    (root)
+    python -m tests.hosts.slow_link [--rounds 5] [--agents 3] [--mbit 160] [--noise SCALE] [--all] [--dimension D]
+                                    [--round-timeout 60]                                                      (root)
 
 Hosts are those of tests/hosts/lab.py.  ``zeros`` with d = 11,175,370 (ResNet18) on a ring, float32 wire, mTLS by host
-name, round_timeout 60 s.  All that agent-1 sends goes through ``tc qdisc tbf``; an x and a y a round, so the link alone
-needs 2 x 44.7 MB / 20 MB/s = 4.5 s.  Without --noise the noise is off, so that the link is what is measured.
+name.  All that agent-1 sends (with --all: every agent) goes through ``tc qdisc tbf``; an x and a y a round, so the
+link alone needs 2 x 44.7 MB / 20 MB/s = 4.5 s.  Without --noise the noise is off, so that the link is what is measured.
 The same run without the limit comes first.  ``dpgt status`` is asked all the while.  Prints one JSON object; exit 1 if
 a process failed or an agent was ever seen unconnected.
 """
@@ -27,19 +28,30 @@ from tests.hosts.lab import Lab
 DIMENSION = 11_175_370
 
 
-def measure(rounds: int, n: int, mbit: float | None, noise: float, dimension: int = DIMENSION) -> dict[str, Any]:
-    """One run, agent-1 limited to ``mbit`` (None: not); the figures by name."""
+def measure(
+    rounds: int,
+    n: int,
+    mbit: float | None,
+    noise: float,
+    dimension: int = DIMENSION,
+    *,
+    everybody: bool = False,
+    timeout_s: float = 60.0,
+) -> dict[str, Any]:
+    """One run, agent-1 or ``everybody`` limited to ``mbit`` (None: not); the figures by name."""
     agents = [f"agent-{i}" for i in range(1, n + 1)]
     unconnected: set[str] = set()
     asked, largest_silence_s = 0, 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_file = folder / "run.toml"
-        run_file.write_text(ring(n, dimension, rounds, dataset="zeros", noise=noise), encoding="utf-8")
+        text = ring(n, dimension, rounds, dataset="zeros", noise=noise)
+        run_file.write_text(f"{text}round_timeout = {timeout_s}\n", encoding="utf-8")
         with Lab(folder / "lab", ["coordinator", *agents], processes.environment()) as lab:
             run = Deployment(lab, run_file, folder, agents, study=False)
             if mbit is not None:
-                lab["agent-1"].limit_rate(mbit)
+                for agent in agents if everybody else agents[:1]:
+                    lab[agent].limit_rate(mbit)
             run.start_all()
             run.reaches(0)
             while all(daemon.running for daemon in run.daemons.values()):
@@ -72,6 +84,8 @@ def main() -> int:
     parser.add_argument("--mbit", type=float, default=160.0)
     parser.add_argument("--noise", type=float, default=0.0)
     parser.add_argument("--dimension", type=int, default=DIMENSION)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--round-timeout", type=float, default=60.0)
     options = parser.parse_args()
     wire = 4 if options.dimension >= 100_000 else 8
     figures: dict[str, Any] = {
@@ -82,7 +96,15 @@ def main() -> int:
     }
     ends = {}
     for name, mbit in (("free", None), ("limited", options.mbit)):
-        ends[name] = figures[name] = measure(options.rounds, options.agents, mbit, options.noise, options.dimension)
+        ends[name] = figures[name] = measure(
+            options.rounds,
+            options.agents,
+            mbit,
+            options.noise,
+            options.dimension,
+            everybody=options.all,
+            timeout_s=options.round_timeout,
+        )
     print(json.dumps(figures, indent=1))
     return int(any(end["ever_unconnected"] or set(end["exit_codes"].values()) != {0} for end in ends.values()))
 

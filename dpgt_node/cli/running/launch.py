@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dpgt_node.runtime.launch.places import Places
 
 
+INTERRUPTED = "dpgt.interrupted"
+"""In a command's ``meta``: a signal came while it launched, so nothing more is begun."""
+
+
 @click.command()
 @common.run_argument
 @common.out_option
@@ -149,7 +153,7 @@ def launch_run(
         async def main() -> supervisor.Ended:
             with LiveView(run, console, keystream=keystream) as view:
                 async with places or contextlib.nullcontext() as where:
-                    return await launcher.Launcher(
+                    launched = launcher.Launcher(
                         run,
                         claimed,
                         restart=restart,
@@ -159,7 +163,11 @@ def launch_run(
                         on_status=lambda status: view.update(live_status(status)),
                         say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
                         log_level=str(context.find_root().meta.get("log_level", "info")),
-                    ).run()
+                    )
+                    try:
+                        return await launched.run()
+                    finally:
+                        context.meta[INTERRUPTED] = launched.interrupted
 
         ended = common.run_async(main())
     if ended.exit_code is not ExitCode.DONE:
@@ -170,7 +178,7 @@ def launch_run(
     with common.finished(str(context.info_name), out):
         summary = load_summary(out)
         assert summary is not None
-        if alone:
+        if alone and not context.meta[INTERRUPTED]:
             with common.after_run("what agents reach alone"):
                 write_rivals(out, rivals(run, common.data_root()))
             common.report_or_word(out)

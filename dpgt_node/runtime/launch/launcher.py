@@ -105,6 +105,11 @@ class Launcher:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal asked for an end, perhaps when the run was over already."""
+        return self._interrupts > 0
+
     def _interrupt(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1:
