@@ -184,7 +184,7 @@ def test_a_second_interrupt_after_the_end_ends_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("verb", ["launch", "demo"])
+@pytest.mark.parametrize("verb", ["launch", pytest.param("demo", marks=pytest.mark.long)])
 def test_a_finished_launch_is_finished_whatever_comes_after(verb: str, tmp_path: Path) -> None:
     code, said = late(verb, tmp_path, "busy", [signal.SIGTERM])
     assert code == 0 and f"dpgt {verb}: interrupted; the run in {tmp_path / 'out'} is finished" in said, said
@@ -192,6 +192,7 @@ def test_a_finished_launch_is_finished_whatever_comes_after(verb: str, tmp_path:
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 def test_an_interrupt_as_the_demo_ends_begins_no_attack(tmp_path: Path) -> None:
     script = f"""
 from dpgt_node.runtime.launch.launcher import Launcher
@@ -233,6 +234,9 @@ PHASES = {
 }
 
 
+QUICK = ("gathering data", "in a round")
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Path]:
     """The node file of the only agent of a run whose coordinator waits."""
@@ -251,7 +255,7 @@ def alone(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in PHASES])
 def test_a_node_ends_in_every_phase(phase: str, alone: Path) -> None:
     """Whatever its threads compute, and cannot stop."""
     code, said = run_script(NODE.format(patch=PHASES[phase], config=str(alone)), [signal.SIGTERM])

@@ -52,7 +52,7 @@ def start(c: Cluster, node: Node) -> None:
     c.agents[SLOW] = asyncio.ensure_future(node.serve())
 
 
-@pytest.mark.parametrize("method", ["advance", "release", "advance_final"])
+@pytest.mark.parametrize("method", ["advance", pytest.param("release", marks=pytest.mark.long)])
 async def test_a_slow_model_is_slow_and_not_lost(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """d = 3, on_agent_loss = "stop": a loop that is blocked for T would end the run."""
     async with cluster(tmp_path, timed(make_run(3), 2.0, "stop")) as c:
