@@ -43,7 +43,7 @@ from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import build_agents, build_oracles
 from dpgt_node.sim.world import Observer, World
 from tests.e2e.processes import Launch
-from tests.oracles import dense
+from tests.oracles import dense, states
 
 KEY = "6b696c6c"
 HANG_S = 240.0
@@ -129,6 +129,13 @@ ENTROPY = Case(
         RUN.format(name="entropy", K=50, samples=0, graph=FIVE, data='dataset = "quadratic"\ndimension = 650', every=25)
     ),
     keystream=None,
+)
+# The quantiser is the only noise: what it drew must be what is sent again.
+TERNARY = replace(
+    ENTROPY,
+    name="quadratic d=650, ternary-dsgd, real entropy",
+    text=ENTROPY.text.replace("iterations = 50\n", 'iterations = 50\nmethod = "ternary-dsgd"\n')
+    + "[method]\nr = 8.0\n",
 )
 
 
@@ -401,19 +408,24 @@ def _explained(victim: Victim) -> list[str]:
         with contextlib.closing(Store(victim.state(name), "process")) as store:
             (info,) = store.runs()
             for k in range(run.K + 1):
-                x, y = store.payloads(info.run_id, k)
-                x_breve[k, i], y_breve[k, i] = x.array(), y.array()
+                sent = store.payloads(info.run_id, k)
+                x_breve[k, i], y_breve[k, i] = sent[0].array(), sent[-1].array()
         if once:
             drawn[:, i] = perturbed(victim.state(name))
-    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    trajectory = dense.algorithm1_released(
-        run.graph.R, run.graph.C, schedule.alpha, schedule.beta, schedule.gamma,
-        np.zeros((run.n, 650)), lambda i, k, x: drawn[min(k, run.K), i] if once else x - (i + 1), x_breve, y_breve,
-    )  # fmt: skip
+    topology, schedule, start = Topology.from_config(run.graph), Schedule.from_config(run), np.zeros((run.n, 650))
+    if method_of(run).streams == ("X",):
+        alpha, beta, gamma = ([step] * (run.K + 1) for step in (schedule.alpha, schedule.beta, schedule.gamma))
+        steps, goals = states.Steps(alpha, beta, gamma), np.arange(1.0, run.n + 1)[:, None]
+        finals = states.state_form(run.graph.R, steps, start, lambda k, x: x - goals, list(x_breve), False)[-1]
+    else:
+        finals = dense.algorithm1_released(
+            run.graph.R, run.graph.C, schedule.alpha, schedule.beta, schedule.gamma,
+            start, lambda i, k, x: drawn[min(k, run.K), i] if once else x - (i + 1), x_breve, y_breve,
+        ).x[-1]  # fmt: skip
     assert topology.names == victim.names
     found = []
     for i, name in enumerate(victim.names):
-        error = np.abs(trajectory.x[-1][i] - np.load(victim.state(name) / "x_final.npy")).max()
+        error = np.abs(finals[i] - np.load(victim.state(name) / "x_final.npy")).max()
         if error > 1e-9:
             found.append(f"{name}: what was stored does not explain x_final, off by {error:g}")
     return found

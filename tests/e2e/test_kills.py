@@ -18,6 +18,7 @@ from tests.e2e.kills import (
     FIVE,
     MILLION,
     RING,
+    TERNARY,
     Case,
     Findings,
     Kill,
@@ -81,7 +82,7 @@ def test_the_truth_is_one_row_a_release() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "kills"),
-    [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25), (ATC, 15), (APART, 30)],
+    [(DIGITS, 40), (ENTROPY, 25), (MILLION, 25), (ATC, 15), (APART, 30), (TERNARY, 15)],
     ids=lambda v: v.name if isinstance(v, Case) else "",
 )
 def test_a_campaign_of_kills(tmp_path: Path, case: Case, kills: int) -> None:

@@ -194,8 +194,11 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     assert sorted(without_time, key=str) == sorted(others, key=str)
 
 
-SHAPES = ("s-ab", "weighted-sgd", "q-dpsgd", "dp-dsgt", "no-communication")
-"""No noise, everybody's gradient, what is drawn and not seen, two vectors and a draw, nothing sent: in every suite."""
+SHAPES = ("s-ab", "weighted-sgd", "q-dpsgd", "dp-dsgt", "no-communication", "noisy-gt", "ternary-dsgd")
+"""In every suite: no noise, everybody's gradient, what is drawn and not seen, two vectors and a draw, nothing sent,
+noise on two states, a quantiser that is drawn.
+"""
+OPTIONS = {"ternary-dsgd": "[method]\nr = 8.0\n", "quantised-dsgd": "[method]\nstep = 0.125\n"}
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,7 @@ SHAPES = ("s-ab", "weighted-sgd", "q-dpsgd", "dp-dsgt", "no-communication")
 def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> None:
     K, own = 4, METHODS[method]
     text = quadratic(2, K).replace(f"iterations = {K}", f'iterations = {K}\nmethod = "{method}"')
+    text += OPTIONS.get(method, "")
     run = run_file(tmp_path, text if own.noisy else text.replace("[noise]", "[noise]\nmultiplier = 0.0"))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
@@ -214,7 +218,7 @@ def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> 
     assert simulated.exit_code == 0
     for name, x in finals(out).items():
         assert x.tobytes() == np.load(tmp_path / "sim" / "agents" / name / "x_final.npy").tobytes()
-    vectors = (K + 1) * len(own.sends), (K + 1) * MECHANISMS[next(iter(own.rules))].noises
+    vectors = (K + 1) * len(own.sends), (K + 1) * len(MECHANISMS[next(iter(own.rules))].charged)
     assert {released(out, name) for name in launch.names()} == {vectors}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [vectors[0]] * 2

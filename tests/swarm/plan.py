@@ -13,7 +13,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from dpgt_node.privacy.mechanisms import TRACKING
-from tests.sim.cases import CARRIED
+from tests.sim.cases import CARRIED, NEEDED
 from tests.swarm.clock import SECOND
 from tests.swarm.process import COORDINATOR
 
@@ -203,7 +203,7 @@ def by(method: Method, run: model.RunConfig) -> model.RunConfig:
     """``run`` under ``method`` and its default mechanism: without noise where it draws none, on a toy that it takes."""
     algorithm = replace(run.algorithm, method=method.name, mechanism=next(iter(method.rules)))
     noise = run.noise if method.noisy else replace(run.noise, multiplier=0.0)
-    run = replace(run, algorithm=algorithm, noise=noise)
+    run = replace(run, algorithm=algorithm, noise=noise, method_options=NEEDED.get(method.name, {}))
     setting = Setting(run, Topology.from_config(run.graph), Schedule.from_config(run), (None,) * run.n)
     if any(demand.breakers(setting) for demand in method.demands if demand.key == "data.dataset"):
         run = replace(run, data=model.Data("quadratic", params={"dimension": run.data.params.get("dimension", 1)}))

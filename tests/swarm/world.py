@@ -22,6 +22,7 @@ from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Purpose
 from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session import Session
@@ -117,7 +118,8 @@ class World:
         def build(
             work: Callable[..., AgentWork], keystream: Callable[[int], Keystream], pairs: Callable[[int], PairKeys]
         ) -> tuple[AgentWork, ...]:
-            sampler = LaplaceSampler if self.graph is None else partial(sampler_for, run)
+            plain = self.graph is None and MECHANISMS[run.algorithm.mechanism].noises > 0
+            sampler = LaplaceSampler if plain else partial(sampler_for, run)
             return tuple(
                 work(run, topology, schedule, i, oracles[i], keystream(i), sampler(), pairs(i)) for i in range(self.n)
             )
