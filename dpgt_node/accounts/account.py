@@ -21,7 +21,9 @@ from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.releases import Leftover, Releases
 from dpgt_node.privacy.accountants.responses.response import Steps
+from dpgt_node.privacy.counts.code import COINS
 from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.privacy.laws.ternary import NAME as TERNARY
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, Stream
 
@@ -57,7 +59,7 @@ class AgentAccount:
         clip: Literal["l1", "l2"] | None = (
             "l1" if privacy.clip_l1 is not None else "l2" if privacy.clip_l2 is not None else None
         )
-        sizes = _sizes(schedule)
+        sizes, code = _sizes(schedule), method_of(run).coins(run)
         m = (schedule.m if schedule.m is not None else D) if sizes is None else int(sizes[0])
 
         def share(k: int) -> float:
@@ -77,7 +79,7 @@ class AgentAccount:
             C2=2.0 * privacy.clip_l2 if privacy.clip_l2 is not None else privacy.adjacency,
             clip=clip,
             delta=privacy.delta,
-            noisy=schedule.noisy,
+            noisy=schedule.noisy and (code is None or code.trials > 0),
             scale=lambda stream, k: schedule.sigma(stream, agent, k),
             leftover=leftover,
             dimension=dimension,
@@ -86,6 +88,7 @@ class AgentAccount:
             sizes=sizes,
             arriving=schedule.arriving,
             range=schedule.range,
+            code=code,
         )
         self._curves: dict[str, F64 | None] = {}
 
@@ -107,7 +110,16 @@ class AgentAccount:
 
     def scale(self, stream: Stream, k: int) -> float:
         """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
+        if (code := self.releases.code) is not None:
+            return code.scale if stream in self.charged_streams() and self._schedule.release(k) is not None else 0.0
         return self._schedule.sigma(stream, self._agent, k) if stream in self.charged_streams() else 0.0
+
+    @property
+    def law(self) -> str:
+        """What the noise is, for the ledger."""
+        if self.releases.code is not None:
+            return COINS
+        return self.releases.law.name if self._mechanism.noises else TERNARY
 
     def charged_streams(self) -> tuple[Stream, ...]:
         """Streams whose releases cost: x̆ then y̆, or y̆ alone where x is post-processing."""
@@ -127,6 +139,8 @@ class AgentAccount:
 
     def least_scale(self, stream: Stream) -> float:
         """The smallest noise scale of a release; 0.0 is no noise."""
+        if (code := self.releases.code) is not None:
+            return code.scale if stream in self.charged_streams() else 0.0
         return min(self._schedule.scales(stream, self._agent)) if stream in self.charged_streams() else 0.0
 
     def cost_after(self, k: int, stream: Stream) -> Costs:

@@ -11,6 +11,7 @@ from dpgt_node.algo.graph import Edge
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed
 from dpgt_node.errors import Broken, invariant
 from dpgt_node.learning.tables import Table
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.protocol.types import Payload, RoundRecord, on
 from dpgt_node.types import F64, I64, Stream
 
@@ -24,8 +25,8 @@ class Tools:
     """What an agent works with.
 
     ``gradient(k, x, batch)`` draws a batch when it is None, ``draw(k)`` a batch alone.  ``perturb(stream, k, private)``
-    adds the noise of one draw.  ``table``: of what a method may keep.  ``incoming``: who sends on a stream, and the
-    weight.
+    adds the noise of one draw, ``coins(k, private, code)`` gives the codes of one.  ``table``: of what a method may
+    keep.  ``incoming``: who sends on a stream, and the weight.
     """
 
     gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
@@ -33,6 +34,7 @@ class Tools:
     encode: Callable[[Stream, int, F64], Payload]
     table: Table
     draw: Callable[[int], I64]
+    coins: Callable[[int, F64, BinomialCode], F64]
     incoming: Mapping[Stream, tuple[Edge, ...]]
     perturbs_gradient: bool
 
@@ -103,6 +105,11 @@ class AgentSite:
         self.noisy = self.tools.perturb(GRADIENT_NOISE, k, private)
         self.draws.append((GRADIENT_NOISE, "X" if seen is None else seen.stream))
         return self.noisy
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        """Drawn here, once."""
+        self.draws.append((GRADIENT_NOISE, "X"))
+        return code.codes.values(self.tools.coins(k, private, code))
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         """Encode ``values``."""

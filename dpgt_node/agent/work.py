@@ -28,10 +28,10 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.learning.tables import Table, table_size
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
-from dpgt_node.privacy.laws.ternary import NAME as TERNARY
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import (
     Advance,
@@ -189,7 +189,9 @@ class AgentWork:
         incoming = network_of(run, topology).incoming(index)
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
-        self._tools = Tools(self._gradient, self._perturb, self._encode, Table(oracle), self._draw, incoming, once)
+        self._tools = Tools(
+            self._gradient, self._perturb, self._encode, Table(oracle), self._draw, self._coins, incoming, once
+        )
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self.codes = codes_of(run)
@@ -317,6 +319,11 @@ class AgentWork:
             raise OutOfReach.beyond(self._name, k, stream, self._sampler.range(scale))
         return noisy
 
+    def _coins(self, k: int, private: F64, code: BinomialCode) -> F64:
+        self._checked(private, k, "the gradient")
+        invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
+        return code.drawn(private, self._keystream.stream(k, "Y"))
+
     def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
         if self.codes is not None:
             wire = coded(self.codes, self._checked(values, k, stream.lower()), self._name, k, stream)
@@ -340,7 +347,7 @@ class AgentWork:
             k=k,
             stream=stream,
             mechanism=self._mechanism,
-            law=self._law if MECHANISMS[self._mechanism].noises else TERNARY,
+            law=self.account.law,
             scale=self.account.scale(stream, k),
             sensitivity=self.account.sensitivity(stream, k),
             sha256=payload.sha256,

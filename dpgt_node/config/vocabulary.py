@@ -57,6 +57,12 @@ METHOD_WORDS: Mapping[str, MethodWord] = {
         (mechanisms.NOISE_ONCE.name,),
         keys=True,
     ),
+    "quantised-binomial-sgd": MethodWord(
+        "x+ = x - gamma (1/n) sum_j g_j, every gradient sent as an integer: clipped to a bound, rounded at random to "
+        "levels, with the heads of so many coins; [method] says how many, and [noise] needs no scales",
+        (mechanisms.CODED_COINS.name,),
+        keys=True,
+    ),
     "sampled-dsgd": MethodWord(
         "x+ = (1 - alpha s) x + alpha Wo x - gamma (g + noise): one vector over W of atc-dsgd, Wo off its diagonal; "
         "s = 1 - w_ii; beta and C play no part; two more mechanisms put the noise on the x that is sent",
@@ -132,7 +138,7 @@ METHODS_WITH_KEYS: tuple[str, ...] = tuple(word for word, one in METHOD_WORDS.it
 """Those whose module declares keys of [method]; any other method has none."""
 METHODS = Choice(
     tuple(METHOD_WORDS),
-    ("quantised-binomial-sgd",),
+    (),
     title="Methods",
     texts=tuple(one.text for one in METHOD_WORDS.values()),
 )

@@ -163,8 +163,8 @@ def lower_bound(
     one = ACCOUNTANTS[accountant]
     if one.guarantee == "rho":  # no guess proves a rho
         bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
-    elif one.guarantee == "total-variation":
-        raise ValueError(f"trials prove an epsilon, and {accountant} has none")
+    elif one.guarantee == "total-variation" or one.guarantee == "approximate":
+        raise ValueError(f"trials prove an epsilon or a mu, and no value of {accountant}")
     else:
         bound = _bound(test, absent, present, one.guarantee, confidence)
     return one.epsilon_of(bound.value, delta), bound

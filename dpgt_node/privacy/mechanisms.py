@@ -26,13 +26,14 @@ class Accounted:
 
     ``streams``: those that are drawn with noise and charged, in the order of their draws; what is sent on another one
     is a function of these.  ``noise_on``: the states x and y themselves, or the gradient g_k, once, before it enters y;
-    the latter is drawn and charged as stream Y.  "nothing": a random quantiser of x hides it alone.
+    the latter is drawn and charged as stream Y.  "coins": g_k, once, by a count of fair coins in its integer code.
+    "nothing": a random quantiser of x hides it alone.
     ``at_release``: g_k is taken at the agent's own x̆_k, as released.  ``recursion``: how gradients enter the states:
     Algorithm 1; x alone; or x by the differences of the running sum of gradients, which travels as y.
     """
 
     streams: tuple[Stream, ...]
-    noise_on: Literal["states", "gradient", "nothing"]
+    noise_on: Literal["states", "gradient", "coins", "nothing"]
     at_release: bool = False
     recursion: Literal["tracking", "state", "sum"] = "tracking"
 
@@ -49,12 +50,12 @@ class Accounted:
     @property
     def once(self) -> bool:
         """Whether each gradient is perturbed once, and everything sent is post-processing of that."""
-        return self.noise_on == "gradient"
+        return self.noise_on in ("gradient", "coins")
 
     @property
     def noised(self) -> tuple[Stream, ...]:
         """Streams whose noise scales the run file gives."""
-        return () if self.noise_on == "nothing" else self.streams
+        return () if self.noise_on in ("coins", "nothing") else self.streams
 
     @property
     def constant_steps(self) -> bool:
@@ -154,11 +155,17 @@ QUANTISED_STATE: Final = Mechanism(
     Accounted(("X",), "nothing", recursion="state"),
     "x leaves through a random quantiser, which is the only noise",
 )
+CODED_COINS: Final = Mechanism(
+    "coded-coins",
+    Accounted(("Y",), "coins"),
+    "g_k as an integer code with a count of fair coins in it, once; what is sent is that code",
+)
 
 TRACKING: Final = (PAPER, PUBLISHED_POINT, PUBLIC_STATE, NOISE_ONCE)
 """Those of Algorithm 1, the paper's own first; each draws no more noise than those before it."""
 MECHANISMS: Final[Mapping[str, Mechanism]] = {
-    one.name: one for one in (*TRACKING, STATE_NOISE, RELEASED_STATE, SUM_NOISE, RELEASED_SUM, QUANTISED_STATE)
+    one.name: one
+    for one in (*TRACKING, STATE_NOISE, RELEASED_STATE, SUM_NOISE, RELEASED_SUM, QUANTISED_STATE, CODED_COINS)
 }
 """By the run file's word; the first is its default."""
 DEFAULT: Final = PAPER

@@ -80,7 +80,7 @@ def agent_need(
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)
     return DiskNeed(
         name,
-        rounds=rounds * _ROUND_ROW + releases * _LEDGER_ROW * mechanism.noises,
+        rounds=rounds * _ROUND_ROW + releases * _LEDGER_ROW * len(mechanism.charged),
         payloads=kept * (_pages(inside) + files),
         checkpoints=2 * state,  # the new one is whole before the old one goes
         log=min(LOG_BYTES, rounds * a_round) + a_round,

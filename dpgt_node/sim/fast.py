@@ -41,6 +41,7 @@ from dpgt_node.learning.oracle import Oracle
 from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose, SoundSampler
 from dpgt_node.privacy.laws.pairs import pair_stream
@@ -153,6 +154,10 @@ class FastRun:
         found = [one.exchanged(at, batch, held[: math.prod(one.shape)]) for one, at, batch, held in rows]
         changes, drifts = (np.stack(one) for one in ([f.change for f in found], [f.drift for f in found]))
         return Exchanged(self._checked(changes, k, "the gradient"), _padded([f.table for f in found]), drifts)
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        rows = zip(self._checked(private, k, "the gradient"), self._streams(k, "Y"), strict=True)
+        return code.codes.values(np.stack([code.drawn(row, stream) for row, stream in rows]))
 
     def _drawn(self, k: int) -> list[I64]:
         draws = zip(self._sources, self._streams(k, "batch"), strict=True)

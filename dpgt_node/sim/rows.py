@@ -14,6 +14,7 @@ from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, Ve
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import Broken
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
 
@@ -38,7 +39,7 @@ class Work(Protocol):
 
 @runtime_checkable
 class Keeping(Protocol):
-    """Work with samples, for methods that keep gradients: see ``algo.methods.base.Site``."""
+    """Work with samples and coins, for methods that keep or code gradients: see ``algo.methods.base.Site``."""
 
     def again(self, k: int, x: F64) -> F64:
         """The same at other rows, on the batches that were drawn last."""
@@ -46,6 +47,10 @@ class Keeping(Protocol):
 
     def whole(self, k: int, x: F64) -> F64:
         """Every agent's gradient over all of its samples."""
+        ...
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        """What every agent's codes stand for."""
         ...
 
     def table(self, x: F64) -> F64:
@@ -96,7 +101,7 @@ class Rows:
     @property
     def _keeping(self) -> Keeping:
         if not isinstance(self._work, Keeping):
-            raise Broken("a method that keeps gradients is simulated with samples")
+            raise Broken("a method that keeps or codes gradients is simulated with samples")
         return self._work
 
     @property
@@ -127,6 +132,9 @@ class Rows:
 
     def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
         return self._work.perturb(GRADIENT_NOISE, k, private)
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        return self._keeping.coined(k, private, code)
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         self._sent[stream] = self._work.wire(stream, k, values)

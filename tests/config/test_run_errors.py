@@ -59,11 +59,6 @@ BAD = [
     ({"algorithm.iterations": 10**9 + 1}, "algorithm.iterations", "must be <= 1000000000"),
     ({"algorithm.iterations": 10**30}, "algorithm.iterations", "beyond 10^18"),
     ({"algorithm.iterations": datetime.date(2024, 1, 1)}, "algorithm.iterations", "must be an integer, not a date"),
-    (
-        {"algorithm.method": "quantised-binomial-sgd"},
-        "algorithm.method",
-        '"quantised-binomial-sgd" is not in this version',
-    ),
     ({"algorithm.method": "dgpt"}, "algorithm.method", 'did you mean "dpgt"?'),
     (
         {"algorithm.method": "s-ab", "algorithm.mechanism": "noise-once"},
@@ -75,7 +70,6 @@ BAD = [
         "algorithm.mechanism",
         'method "atc-dsgd" has noise-once, not paper',
     ),
-    ({"algorithm.method": "quantised-binomial-sgd"}, "algorithm.method", "not in this version"),
     ({"algorithm.mechanism": 1}, "algorithm.mechanism", 'must be one of "paper", "published-point", '),
     # releases apart from rounds
     ({"scheme.release_every": 4}, "scheme.release_every", 'mechanism "paper" sends private state in every round'),

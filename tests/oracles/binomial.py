@@ -22,6 +22,16 @@ def pmf(N: int, k: int) -> Fraction:
     return Fraction(math.comb(N, k), 1 << N) if 0 <= k <= N else Fraction(0)
 
 
+def quantile(N: int, word: int) -> int:
+    """The number of k with F(k) <= word/2^64, F of Bin(N, 1/2)."""
+    total = 0
+    for k in range(N):
+        total += math.comb(N, k)
+        if total << 64 > word << N:
+            return k
+    return N
+
+
 def delta_of_shift(N: int, shift: int, epsilon: float) -> float:
     """sup over sets of P(S) - e^epsilon Q(S) for Bin(N, 1/2) against itself moved by ``shift``."""
     factor = Fraction(math.exp(epsilon))

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-PURE, APPROXIMATE = ("corrected", "tight", "amplified"), ("zcdp", "gdp")
+PURE, APPROXIMATE = ("corrected", "tight", "amplified"), ("zcdp", "gdp", "binomial")
 MU_LARGEST = 1e4
 
 

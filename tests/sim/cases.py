@@ -10,7 +10,10 @@ from tests.algo import cases
 
 CARRIED = [name for name, method in METHODS.items() if not method.simulated]
 """Methods that daemons carry out."""
-NEEDED: dict[str, dict[str, float]] = {"ternary-dsgd": {"r": 8.0}}
+NEEDED: dict[str, dict[str, float]] = {
+    "ternary-dsgd": {"r": 8.0},
+    "quantised-binomial-sgd": {"bound": 8.0, "trials": 300, "levels": 33},
+}
 """Keys without which a method has no run."""
 # R[i][j] > 0: i receives x from j.  Every pair has a common root.
 PAIRS: dict[str, tuple[list[list[float]], list[list[float]]]] = {

@@ -17,6 +17,7 @@ from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed, at
 from dpgt_node.errors import Broken, ConfigError
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
@@ -161,6 +162,11 @@ class _Worlds:
         message = f'what "{method}" sends is rounded and does not tell {what}; without rounding (method.step = 0.0) '
         message += "it tells more, so an audit of that run holds for this one too"
         return ConfigError.one("run file", "algorithm.method", message)
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        method = self._facts.run.algorithm.method
+        message = f'"{method}" hides gradients by counts of coins, and an audit reads noise of the run file\'s laws'
+        raise ConfigError.one("run file", "algorithm.method", message)
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         """Nothing: it was sent."""

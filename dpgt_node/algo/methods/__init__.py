@@ -9,6 +9,7 @@ from dpgt_node.algo.methods.base import Method, Network, Rule
 from dpgt_node.algo.methods.dp_dsgt import DP_DSGT
 from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD
+from dpgt_node.algo.methods.dsgd.binomial_sgd import QUANTISED_BINOMIAL_SGD
 from dpgt_node.algo.methods.dsgd.central import CENTRAL
 from dpgt_node.algo.methods.dsgd.dp_dsgd import DP_DSGD
 from dpgt_node.algo.methods.dsgd.dyn_d2p import DYN_D2P
@@ -34,6 +35,7 @@ METHODS: Mapping[str, Method] = {
         S_AB,
         ATC_DSGD,
         WEIGHTED_SGD,
+        QUANTISED_BINOMIAL_SGD,
         SAMPLED_DSGD,
         QUANTISED_DSGD,
         Q_DPSGD,

@@ -30,6 +30,7 @@ from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.types import F64, Codes, Stream
 
 Vectors = Mapping[str, F64]
@@ -121,6 +122,10 @@ class Site(Protocol):
         """g~_k = ``private`` + noise, of the scale eta.  ``seen``: what will be sent of it; None: not so much that it
         could be read off.
         """
+        ...
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        """What the codes of ``private`` stand for, coins of ``code`` among them: to be sent as it is, on X."""
         ...
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
@@ -231,6 +236,7 @@ class Method:
     gives up for what it mixes in a round.
     ``theorems``: the paper's conditions and theorems speak of it.  ``options``: its own keys, [method] of a run file.
     ``codes``: what the integers stand for that it sends, a function of its keys; None: it sends numbers.
+    ``coins``: the code of its gradients, where a count of fair coins in it is the noise.
     ``simulated``: why daemons do not carry it out; empty: they do.
     """
 
@@ -246,6 +252,7 @@ class Method:
     theorems: bool = True
     options: type = NoOptions
     codes: Callable[[RunConfig], Codes | None] = lambda run: None
+    coins: Callable[[RunConfig], BinomialCode | None] = lambda run: None
     simulated: str = ""
 
     @property

@@ -73,7 +73,9 @@ class Accountant:
 
     def why_not(self, r: Releases) -> str | None:
         """Why it says nothing about these releases, in one line; None where it has a value."""
-        if not r.mechanism.noises and self.guarantee != "total-variation":
+        if r.mechanism.accounted.noise_on == "coins" and self.guarantee != "approximate":
+            return "the noise is a count of coins, and no law of the run file (see binomial)"
+        if r.mechanism.accounted.noise_on == "nothing" and self.guarantee != "total-variation":
             return "no noise is drawn: a random quantiser alone gives no epsilon, only a delta (see variation)"
         if not self.covers(r.mechanism):
             return self.not_covered.format(mechanism=r.mechanism.name)

@@ -110,7 +110,9 @@ class Way:
         return Part(None, value, deltas if name in APPROXIMATE else Fraction(0), name)
 
 
-_COMPOSERS: Final = {one.guarantee: one for one in ACCOUNTANTS.values() if one.sound and not one.pure}
+_COMPOSERS: Final = {
+    one.guarantee: one for one in ACCOUNTANTS.values() if one.sound and not one.pure and one.guarantee != "approximate"
+}
 
 
 @lru_cache(maxsize=64)

@@ -18,9 +18,10 @@ from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.accountants.zcdp import ZCDP
+from dpgt_node.privacy.counts.accountant import BINOMIAL
 
 ACCOUNTANTS: Final[Mapping[str, Accountant]] = {
-    one.name: one for one in (LEMMA5, CORRECTED, TIGHT, AMPLIFIED, ZCDP, GDP, SAME_POINT, VARIATION)
+    one.name: one for one in (LEMMA5, CORRECTED, TIGHT, AMPLIFIED, ZCDP, GDP, BINOMIAL, SAME_POINT, VARIATION)
 }
 
 

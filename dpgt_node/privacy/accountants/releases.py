@@ -13,6 +13,7 @@ import numpy as np
 from dpgt_node.privacy.accountants import concentrated
 from dpgt_node.privacy.accountants.responses.response import Response, Steps
 from dpgt_node.privacy.accountants.rounding import PrivateState, inflated, private_state, private_sum
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
 from dpgt_node.types import F64, STREAMS, Stream
@@ -36,7 +37,7 @@ class Releases:
 
     ``rounds``: a, b and gamma where they change from round to round.  ``sizes``: m_k, float64 (K+1,), where batches
     grow; ``m`` is then the least of them.  ``arriving``: a sample takes part in every batch since it arrived.
-    ``range``: r of the quantiser that is the only noise.
+    ``range``: r of the quantiser that is the only noise.  ``code``: of gradients with coins in it.
     """
 
     mechanism: Mechanism
@@ -60,6 +61,7 @@ class Releases:
     sizes: F64 | None = None
     arriving: bool = False
     range: float | None = None
+    code: BinomialCode | None = None
 
     @cached_property
     def sigma_x(self) -> F64:

@@ -1,4 +1,4 @@
-"""Fair coins beside the code of a gradient: what is sent is an integer, and every integer of it is exact.
+"""Fair coins beside the code of a gradient: what is sent is an integer.
 
     v = (clip(g, -B, B) + B)/q,   q = 2B/(levels - 1)          a number from 0 to levels - 1
     code = floor(v) + [u < v - floor(v)] + Bin(trials, 1/2)     u uniform on [0, 1)
@@ -10,17 +10,21 @@ q^2/4 of the rounding.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from dpgt_node.privacy.laws.noise import ByteStream
-from dpgt_node.privacy.laws.sampler import CHUNK, U64, words
+from dpgt_node.privacy.laws.sampler import U64, words
 from dpgt_node.types import F64, Codes
 
-_COINS = 64
-"""Of a word."""
+COINS = "coins"
+"""What a ledger calls this noise."""
+_BITS = 192
+_DEVIATIONS = 14
 _UNIFORM = 11
 """Bits of a word that a uniform number leaves out."""
 
@@ -52,35 +56,55 @@ class BinomialCode:
     def drawn(self, g: F64, stream: ByteStream) -> F64:
         """A code for every coordinate of ``g`` (d,), as float64 whole numbers: a new array.
 
-        Takes a word a coordinate for the rounding, then the coins of one coordinate after another.
+        Takes a word a coordinate for the rounding, then one a coordinate for its coins.
         """
-        v = np.minimum(
-            (np.clip(g, -self.bound, self.bound) + self.bound) * (self.levels - 1) / (2.0 * self.bound), self.levels - 1
-        )
+        top = self.levels - 1
+        v = np.minimum((np.clip(g, -self.bound, self.bound) + self.bound) * top / (2.0 * self.bound), top)
         low = np.floor(v)
         u = (words(stream, g.size) >> np.uint64(_UNIFORM)).astype(np.float64) * 2.0**-53
         low += u < v - low
-        low += self._coins(g.size, stream)
+        if self.trials:
+            low += heads(self.trials, g.size, stream)
         return low
 
-    def _coins(self, d: int, stream: ByteStream) -> F64:
-        """How many of ``trials`` fair coins show heads, (d,)."""
-        heads, each = np.zeros(d), -(-self.trials // _COINS)
-        if each == 0:
-            return heads
-        last = np.uint64((1 << (self.trials - _COINS * (each - 1))) - 1)
-        together = max(1, CHUNK // each)
-        for start in range(0, d, together):
-            part = heads[start : start + together]
-            coins = words(stream, part.size * each).reshape(part.size, each).copy()
-            coins[:, -1] &= last
-            part[:] = _ones(coins).sum(axis=1)
-        return heads
+
+def heads(trials: int, count: int, stream: ByteStream) -> F64:
+    """``count`` draws of Bin(trials, 1/2), ``trials`` >= 1, as float64 whole numbers.
+
+    A draw is the number of thresholds F(k) 2^128 that a uniform number of 128 bits reaches.  Its lower word is taken
+    only where the upper one does not decide, which is after all others.  In total variation a draw is off by less than
+    2^-100: thresholds are rounded, and what lies beyond 14 standard deviations is left out.
+    """
+    first, upper, lower = _thresholds(trials)
+    u = words(stream, count)
+    found = np.searchsorted(upper, u, side="left")
+    undecided = np.flatnonzero(np.searchsorted(upper, u, side="right") != found)
+    for i in undecided.tolist():
+        more = words(stream, 1)[0]
+        while found[i] < len(upper) and upper[found[i]] == u[i] and lower[found[i]] <= more:
+            found[i] += 1
+    return found.astype(np.float64) + first
 
 
-def _ones(w: U64) -> U64:
-    """Bits that are set, word by word (numpy counts them from 2.0 on; this does on every version)."""
-    w = w - ((w >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    w = (w & np.uint64(0x3333333333333333)) + ((w >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    w = (w + (w >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (w * np.uint64(0x0101010101010101)) >> np.uint64(56)
+@lru_cache(maxsize=4)
+def _thresholds(trials: int) -> tuple[int, U64, U64]:
+    """(first k, upper words, lower words) of F(k) 2^128 for k from there on, ascending; F of Bin(trials, 1/2).
+
+    Weights are integers with 192 bits behind the point: p(k+1)/p(k) = (trials - k)/(k + 1), from the middle outwards.
+    """
+    middle, reach = trials // 2, math.isqrt(trials * _DEVIATIONS**2 // 4) + 2
+    low, high = max(0, middle - reach), min(trials, middle + reach)
+    up, down = [1 << _BITS], list[int]()
+    for k in range(middle, high):
+        up.append(up[-1] * (trials - k) // (k + 1))
+    weight = 1 << _BITS
+    for k in range(middle, low, -1):
+        weight = weight * k // (trials - k + 1)
+        down.append(weight)
+    sums = list(itertools.accumulate(itertools.chain(reversed(down), up)))
+    cut = [min((part << 128) // sums[-1], (1 << 128) - 1) for part in sums[:-1]]  # the last weights may be 0
+    mask = (1 << 64) - 1
+    upper, lower = (np.array(part, dtype=np.uint64) for part in ([c >> 64 for c in cut], [c & mask for c in cut]))
+    for part in (upper, lower):
+        part.setflags(write=False)
+    return low, upper, lower

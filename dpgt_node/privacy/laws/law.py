@@ -17,9 +17,10 @@ from dpgt_node.types import F64, I64, NoiseLaw
 if TYPE_CHECKING:
     from dpgt_node.privacy.laws.noise import SoundSampler
 
-Guarantee = Literal["epsilon", "rho", "mu", "total-variation"]
+Guarantee = Literal["epsilon", "rho", "mu", "total-variation", "approximate"]
 """What a shift costs: epsilon, its L1 norm over the scale; rho, half the square of its L2 norm over the scale; mu, that
-norm itself, as the exact trade-off of two Gaussians; total variation, which no law of noise gives."""
+norm itself, as the exact trade-off of two Gaussians; total variation and an
+epsilon with its delta, which no law of noise gives."""
 
 
 class Rng(Protocol):

@@ -16,7 +16,7 @@ from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.types import F64
 from tests.oracles import binomial as dumb
 
-CODES = (BinomialCode(1.0, 129, 7170), BinomialCode(8.0, 129, 64), BinomialCode(0.3, 2, 1), BinomialCode(2.0, 9, 0))
+CODES = (BinomialCode(1.0, 129, 2000), BinomialCode(8.0, 129, 64), BinomialCode(0.3, 2, 1), BinomialCode(2.0, 9, 0))
 
 
 class Words:
@@ -40,17 +40,15 @@ def stream(seed: int) -> CtrStream:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_its_definition_on_the_very_words(code: BinomialCode) -> None:
-    """A word a coordinate for the rounding, then the coins of one coordinate after another; nothing is left over."""
+    """A word a coordinate for the rounding, then one a coordinate for the coins; nothing is left over."""
     rng = np.random.default_rng(code.trials)
     g = np.concatenate([rng.normal(scale=2.0 * code.bound, size=30), [code.bound, -code.bound, 0.0]])
-    words = rng.integers(0, 2**63, 33).tolist()
-    each = -(-code.trials // 64)
-    coins = [[int(word) for word in rng.integers(0, 2**63, each)] for _ in g]
+    rounding, coins = rng.integers(0, 2**64, (2, 33), dtype=np.uint64).tolist()
     expected = []
-    for value, word, own in zip(g, words, coins, strict=True):
-        heads = sum((own[i // 64] >> (i % 64)) & 1 for i in range(code.trials))
+    for value, word, own in zip(g, rounding, coins, strict=True):
+        heads = dumb.quantile(code.trials, own) if code.trials else 0
         expected.append(dumb.code(float(value), code.bound, code.levels, (word >> 11) * 2.0**-53, heads))
-    source = Words(*words, *(word for own in coins for word in own))
+    source = Words(*rounding, *(coins if code.trials else ()))
     found = code.drawn(g, source)
     assert source.left == b"" and found.tolist() == expected
     assert found.min() >= code.codes.low and found.max() <= code.codes.high
@@ -60,13 +58,36 @@ def test_every_code_is_its_definition_on_the_very_words(code: BinomialCode) -> N
     )
 
 
-def test_long_vectors_are_drawn_in_pieces_without_a_seam() -> None:
-    code, g = BinomialCode(1.0, 17, 300), np.zeros(9_000)
-    raw = np.frombuffer(stream(3).take(8 * 9_000 * 6), dtype="<u8")
-    coins = raw[9_000:].reshape(9_000, 5).copy()
-    coins[:, 4] &= np.uint64(2**44 - 1)
-    heads = np.unpackbits(coins.view(np.uint8), axis=1).sum(axis=1)
-    assert np.array_equal(code.drawn(g, stream(3)), 8.0 + heads)
+@pytest.mark.parametrize("N", [1, 2, 37, 300, 2000])
+def test_thresholds_are_those_of_the_exact_law(N: int) -> None:
+    first, upper, lower = coding._thresholds(N)
+    total = 0
+    for k in range(N):
+        total += math.comb(N, k)
+        if first <= k < first + len(upper):
+            found = (int(upper[k - first]) << 64) + int(lower[k - first])
+            assert abs((found << N) - (total << 128)) < 1 << N + 8
+        else:
+            assert min(total, (1 << N) - total) << 120 < 1 << N
+
+
+def test_a_word_that_meets_a_threshold_is_decided_by_the_next_one() -> None:
+    first, upper, lower = coding._thresholds(150)
+    at = 70
+    meets, beyond = int(upper[at]), int(lower[at])
+    assert 0 < beyond < 2**64 - 1
+    below, other = first + at, coding.heads(150, 1, Words(5))[0]
+    assert coding.heads(150, 2, Words(meets, 5, beyond - 1)).tolist() == [below, other]
+    assert coding.heads(150, 2, Words(meets, 5, beyond)).tolist() == [below + 1, other]
+    assert coding.heads(150, 1, Words(meets + 1)).tolist() == [below + 1]
+    assert coding.heads(150, 1, Words(meets - 1)).tolist() == [below]
+
+
+def test_two_thousand_million_coins_have_their_mean_and_deviation() -> None:
+    N = 2**31 - 200
+    found = coding.heads(N, 20_000, stream(5))
+    assert abs(found.mean() - N / 2) < 4 * math.sqrt(N / 4 / 20_000)
+    assert found.var() == pytest.approx(N / 4, rel=0.05)
 
 
 def p_value(counts: F64, N: int) -> float:
@@ -189,8 +210,8 @@ def test_another_delta_is_noticed(mutant: Callable[..., float], monkeypatch: pyt
 delta = cpsgd._delta
 
 
-def test_a_coin_too_few_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ones = coding._ones
-    monkeypatch.setattr(coding, "_ones", lambda w: ones(w & np.uint64(2**63 - 1)))
+def test_coins_that_are_not_fair_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, upper, lower = coding._thresholds(64)
+    monkeypatch.setattr(coding, "_thresholds", lambda trials: (first, upper - upper // np.uint64(50), lower))
     with pytest.raises(AssertionError):
         test_the_coins_are_fair_and_as_many_as_were_asked_for(64)

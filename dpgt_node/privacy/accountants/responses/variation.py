@@ -24,7 +24,7 @@ from dpgt_node.types import F64
 
 
 def _covers(mechanism: Mechanism) -> bool:
-    return mechanism.noises == 0
+    return mechanism.accounted.noise_on == "nothing"
 
 
 def product(each: F64) -> F64:
