@@ -194,7 +194,14 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -
     assert sorted(without_time, key=str) == sorted(others, key=str)
 
 
-SHAPES = ("s-ab", "weighted-sgd", "q-dpsgd", "dp-dsgt", "no-communication", "noisy-gt", "ternary-dsgd") + (
+SHAPES = (
+    "s-ab",
+    "weighted-sgd",
+    "q-dpsgd",
+    "dp-dsgt",
+    "no-communication",
+    "noisy-gt",
+    "ternary-dsgd",
     "quantised-binomial-sgd",
 )
 """In every suite: no noise, everybody's gradient, what is drawn and not seen, two vectors and a draw, nothing sent,

@@ -96,7 +96,7 @@ QUANTISED_BINOMIAL_SGD = replace(
     WEIGHTED_SGD,
     name="quantised-binomial-sgd",
     title="everybody's gradient as an integer, with coins in it",
-    status="known",
+    status="ours",
     source="Yan et al. 2024, from the abstract, without its server; bound, levels and coins are ours",
     rules={CODED_COINS.name: BinomialSgd},
     sends=(Mixing("X", "the complete graph", _equal),),
