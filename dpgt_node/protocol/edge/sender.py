@@ -19,8 +19,9 @@ memory.
 
 A peer that is away is waited for without end.  One that does not answer, or takes no byte of what was written, for
 ``silence_ns`` is dialled anew.  So is one that acknowledges nothing of what the transport took: the far end of a call
-may be gone without a word.  Small vectors get half the time, or the coordinator would end the run before.  One that is
-there but not believed, or that does not believe this agent, for ``patience_ns`` without a break is lost.
+may be gone without a word.  Small vectors get half the time, or the coordinator would end the run before; large ones
+twice.  One that is there but not believed, or that does not believe this agent, for ``patience_ns`` without a break is
+lost.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ class Sender:
             self._deadline_ns = now_ns + self._silence_ns
 
     def _patience_for_acknowledgements_ns(self) -> int:
-        return self._silence_ns if self._large else self._silence_ns // 2
+        # A chunk is acknowledged when it is there whole, however slow the link; one that takes no byte is found before.
+        return 2 * self._silence_ns if self._large else self._silence_ns // 2
 
     # --- ending -------------------------------------------------------------------------------------------------
 

@@ -116,7 +116,7 @@ def gives_up_a_call_that_takes_no_byte_but_not_a_slow_one(kind: type[Sender]) ->
 
 def gives_up_a_call_that_swallows(kind: type[Sender]) -> None:
     """The transport takes what is written, and at the far end nobody reads it: a vector would be lost for ever."""
-    for nbytes, patience, said in ((70, SILENCE // 2, "5 s"), (1 << 20, SILENCE, "10 s")):
+    for nbytes, patience, said in ((70, SILENCE // 2, "5 s"), (1 << 20, 2 * SILENCE, "20 s")):
         end = opened(kind)
         end.step(SEND, 3)
         end.step(Taken(FIRST, nbytes, 0), 5)
