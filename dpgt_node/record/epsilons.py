@@ -134,6 +134,12 @@ def noise_words(law: str, mechanism: str) -> str:
     return f"{law} noise" if MECHANISMS[mechanism].noises else "a random quantiser"
 
 
+def no_guarantee_either(listed: Sequence[str]) -> str:
+    """Of the conditional accountants in ``listed`` other than the paper's, with a space behind."""
+    others = [f"{name} is {ACCOUNTANTS[name].label}" for name in listed if name in CONDITIONAL[1:]]
+    return f"{'; '.join(others)}: it is none either. " if others else ""
+
+
 def enforcement(privacy: PrivacySummary) -> str:
     """How C is known, in one phrase."""
     if privacy.enforced:

@@ -245,8 +245,8 @@ def statement(data: Mapping[str, Any]) -> str:
         "",
         *_towards(data),
         *all_runs(data),
-        f"lemma5 is {LEMMA5.label}: it is not a guarantee. zcdp and gdp hold with the delta above, the others are "
-        "pure; `-`: no value.",
+        f"lemma5 is {LEMMA5.label}: it is not a guarantee. {epsilons.no_guarantee_either(listed)}zcdp and gdp hold "
+        "with the delta above, the others are pure; `-`: no value.",
         "",
     ]
     lines += [f"- {note}" for note in data["notes"]]

@@ -10,7 +10,9 @@ from dpgt_node.accounts import towards
 from dpgt_node.accounts.towards import Towards
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
+from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
+from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.strength import delta_warning, hit_rate
 from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals
@@ -23,6 +25,15 @@ WHY_CONDITIONAL = (
     "adjacent data sets differ, so all m sampled gradients differ and not only one; Lemma 4 drops that term, and there "
     "is a counterexample that satisfies every assumption of the paper."
 )
+WHY_NOT_THE_SAME_POINT = (
+    "Gradients at the same points is no guarantee: it takes every gradient of both data sets at one point, but from "
+    "round 1 on their private points differ, so all m sampled gradients differ and not only one. Lemma 5 has that gap."
+)
+WHY_ONLY_A_DELTA = (
+    "A random quantiser alone gives no epsilon. What stands here is a delta at epsilon 0, and it is no guarantee: from "
+    "round 1 on the private points of adjacent data sets differ, so all m sampled gradients differ and not only one."
+)
+_WHY = {LEMMA5.name: WHY_CONDITIONAL, SAME_POINT.name: WHY_NOT_THE_SAME_POINT, VARIATION.name: WHY_ONLY_A_DELTA}
 STUDY = (
     "Study metrics: accuracy, loss and consensus error are computed from private states and are outside the guarantee."
 )
@@ -52,6 +63,11 @@ def privacy_line(privacy: PrivacySummary, mechanism: str) -> str:
     return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."
 
 
+def why_conditional(summary: Summary) -> tuple[str, ...]:
+    """Why each conditional accountant that has a value is no guarantee."""
+    return tuple(why for name, why in _WHY.items() if largest_epsilon(summary, name) is not None)
+
+
 def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     """What the run's epsilons promise and what they do not, one paragraph an item, as plain text."""
     found = [
@@ -62,12 +78,12 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     if noise_off(run):
         found.append(NOISE_OFF)
     elif accountant is not None:
-        if largest_epsilon(summary, LEMMA5.name) is not None:
-            found.append(WHY_CONDITIONAL)
+        found += why_conditional(summary)
         largest = largest_epsilon(summary, accountant)
         if largest is not None and hit_rate(largest, 0.0, 1e-4) >= 1.0:
+            what = "An epsilon" if accountant in EPSILONS else "A delta"
             found.append(
-                f"An epsilon of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) protects "
+                f"{what} of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) protects "
                 "nothing, even where it holds: every hit is possible with less than one false alarm in 10,000."
             )
     if (warning := delta_warning(summary.privacy.delta, summary.privacy.samples)) is not None:

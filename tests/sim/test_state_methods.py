@@ -20,8 +20,12 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, called
 from dpgt_node.protocol import types as t
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.report import text
 from dpgt_node.sim.fast import TOLERANCE
+from dpgt_node.sim.simulate import simulate
 from dpgt_node.types import F64
 from tests.oracles import methods, states
 from tests.sim import cases
@@ -217,6 +221,29 @@ def test_what_a_method_cannot_use_is_refused_by_name() -> None:
         assert key == "scheme" and "< 1" in said
     large = by(run, "sampled-dsgd", "state-noise", {"samples_power": 2.0})
     assert [key for key, _ in refused(large, 287)] == ["scheme"], "m_40 = 1601 samples are more than an agent has"
+
+
+@pytest.mark.parametrize(
+    ("method", "mechanism", "options", "why"),
+    [
+        ("sampled-dsgd", "state-noise", {}, text.WHY_NOT_THE_SAME_POINT),
+        ("noisy-gt", "sum-noise", {}, text.WHY_NOT_THE_SAME_POINT),
+        ("ternary-dsgd", "quantised-state", {"r": 8.0}, text.WHY_ONLY_A_DELTA),
+        ("sampled-dsgd", "released-state", {}, None),
+    ],
+)
+def test_what_is_conditional_is_said_to_be(
+    method: str, mechanism: str, options: Options, why: str | None, tmp_path: Path
+) -> None:
+    run = by(cases.run("two agents", K=3, data=model.Data("digits")), method, mechanism, options)
+    run = replace(run, privacy=model.Privacy(clip_l1=0.1))
+    _, summary = simulate(run, tmp_path / "out", bytes(16), test_keystream="ab")
+    # A test keystream hides nothing, so the epsilons of the run are those of its account.
+    values = {name: accounts[0] for name in ACCOUNTANTS if (accounts := totals(run, name, 359))}
+    agents = [replace(agent, epsilon=Epsilon.of(values)) for agent in summary.agents]
+    said = text.why_conditional(replace(summary, agents=agents))
+    assert said == (() if why is None else (why,))
+    assert any("(conditional)" in called(name) for name, v in values.items() if v is not None) == (why is not None)
 
 
 # --------------------------------------------------------------------------------------------------- what it costs

@@ -225,8 +225,8 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     _print_epsilons(summary, console)
     _print_towards(run, summary, console)
     console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
-    if text.largest_epsilon(summary, LEMMA5.name) is not None:
-        console.print(Text(text.WHY_CONDITIONAL, style="dim"), soft_wrap=True)
+    for why in text.why_conditional(summary):
+        console.print(Text(why, style="dim"), soft_wrap=True)
     _print_delta(summary, console)
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"

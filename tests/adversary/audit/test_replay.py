@@ -86,9 +86,17 @@ def played(run: model.RunConfig) -> tuple[Vectors, list[Spy]]:
 
 ONCE = [f"{name} noise-once" for name in cases.CARRIED if "noise-once" in METHODS[name].rules]
 ONCE = [rule for rule in ONCE if not rule.startswith(("dpgt", "q-dpsgd"))]
+STATES = [
+    f"{name} {mechanism}"
+    for name, mechanisms in (
+        ("sampled-dsgd", ("state-noise", "released-state")),
+        ("noisy-gt", ("sum-noise", "released-sum")),
+    )
+    for mechanism in mechanisms
+]
 
 
-@pytest.mark.parametrize("mechanism", [*WORDS, *ONCE])
+@pytest.mark.parametrize("mechanism", [*WORDS, *ONCE, *STATES])
 @pytest.mark.parametrize(
     ("pair", "law", "dtype"),
     [
@@ -122,6 +130,20 @@ def test_what_is_rounded_does_not_tell_what_was_drawn() -> None:
     rebuilt = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
     assert [one.draw.kind for one in rebuilt] == ["exact"] * run.K
     assert all((one.draw.values == out).all() for one, (_, out) in zip(rebuilt, spies[0].seen, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "said"),
+    [
+        ("quantised-dsgd state-noise", {"step": 0.01}, r"its noisy x; without rounding \(method.step = 0.0\)"),
+        ("ternary-dsgd quantised-state", {"r": 8.0}, "gives no epsilon, so there is none to audit"),
+    ],
+)
+def test_what_a_quantiser_hides_is_not_audited(rule: str, options: dict[str, model.Scalar], said: str) -> None:
+    run = replace(run_of("two agents", rule), method_options=options)
+    vectors, _ = played(run)
+    with pytest.raises(ConfigError, match=said):
+        list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
 
 
 def test_another_gradient_gives_other_states() -> None:
