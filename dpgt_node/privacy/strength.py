@@ -51,7 +51,9 @@ def strength(
 
 def void(delta: float, samples: int | None) -> bool:
     """Whether ``delta`` is 1/D or more: it would allow to publish one sample outright."""
-    return samples is not None and samples > 0 and Fraction(repr(float(delta))) * samples >= 1
+    if samples is None or samples <= 0:
+        return False
+    return delta >= 1.0 / samples or Fraction(repr(float(delta))) * samples >= 1  # as computed, and as written
 
 
 def delta_warning(delta: float, samples: int | None) -> str | None:

@@ -90,6 +90,7 @@ def test_what_is_not_proven_gets_no_protecting_word() -> None:
 
 def test_a_delta_of_one_in_D_is_named() -> None:
     assert void(1e-3, 1000) and void(0.1, 10) and not void(0.0009, 1000) and not void(0.9, None)
+    assert all(void(1 / D, D) for D in range(1, 5000)), "as a script computes it, one ulp below or not"
     said = delta_warning(0.9, 479)
     assert said is not None and "0.9" in said and "1/479" in said
     assert delta_warning(1e-5, 479) is None
