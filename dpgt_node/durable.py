@@ -149,3 +149,19 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_REMEDIES = {
+    errno.ENOSPC: ": free some space, or choose another place",
+    errno.EDQUOT: ": free some space, or choose another place",
+    errno.EFBIG: ": raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: ": choose a place that can be written",
+    errno.EACCES: ": this user may not; change the mode, or choose another place",
+    errno.EPERM: ": this user may not; change the mode, or choose another place",
+    errno.EMFILE: ": raise the limit on open files (ulimit -n)",
+}
+
+
+def remedy(error: OSError) -> str:
+    """What an operator may do about what the system refuses, as the end of a sentence; empty: nothing is known."""
+    return _REMEDIES.get(error.errno or 0, "")

@@ -58,15 +58,6 @@ VERBS = {
 ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "data", "ledger", "doctor", "bench"})
 """Verbs that do nothing but print: without standard output they have failed."""
 DAEMONS = frozenset({"node", "coordinator"})
-REMEDIES = {
-    errno.ENOSPC: ": free some space, or choose another place",
-    errno.EDQUOT: ": free some space, or choose another place",
-    errno.EROFS: ": choose a place that can be written",
-    errno.EACCES: ": this user may not; change the mode, or choose another place",
-    errno.EPERM: ": this user may not; change the mode, or choose another place",
-    errno.EMFILE: ": raise the limit on open files (ulimit -n)",
-    errno.ENOENT: ": is the current folder still there?",
-}
 _ASKS = frozenset({"-h", "--help", "--version"})
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -151,6 +142,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _mendable(error: Exception, verb: str) -> list[str]:
     """What is wrong with this host, if that is why ``error`` came up."""
+    from dpgt_node.durable import remedy
     from dpgt_node.runtime.requirements import outdated
 
     wrong = outdated()
@@ -161,7 +153,8 @@ def _mendable(error: Exception, verb: str) -> list[str]:
     # A daemon names what its disk refuses by itself; anything else that comes up there is a bug, and it is restarted.
     if isinstance(error, OSError) and error.errno is not None and verb not in DAEMONS:
         where = f"{error.filename}: " if error.filename is not None else ""
-        return [f"{where}{error.strerror or error}{REMEDIES.get(error.errno, '')}"]
+        gone = ": is the current folder still there?" if error.errno == errno.ENOENT else remedy(error)
+        return [f"{where}{error.strerror or error}{gone}"]
     return []
 
 

@@ -13,8 +13,10 @@ import pytest
 import tomli_w
 
 from dpgt_node import cli
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.runtime import requirements
+from dpgt_node.runtime.coordinator import outdir
 from tests.cli import documents
 from tests.e2e import processes
 
@@ -101,6 +103,7 @@ def test_a_report_that_cannot_be_drawn_ends_no_finished_run(
         (errno.EROFS, "Read-only file system: choose a place that can be written"),
         (errno.EACCES, "Permission denied: this user may not"),
         (errno.EMFILE, "Too many open files: raise the limit on open files (ulimit -n)"),
+        (errno.EFBIG, "File too large: raise the limit on the size of files (ulimit -f)"),
         (errno.EIO, "Input/output error"),
     ],
 )
@@ -114,6 +117,12 @@ def test_what_the_system_refuses_has_path_cause_and_remedy(
     monkeypatch.setattr(cli.dpgt, "main", refused)
     assert cli.run([verb]) == 2
     assert capsys.readouterr().err.startswith(f"dpgt {verb}: /somewhere/file: {words}")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG])
+def test_an_output_folder_that_refuses_has_a_remedy_too(number: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{tmp_path}: .*: (free|choose|raise) "), outdir.blamed(tmp_path):
+        raise OSError(number, os.strerror(number))
 
 
 @pytest.mark.parametrize("verb", ["node", "coordinator"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, canonical_json, diff_runs, load_run, run_sha256, to_toml
-from dpgt_node.durable import contents, write_text
+from dpgt_node.durable import contents, remedy, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.summary import SUMMARY_FILE, load_summary
 
@@ -135,7 +135,8 @@ def blamed(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError.one(str(error.filename or path), "", error.strerror or str(error)) from error
+        said = f"{error.strerror or error}{remedy(error)}"
+        raise ConfigError.one(str(error.filename or path), "", said) from error
 
 
 def cause(error: OSError | ConfigError, path: Path) -> str:

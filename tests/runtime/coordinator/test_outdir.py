@@ -118,7 +118,7 @@ def test_a_start_killed_between_id_and_run_file_is_mended(tmp_path: Path) -> Non
 def test_what_the_disk_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught, outdir.blamed(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert str(caught.value) == f"{tmp_path}: No space left on device"
+    assert str(caught.value) == f"{tmp_path}: No space left on device: free some space, or choose another place"
 
 
 def test_the_address_file_is_read_back(tmp_path: Path) -> None:
