@@ -41,7 +41,7 @@ EDGES: list[Any] = [
 ]  # fmt: skip
 LIMIT_S = 60
 MOST_ROUNDS = 20
-_AT_WORK = ("a value lies beyond", "no longer finite")
+_AT_WORK = ("a value lies beyond", "no longer finite", "out of memory")
 Document = dict[str, Any]
 
 

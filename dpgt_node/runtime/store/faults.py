@@ -33,12 +33,16 @@ _ERRNO = {
     errno.ENOTDIR: "a part of this path is a file: give state_dir another path",
     errno.ELOOP: "this path is a loop of links: give state_dir another path",
 }
+_IOERR = (
+    "the disk is full or fails, or the limit on the size of files is too low (ulimit -f): make sure of room and "
+    "health, then start the same command again"
+)
 _SQLITE = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _DENIED,
     sqlite3.SQLITE_CANTOPEN: f"{_DENIED}; or the limit on open files is too low (ulimit -n)",
-    sqlite3.SQLITE_IOERR: "the disk is full or fails, or no file may grow (ulimit -f): see to it, then start the same command again",
+    sqlite3.SQLITE_IOERR: _IOERR,
     sqlite3.SQLITE_CORRUPT: DAMAGED,
     sqlite3.SQLITE_NOTADB: DAMAGED,
     sqlite3.SQLITE_ERROR: DAMAGED,
