@@ -39,7 +39,7 @@ class Work(Protocol):
 
 @runtime_checkable
 class Keeping(Protocol):
-    """Work with samples and coins, for methods that keep or code gradients: see ``algo.methods.base.Site``."""
+    """Work with samples, for methods that keep gradients: see ``algo.methods.base.Site``."""
 
     def again(self, k: int, x: F64) -> F64:
         """The same at other rows, on the batches that were drawn last."""
@@ -49,16 +49,21 @@ class Keeping(Protocol):
         """Every agent's gradient over all of its samples."""
         ...
 
-    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
-        """What every agent's codes stand for."""
-        ...
-
     def table(self, x: F64) -> F64:
         """One row an agent, each as long as the longest."""
         ...
 
     def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
         """A fresh batch of each agent's."""
+        ...
+
+
+@runtime_checkable
+class Coining(Protocol):
+    """Work that draws codes, for methods that send them."""
+
+    def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
+        """What every agent's codes of round ``k`` stand for."""
         ...
 
 
@@ -101,7 +106,7 @@ class Rows:
     @property
     def _keeping(self) -> Keeping:
         if not isinstance(self._work, Keeping):
-            raise Broken("a method that keeps or codes gradients is simulated with samples")
+            raise Broken("a method that keeps gradients is simulated with samples")
         return self._work
 
     @property
@@ -134,7 +139,9 @@ class Rows:
         return self._work.perturb(GRADIENT_NOISE, k, private)
 
     def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
-        return self._keeping.coined(k, private, code)
+        if not isinstance(self._work, Coining):
+            raise Broken("a method that codes gradients is simulated with coins")
+        return self._work.coined(k, private, code)
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         self._sent[stream] = self._work.wire(stream, k, values)

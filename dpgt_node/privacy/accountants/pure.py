@@ -119,7 +119,7 @@ def tight(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F64, left_x: F64, 
 
 def released(shifts: Sensitivity, sigma_x: F64, sigma_y: F64, left_x: F64, left_y: F64) -> F64:
     """Cumulative cost of the largest shifts with the transcript fixed."""
-    return _cumulative(shifts, sigma_x, sigma_y, 4 * len(shifts.x) + 32, left_x, left_y)
+    return _cumulative(shifts, sigma_x, sigma_y, 4 * len(shifts.x) + 28, left_x, left_y)
 
 
 def participation_weights(kernel: Kernel, unit: float, sigma_x: F64, sigma_y: F64, left_x: F64, left_y: F64) -> F64:
