@@ -30,7 +30,7 @@ from dpgt_node.types import F64
 from tests.oracles import methods, states
 from tests.sim import cases
 from tests.sim.test_fast import both
-from tests.sim.test_methods import RING, SAMPLED, TOY, NoEntropy, Played, error, finals
+from tests.sim.test_methods import RING, SAMPLED, TOY, Curved, NoEntropy, Played, error, finals, trajectory
 
 Options = Mapping[str, model.Scalar]
 ONLINE = (2.43815155946, 2.39662188112, 2.51400163136, 2.70550263992, 2.72964753584)
@@ -91,6 +91,39 @@ def test_the_expected_numbers_of_the_toy(
     run = toy(method, mechanism, options)
     for found in (Played(run).final, finals(run)):
         np.testing.assert_allclose(found, np.repeat(np.array(expected)[:, None], 4, axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("method", "mechanism", "worst", "norm", "consensus"),
+    [
+        ("noisy-gt", "sum-noise", 0.9192, 12.03103878, 0.0696655),
+        ("noisy-gt", "released-sum", 0.9192, 12.03103878, 0.0696655),
+        ("sampled-dsgd", "released-state", 0.9081, 11.89097203, 0.110063),
+    ],
+)
+def test_the_expected_numbers_on_digits(
+    method: str, mechanism: str, worst: float, norm: float, consensus: float
+) -> None:
+    run = replace(toy(method, mechanism, {}), data=model.Data("digits"))
+    run = replace(run, scheme=model.SchemeS2(0.1, 0.01, 0.1, 1.0, samples="full"))
+    x = finals(run)
+    accuracies = [build_oracle(run, i).evaluate(x[i]).accuracy_test for i in range(run.n)]
+    assert min(accuracies) == pytest.approx(worst, abs=5e-5)  # type: ignore[type-var]
+    assert np.linalg.norm(x) == pytest.approx(norm, rel=1e-8)
+    assert methods.consensus_error(x) == pytest.approx(consensus, rel=1e-5)
+
+
+def test_the_sum_tracks_and_a_state_alone_stops_at_a_distance() -> None:
+    """Curvatures that differ: a slope of -.01622 a round, against an error that stays."""
+    work = Curved(np.random.default_rng(3).uniform(0.5, 1.5, (5, 4)))
+    best = (work.h * work.b).sum(0) / work.h.sum(0)
+    errors = {}
+    for method, mechanism, options, _ in FORMS[2::2]:
+        xs = trajectory(toy(method, mechanism, options), work)
+        errors[method] = [float(np.linalg.norm(x - best)) / np.sqrt(5) for x in xs]
+    assert methods.slope(errors["noisy-gt"], 40, 140) == pytest.approx(-0.01622, abs=5e-6)
+    assert errors["sampled-dsgd"][-1] == errors["quantised-dsgd"][-1] == pytest.approx(1.845, abs=5e-4)
+    assert errors["online-dsgd"][-1] == pytest.approx(1.1317, abs=5e-5)
 
 
 def replayed(run: model.RunConfig, seen: Played) -> tuple[list[F64], list[F64]]:
