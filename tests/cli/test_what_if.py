@@ -274,7 +274,7 @@ def test_a_conditional_value_is_never_called_pure_and_the_sound_one_stands_besid
 ) -> None:
     path = run_file(tmp_path, 3, mechanism="published-point", law="laplace", C="clip_l1 = 0.5")
     costs = account(load_run(path))
-    (name,) = CONDITIONAL
+    name = CONDITIONAL[0]
     for data_id, others in (("new", 0), ("ward 7", 2)):
         node = node_file(tmp_path, state, policy=Policy(1e9, accountant=name), data_id=data_id)
         said = json.loads(dpgt(state, "--what-if", path, "--node", node, "--format", "json")[1])

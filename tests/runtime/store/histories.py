@@ -37,7 +37,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, canonical_json, parse_run, run_sha256
 from dpgt_node.errors import RefusedError, StoreError
 from dpgt_node.privacy.accountants import composition
-from dpgt_node.privacy.accountants.registry import SOUND
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
 from dpgt_node.privacy.accountants.rounding import CAP_SLACK
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import LedgerRow
@@ -340,10 +340,10 @@ class History:
         """What really left of the run: all its rounds at the dearest of the terms that any of them had."""
         mine = [drawn for drawn in self.drawn if drawn.run_id == run_id]
         if any(drawn.keystream == TEST for drawn in mine):
-            return dict.fromkeys(SOUND, math.inf) | {"lemma5": math.inf}
+            return dict.fromkeys(ACCOUNTANTS, math.inf)
         kinds = {(canonical_json(drawn.run), drawn.samples, drawn.data) for drawn in mine}
         if len(kinds) > 1:
-            return dict.fromkeys([*SOUND, "lemma5"], math.inf)  # two data sets, or two meanings: no account covers it
+            return dict.fromkeys(ACCOUNTANTS, math.inf)  # two data sets, or two meanings: no account covers it
         return dict(account(mine[0].run, mine[0].samples).epsilon_after(max(drawn.k for drawn in mine)))
 
 
