@@ -33,8 +33,9 @@ SEED = 20261128
 
 @pytest.mark.e2e
 def test_five_kills_one_of_each_role_leave_no_trace_in_the_result(tmp_path: Path) -> None:
+    """On three agents, whose kills are those of five; the campaign has five."""
     findings = Findings()
-    victim = Victim(DIGITS, tmp_path, findings)
+    victim = Victim(replace(DIGITS, text=DIGITS.text.replace(FIVE, RING)), tmp_path, findings)
     plan = [
         Kill("agent-3", -1, 0.3),
         Kill("agent-1", 9, 0.01),

@@ -35,7 +35,8 @@ KNOWN = shared(
     replace(DIGITS, text=DIGITS.text.replace("clip_l1 = 40.0", "clip_l2 = 40.0")), "digits d=650, shared noise"
 )
 SHARED_APART = shared(
-    replace(APART, text=APART.text.replace("clip_l1", "clip_l2")), "digits d=650, shared noise, releases apart"
+    replace(APART, text=APART.text.replace("clip_l1", "clip_l2").replace(FIVE, RING)),
+    "digits d=650, shared noise, releases apart",
 )
 
 
@@ -120,7 +121,7 @@ def test_kills_between_and_at_releases_change_no_bit_of_what_the_simulator_draws
         Kill("coordinator", 19, 0.002),
         Kill("launcher", 33, 0.001),
         Kill("all", 45, 0.001),
-        Kill("agent-4", 55, 0.001),
+        Kill("agent-2", 55, 0.001),
     ]
     assert check(victim, victim.go(plan)) == []
     assert len(findings.hits) == 7 and findings.missed == 0, findings.report()
