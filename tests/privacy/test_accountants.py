@@ -47,7 +47,7 @@ MUTANTS = [
         "total = np.minimum(total, largest * trace)",
         "total = np.minimum(total, total[-1] * (largest * trace) / (largest * trace[-1]))",
     ),
-    ("concentrated", "        if _positive(bands, middle):", "        if not _positive(bands, middle):"),
+    ("concentrated", "lambda value: _positive(bands, value)", "lambda value: not _positive(bands, value)"),
     ("concentrated", "np.sqrt(total) / least", "np.sqrt(total)"),
     ("concentrated", "largest * np.sqrt(np.cumsum(np.square(part)))", "largest * np.cumsum(np.square(part))"),
     ("concentrated", "largest * np.sqrt(np.cumsum", "np.sqrt(np.cumsum"),
@@ -170,3 +170,10 @@ def test_a_broken_formula_is_noticed(module: str, old: str, new: str) -> None:
     except (ArithmeticError, AssertionError, IndexError, ValueError):
         return
     assert found
+
+
+def test_the_least_proven_value_is_proven_and_close() -> None:
+    wrong = modules("rounding", "        if proven(middle):", "        if not proven(middle):")
+    for made, right in ((modules(), True), (wrong, False)):
+        value = made.rounding.least_proven(lambda value: value >= 2.0, 0.0, 5.0, 60)
+        assert (2.0 <= value <= 2.0 + 1e-12) is right

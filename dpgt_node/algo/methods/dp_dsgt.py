@@ -41,10 +41,6 @@ class DpDsgt(Rule):
         return cls(schedule)
 
     @staticmethod
-    def point(v: Vectors) -> F64:
-        return v["x"]
-
-    @staticmethod
     def tracker(v: Vectors) -> F64 | None:
         return v["y"]
 

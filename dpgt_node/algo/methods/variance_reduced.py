@@ -55,10 +55,6 @@ class VarianceReduced(Rule):
         return cls(schedule)
 
     @staticmethod
-    def point(v: Vectors) -> F64:
-        return v["x"]
-
-    @staticmethod
     def tracker(v: Vectors) -> F64 | None:
         return v["y"]
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import later_sums
-from dpgt_node.privacy.accountants.rounding import gamma, never_zero, up
+from dpgt_node.privacy.accountants.rounding import gamma, least_proven, never_zero, up
 from dpgt_node.types import F64
 
 _SHIFT = 2.0**-44
@@ -107,15 +107,7 @@ def largest_eigenvalue(kernel: Kernel, inverse_x: F64, inverse_y: F64, weights: 
     bands = _pencil(kernel, inverse_x, inverse_y, weights)
     if not _positive(bands, high):
         return high
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if _positive(bands, middle):
-            high = middle
-        else:
-            low = middle
-        if high - low <= 1e-13 * high:
-            break
-    return high
+    return least_proven(lambda value: _positive(bands, value), low, high, _BISECTIONS)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

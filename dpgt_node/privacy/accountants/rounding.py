@@ -18,6 +18,7 @@ gradient, and its accounts are those of real arithmetic):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -129,3 +130,19 @@ def private_sum(*, keep_a: F64, keep_b: F64 | None, gamma_k: F64, C: float) -> P
             moved_s, size_s = next_s, b * size_s + step
     x, s = up(sizes, 8 * K + 8)
     return PrivateState(errors[0], errors[1], x, s)
+
+
+def least_proven(proven: Callable[[float], bool], low: float, high: float, trials: int) -> float:
+    """A proven value in (``low``, ``high``] by ``trials`` halvings at most, to 1e-13 of itself.
+
+    ``high`` is proven already, and what is above a proven value is proven.
+    """
+    for _ in range(trials):
+        middle = 0.5 * (low + high)
+        if proven(middle):
+            high = middle
+        else:
+            low = middle
+        if high - low <= 1e-13 * high:
+            break
+    return high

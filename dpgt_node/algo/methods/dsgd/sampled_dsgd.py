@@ -52,14 +52,6 @@ class GradientForm(Rule):
         """s_i."""
         return pick(closure_couplings(topology)[0])
 
-    @staticmethod
-    def point(v: Vectors) -> F64:
-        return v["x"]
-
-    @staticmethod
-    def tracker(v: Vectors) -> F64 | None:
-        return None
-
     def begin(self, site: Site, x0: F64) -> Vectors:
         """x_0 and the raw g_0."""
         return {"x": x0, "g": site.gradient(0, x0)}

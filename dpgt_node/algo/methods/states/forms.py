@@ -43,10 +43,6 @@ class StateForm(Rule):
     def point(v: Vectors) -> F64:
         return v["px"] + v["tx"]
 
-    @staticmethod
-    def tracker(v: Vectors) -> F64 | None:
-        return None
-
     def begin(self, site: Site, x0: F64) -> Vectors:
         """x_0 is public, so it is all transcript part."""
         return {"px": np.zeros(x0.shape), "tx": x0, "g": site.gradient(0, x0)}

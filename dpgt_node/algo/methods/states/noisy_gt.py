@@ -46,10 +46,6 @@ class SumForm(Rule):
     def point(v: Vectors) -> F64:
         return v["px"] + v["tx"]
 
-    @staticmethod
-    def tracker(v: Vectors) -> F64 | None:
-        return None
-
     def begin(self, site: Site, x0: F64) -> Vectors:
         """x_0 is public and s_0 = 0: both are all transcript part."""
         nothing = np.zeros(x0.shape)

@@ -24,7 +24,7 @@ import numpy as np
 
 from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.responses.response import Steps, at_most
-from dpgt_node.privacy.accountants.rounding import U, up
+from dpgt_node.privacy.accountants.rounding import U, least_proven, up
 from dpgt_node.types import F64
 
 _BISECTIONS = 60
@@ -114,15 +114,7 @@ class State:
                 reach = reach * (value * weight) / (pivot * (1.0 - 4.0 * U)) * _STEP
             return True
 
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            if proven(middle):
-                high = middle
-            else:
-                low = middle
-            if high - low <= 1e-13 * high:
-                break
-        return high
+        return least_proven(proven, low, high, _BISECTIONS)
 
 
 def _later(values: F64, keep: F64) -> F64:
