@@ -41,6 +41,7 @@ def test_the_demo_passes_every_hard_condition(demo: Path, capsys: pytest.Capture
         "amplified",
         "zcdp",
         "gdp",
+        "binomial",
         "same-point",
         "variation",
     }

@@ -28,7 +28,7 @@ from tests.runtime.cluster import make_run
 from tests.runtime.store.records import SHA, record
 from tests.runtime.store.test_keyed import cheaper, key_at
 
-ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "same-point", "variation")
+ACCOUNTANTS = ("lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation")
 WARD = Terms("ward 7", 1e-5, "replace-one, C = 2 in L1")
 OTHER = Terms("default", 1e-6, "replace-one, C = 4 in L1; declared, not enforced")
 RUNS = (bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16)
@@ -86,7 +86,7 @@ def test_json(state: Path, dpgt: Dpgt) -> None:
     tight = ward["totals"].pop("tight")
     assert Fraction(tight) >= Fraction(0.1 * 3) + Fraction(0.2 * 2) and tight == pytest.approx(0.7)
     assert set(ward["totals"].values()) == {None}, "no accountant but tight covers both runs"
-    assert ward["delta"] == dict.fromkeys(ACCOUNTANTS, 0.0) | {"zcdp": 2e-5, "gdp": 2e-5}
+    assert ward["delta"] == dict.fromkeys(ACCOUNTANTS, 0.0) | {"zcdp": 2e-5, "gdp": 2e-5, "binomial": 2e-5}
     assert ward["smallest_sound"]["pure"] == {
         "epsilon": tight,
         "delta": 0.0,

@@ -40,7 +40,7 @@ EPSILONS = {"lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"}
 COLUMNS = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
     "epsilon_lemma5,epsilon_corrected,epsilon_tight,epsilon_amplified,epsilon_zcdp,epsilon_gdp,"
-    "epsilon_same-point,epsilon_variation"
+    "epsilon_binomial,epsilon_same-point,epsilon_variation"
 )
 DIGITS = """
 name = "digits"

@@ -47,6 +47,7 @@ def test_every_label_has_the_accountant_and_its_delta() -> None:
         "epsilon (amplified, pure)",
         "epsilon (zcdp, delta 1e-06)",
         "epsilon (gdp, delta 1e-06)",
+        "epsilon (binomial, delta 1e-06)",
         "epsilon (same points; conditional)",
         "delta (at epsilon 0; conditional)",
     ]
@@ -57,10 +58,11 @@ def test_every_label_has_the_accountant_and_its_delta() -> None:
         "tight, amplified by sampling (pure)",
         "zero-concentrated (delta = 1e-06)",
         "Gaussian (delta = 1e-06)",
+        "binomial (delta = 1e-06)",
         "gradients at the same points (conditional)",
         "(0, delta): this is delta (conditional)",
     ]
-    assert HEADLINE == ("amplified", "tight", "corrected", "gdp", "zcdp")
+    assert HEADLINE == ("amplified", "tight", "corrected", "binomial", "gdp", "zcdp")
     assert {*HEADLINE, *CONDITIONAL} == set(ACCOUNTANTS)
 
 

@@ -18,7 +18,7 @@ from dpgt_node.record.metrics import COLUMNS, MetricsRow, MetricsStore
 CONTRACT = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
     "epsilon_lemma5,epsilon_corrected,epsilon_tight,epsilon_amplified,epsilon_zcdp,epsilon_gdp,"
-    "epsilon_same-point,epsilon_variation"
+    "epsilon_binomial,epsilon_same-point,epsilon_variation"
 )
 ROW = MetricsRow("agent-1", 0, 0.125, 2.302585092994046, None, 0.1, None, 0.0, Epsilon(lemma5=math.inf))
 
@@ -36,7 +36,7 @@ def test_columns_are_the_contract() -> None:
 def test_file_text_inf_and_empty(tmp_path: Path) -> None:
     write(tmp_path, ROW, replace(ROW, k=10, loss_train=math.nan))
     assert (tmp_path / "metrics.csv").read_text() == (
-        f"{CONTRACT}\nagent-1,0,0.125,2.302585092994046,,0.1,,0.0,inf,,,,,,,\nagent-1,10,0.125,,,0.1,,0.0,inf,,,,,,,\n"
+        f"{CONTRACT}\nagent-1,0,0.125,2.302585092994046,,0.1,,0.0,inf,,,,,,,,\nagent-1,10,0.125,,,0.1,,0.0,inf,,,,,,,,\n"
     )
 
 
@@ -117,5 +117,5 @@ def test_a_file_of_another_version_goes_on_with_its_columns(tmp_path: Path) -> N
     (tmp_path / "metrics.csv").write_text(f"{header}\n")
     row = replace(ROW, epsilon=Epsilon(lemma5=2.0, tight=3.0, gdp=4.0))
     write(tmp_path, row)
-    assert (tmp_path / "metrics.csv").read_text().splitlines()[1].endswith(",2.0,,,,,4.0,,")
+    assert (tmp_path / "metrics.csv").read_text().splitlines()[1].endswith(",2.0,,,,,4.0,,,")
     assert MetricsStore.read(tmp_path) == (replace(row, epsilon=Epsilon(lemma5=2.0, gdp=4.0)),)

@@ -27,7 +27,7 @@ KEYS = ["name", "run_id", "status", "method", "mechanism", "rounds", "seconds", 
         "consensus_error", "privacy", "agents", "versions", "headline", "reasons", "restarts"]  # fmt: skip
 PRIVACY_KEYS = ["adjacency", "C", "clip_l1", "clip_l2", "enforced", "delta", "law", "samples"]
 AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent", "paper_lemma5", "strength"]
-EPSILON_KEYS = ["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "same-point", "variation"]
+EPSILON_KEYS = ["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation"]
 
 
 def summary(lemma5: float | None = 12.5) -> Summary:

@@ -93,6 +93,7 @@ BINOMIAL: Final = Accountant(
     _curve,
     amounts=lambda epsilon, delta: {},
     contracts=False,
+    aside=True,
     also=_too_few,
     any_batches=True,
     remark="cpSGD's theorem, optimal composition",
