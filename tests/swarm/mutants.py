@@ -18,7 +18,7 @@ from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.agent.session_types import Exit, Repeat, RunRead, SessionPhase, Window
 from dpgt_node.protocol.agent.uplink import Uplink
-from dpgt_node.protocol.calls import Accepted, Call, End, Heard, ReadOn
+from dpgt_node.protocol.calls import Accepted, Call, End, Heard
 from dpgt_node.protocol.coordinator import admission
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination import Coordination, Stage
@@ -298,14 +298,6 @@ class KeepsTheFirstCall(Receiver):
             super()._replace(call, out)
 
 
-class ForgetsToReadOn(Receiver):
-    """Flow control holds a sender that ran ahead, for ever."""
-
-    def _deliver(self, out: list[object]) -> None:
-        super()._deliver(out)
-        out[:] = [effect for effect in out if not isinstance(effect, ReadOn)]
-
-
 class AsksFromTheWindow(Receiver):
     """A call that comes again is asked for everything that is not mixed, also for what is here."""
 
@@ -555,7 +547,6 @@ MUTANTS: dict[str, Mutant] = {
     "a hung coordinator is waited for": _session(with_parts(uplink=WaitsForAHungCoordinator), "liveness", seed=18),
     "a broken call's queue is kept": _session(with_parts(sender=KeepsTheQueue), "gate", seed=78),
     "a newer call is turned away": _session(with_parts(receiver=KeepsTheFirstCall), "calls"),
-    "a held call is never read on": _session(with_parts(receiver=ForgetsToReadOn), "liveness", "end", seed=33),
     "resume asks too late": _session(with_parts(receiver=AsksFromTheWindow), "end"),
     "ready before the keys are there": _keys(agreeing(IsReadyAtOnce)),
     "a key is offered once": _keys(agreeing(OffersOnce), seed=24),

@@ -11,25 +11,9 @@ from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.clipping import Clip
-from dpgt_node.sim.plans.rehearsal import Rehearsal, Shape, Table
+from dpgt_node.sim.plans.rehearsal import Rehearsal, Table
 from tests.oracles import mechanisms
-
-RING = ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0))
-CHORD = ((0.0, 0.3, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.2))
-SHAPE = Shape(16, 3, (300, 310, 400))
-
-
-def run(**privacy: float) -> model.RunConfig:
-    return model.RunConfig(
-        "plan",
-        model.Algorithm(5),
-        model.SchemeS2(0.3, 0.2, 1.0, 1.0, samples="full"),
-        model.Noise(None, None, multiplier=0.0),
-        model.Graph(("a", "b", "c"), RING, CHORD),
-        model.Data("digits", normalise="l2"),
-        model.Model(bias=0.2),
-        model.Privacy(**(privacy or {"clip_l2": 1.0})),
-    )
+from tests.sim.plans.cases import CHORD, RING, SHAPE, run
 
 
 @pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
