@@ -117,16 +117,26 @@ def check(folder: Folder, names: Sequence[str], settings: Settings, data_root: P
 
 
 def refused(jobs: Sequence[Job], data_root: Path | None) -> dict[str, str]:
-    """By name of the job, why ``simulate`` would not begin it; those that it would begin are left out."""
-    found, known = dict[str, str](), dict[str, str]()
+    """By name of the job, why its run would not be begun; those that would are left out.
+
+    What epsilon costs is known of a run with steps too large to begin, not of one that asks for more samples than
+    there are.
+    """
+    found, known = dict[str, str](), dict[tuple[str, bool], str]()
     for job in jobs:
-        if job.kind not in ("fast", "exact", "private"):
+        if job.kind not in ("fast", "exact", "private", "epsilon"):
             continue
-        if job.run.name not in known:
+        which = job.run.name, job.kind == "epsilon"
+        if which not in known:
             run = curated(job.run)
             counts = sample_counts(run, data_root)
             failures = hard_failures(run, Topology.from_config(run.graph), Schedule.from_config(run), counts)
-            known[job.run.name] = "; ".join(f"{key}: {message}" for key, message in failures)
-        if known[job.run.name]:
-            found[job.name] = known[job.run.name]
+            telling = [(key, text) for key, text in failures if not which[1] or key in _OF_SAMPLES]
+            known[which] = "; ".join(f"{key}: {text}" for key, text in telling)
+        if known[which]:
+            found[job.name] = known[which]
     return found
+
+
+_OF_SAMPLES = ("algorithm.iterations", "scheme.samples")
+"""Keys that a run is refused by when its agents hold too few samples."""

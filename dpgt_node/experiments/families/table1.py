@@ -171,13 +171,16 @@ class Fit:
         return cls(mean, mean - half, mean + half)
 
     def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{self.mean:.4g}"
         return f"{self.mean:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
 def judge(claimed: Claimed, rates: Sequence[Rate]) -> Answered:
     """Whether slopes, one a graph, are as steep as ``claimed``.  ValueError for "-", which claims nothing."""
     whole, early, late = (Fit.over([getattr(rate, part) for rate in rates]) for part in ("whole", "early", "late"))
-    told = f"{len(rates)} graphs, 95 % intervals; slopes: all {whole}, first half {early}, second half {late}."
+    graphs = "One graph, no interval" if len(rates) == 1 else f"{len(rates)} graphs, 95 % intervals"
+    told = f"{graphs}; slopes: all {whole}, first half {early}, second half {late}."
     if claimed == "O(1/K^(1/3))":
         if whole.high <= -1.0 / 3.0:
             return Answered("reproduced", f"At least as steep as -1/3. {told}")

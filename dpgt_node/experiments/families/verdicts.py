@@ -74,7 +74,8 @@ def combined(answers: Mapping[str, Answer], seeds: int = 0) -> Answered:
         return Answered("not reproduced", f"Against it: {_some(no)}.{scatter}")
     if unsure:
         return Answered("too close to call", f"Within the scatter: {_some(unsure)}.{scatter}")
-    return Answered("reproduced", f"It holds in all {len(answers)} comparisons.{scatter}")
+    times = f" in all {len(answers)} comparisons" if len(answers) > 1 else ""
+    return Answered("reproduced", f"It holds{times}.{scatter}")
 
 
 def ascending(values: Mapping[str, float], what: str) -> Answered:
@@ -89,8 +90,9 @@ def ascending(values: Mapping[str, float], what: str) -> Answered:
 def falls_from(curve: Mapping[int, float], start: int) -> Answered:
     """Whether a curve never rises from K = ``start`` on, at the K that were looked at."""
     rises = [(a, b) for a, b in pairwise(sorted(K for K in curve if start <= K)) if curve[b] > curve[a]]
-    peak = max(curve, key=curve.__getitem__)
-    told = f"the largest of the {len(curve)} K looked at is {curve[peak]:,.6g} at K = {peak}"
+    seen = {K: value for K, value in curve.items() if start <= K}
+    peak = max(seen, key=seen.__getitem__)
+    told = f"the largest of the {len(seen)} K looked at is {curve[peak]:,.6g} at K = {peak}"
     if rises:
         a, b = max(rises, key=lambda pair: curve[pair[1]] - curve[pair[0]])
         first = (

@@ -77,6 +77,8 @@ def test_what_a_method_cannot_do_is_listed_and_does_not_end_the_family(tmp_path,
         found = real(jobs, data_root)
         return found | {job.name: "graph: too few edges" for job in jobs if "atc-dsgd" in job.name}
 
+    few = tuple(form for form in rivals.forms() if form.rival.method in ("atc-dsgd", "weighted-sgd"))
+    monkeypatch.setattr(rivals, "forms", lambda: few)
     monkeypatch.setattr(conduct, "refused", some)
     folder = Folder(tmp_path)
     assert conduct.conduct(folder, ["fig5"], TINY, Pool(None, ""), None) == ()
@@ -90,6 +92,13 @@ def test_a_run_that_simulate_would_refuse_is_refused():
     job = conduct.Job(run, 0)
     assert "a_i = alpha r_i in [0, 1)" in conduct.refused([job], None)[job.name]
     assert conduct.refused([conduct.Job(run_of(TINY, "S2", 0.9996), 0)], None) == {}
+    assert conduct.refused([conduct.Job(run, 0, "epsilon", lengths=(3,))], None) == {}
+
+
+def test_more_rounds_than_samples_are_refused_where_a_sample_arrives_every_round():
+    run = run_of(Settings("digits"), "S2", 0.9996, method="online-dsgd")
+    jobs = [conduct.Job(run, 0), conduct.Job(run, 0, "epsilon", lengths=(2000,))]
+    assert all("K < D" in conduct.refused(jobs, None)[job.name] for job in jobs)
 
 
 def test_a_delta_is_never_taken_for_an_epsilon(out):

@@ -86,6 +86,7 @@ def test_falls_from():
         later.verdict == "not reproduced" and "at K = 150" in later.reason and "from K = 100 (4) to 150" in later.reason
     )
     assert falls_from(curve, 10).verdict == "not reproduced"
+    assert "is 5 at K = 88" in falls_from({5: 1e9, **curve}, 88).reason  # shorter runs are no part of the claim
 
 
 def test_the_scale_at_which_delta_reaches_its_end():
