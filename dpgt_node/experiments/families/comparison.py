@@ -194,7 +194,7 @@ class Epsilon:
         lines = []
         for form, job in shown.items():
             for charge, how in ((epsilons.WITH, "C/m"), (epsilons.WITHOUT, "C")):
-                curve = {K: v for K, (v, _) in _best(measured, job, charge, "total-variation").items()}
+                curve = {K: v for K, (v, _) in _best(measured, job, charge, delta=True).items()}
                 lines += [_line(f"{form.label}, {how}", curve, job)] if curve else []
         caption = (
             "Cumulative delta of methods whose quantiser is the only noise, as a function of the maximum iteration "
@@ -215,18 +215,22 @@ def _lengths(settings: Settings) -> tuple[int, ...]:
     return tuple(sorted({max(1, round(K * part / 8)) for part in range(1, 9)}))
 
 
-def _best(measured: Measured, job: Job, charge: str, guarantee: str = "epsilon") -> dict[int, tuple[float, str]]:
-    """The least by K, and whose it is; a conditional accountant only where no other speaks.
+def _best(measured: Measured, job: Job, charge: str, *, delta: bool = False) -> dict[int, tuple[float, str]]:
+    """The least epsilon by K, and whose it is: pure and sound, else conditional, else at the run's delta.
 
-    ``guarantee``: what it is of: a pure epsilon, or the delta of a quantiser ("total-variation").
+    ``delta``: instead, the delta of a quantiser that is the only noise.
     """
-    found: dict[int, tuple[bool, float, str]] = {}
+    found: dict[int, tuple[int, float, str]] = {}
     for cost in measured.costs(job):
         one = ACCOUNTANTS[cost.accountant]
-        if one.guarantee == guarantee and cost.mechanism == job.run.algorithm.mechanism and cost.charge == charge:
-            name = one.name if one.sound else f"{one.name}, conditional"
-            mine = (not one.sound, cost.epsilon, name)
-            found[cost.K] = min(found.get(cost.K, mine), mine)
+        if cost.mechanism != job.run.algorithm.mechanism or cost.charge != charge:
+            continue
+        if (one.guarantee == "total-variation") != delta:
+            continue
+        rank = 0 if one.pure and one.sound else 1 if not one.sound else 2
+        more = ("", ", conditional", f", delta = {job.run.privacy.delta:g}")[rank]
+        mine = (rank, cost.epsilon, f"{one.name}{more}")
+        found[cost.K] = min(found.get(cost.K, mine), mine)
     return {K: (value, name) for K, (_, value, name) in found.items()}
 
 

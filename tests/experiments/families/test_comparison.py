@@ -110,3 +110,10 @@ def test_a_delta_is_never_taken_for_an_epsilon(out):
     assert all(0.0 <= float(row["mean"]) <= 1.0 for row in delta)
     claims = json.loads((out / "claims.json").read_text())["claims"]
     assert not [c for c in claims if c["id"] == "fig6.wang2023quantization"]
+
+
+def test_a_method_without_a_pure_epsilon_is_compared_at_its_delta(out):
+    claims = json.loads((out / "claims.json").read_text())["claims"]
+    told = [c["measured"] for c in claims if c["id"] == "fig6.yan2024killing"]
+    assert told and all("delta = 1e-05" in text for text in told)
+    assert all("delta" not in c["measured"] for c in claims if c["id"] == "fig6.kang2021weighted")
