@@ -257,10 +257,10 @@ def test_the_impossible_is_refused(
 def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
     run_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["plan", str(run_file), "--epsilon", "1e-6"]) == 0
+    assert cli.run(["plan", str(run_file), "--epsilon", "0.01"]) == 0
     out, err = capsys.readouterr()
     tomllib.loads(out)
-    said = "nothing learns at epsilon = 1e-06 from 479 samples an agent: expect guessing ("
+    said = "nothing learns at epsilon = 0.01 from 479 samples an agent: expect guessing ("
     assert f"dpgt plan: warning: {said}" in err and f"\n# WARNING: {said}" in out
     start = float(re.findall(r"from about epsilon = (\S+) on it would learn", err)[0])
     assert 0.01 < start < 3.0

@@ -34,6 +34,8 @@ _SEEDS: Final = tuple(range(11, 19))
 _NOTICEABLE: Final = 0.002
 """Accuracy that is worth more rounds, other steps or shared noise."""
 _HOPELESS: Final = 0.01
+_WORK: Final = 2e9
+"""Numbers that rehearsals update, rounds times agents times d, before a search ends: about half a minute."""
 _DOUBLINGS: Final = 40
 
 
@@ -69,6 +71,7 @@ class Releasing:
         self._centres: dict[int | None, Centre] = {}
         self._runs: dict[Sketch, RunConfig] = {}
         self._found: dict[Sketch, list[F64]] = {}
+        self._work = 0.0
 
     def search(self, rehearsals: int) -> Drawn:
         """The best run found.  ConfigError: no noise meets the target."""
@@ -151,11 +154,11 @@ class Releasing:
     def _climbed(self, best: Sketch, rehearsals: int) -> Sketch:
         """To noticeably better neighbours, until none is."""
         improved = True
-        while improved and len(self._found) < rehearsals:
+        while improved and self._left(rehearsals):
             improved = False
             for recipe, mixing in neighbours(best.recipe, best.mixing):
                 other = Sketch(recipe, mixing, best.r)
-                if other in self._found or len(self._found) >= rehearsals:
+                if other in self._found or not self._left(rehearsals):
                     continue
                 if self._outcome(other, 1).score < self._outcome(best, 1).score - _HOPELESS:
                     continue
@@ -164,6 +167,10 @@ class Releasing:
                     break
         return best
 
+    def _left(self, rehearsals: int) -> bool:
+        """Whether another sketch may be tried."""
+        return len(self._found) < rehearsals and self._work < _WORK
+
     def _outcome(self, sketch: Sketch, draws: int | None = None) -> Outcome:
         """Of the first ``draws`` draws, None: of as many as are worth their time."""
         draws = self._frame.rehearsal.draws if draws is None else draws
@@ -171,6 +178,7 @@ class Releasing:
         for seed in _SEEDS[len(found) : draws]:
             with np.errstate(all="ignore"):
                 found.append(self._frame.rehearsal.accuracies(run, seed))
+            self._work += float(run.K) * run.n * self._frame.rehearsal.dimension
         return Outcome.of(found[:draws])
 
     def _run(self, sketch: Sketch, *, exact: bool = False) -> RunConfig:

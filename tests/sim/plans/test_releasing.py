@@ -1,0 +1,62 @@
+"""The search over all agents: which noise to share, and how many rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpgt_node.accounts.planner import Target, route
+from dpgt_node.accounts.towards import sharing
+from dpgt_node.config import model
+from dpgt_node.sim.plans.frame import Frame
+from dpgt_node.sim.plans.mixing import Mixing
+from dpgt_node.sim.plans.recipe import Recipe, farther
+from dpgt_node.sim.plans.releasing import Releasing, Sketch
+from tests.sim.plans.test_planning import SHAPE, run
+
+GIVEN = Recipe(3, 0.05, 2.0)
+
+
+def searching(target: Target, graph: model.Graph | None = None) -> Releasing:
+    given = run() if graph is None else replace(run(), graph=graph)
+    way = route(given, target)
+    return Releasing(Frame(given, SHAPE, None, None, lambda line: None), way.apply(given), way, target, None)
+
+
+def test_shared_noise_is_chosen_as_rehearsing_every_kind_of_it_would() -> None:
+    search = searching(Target(0.2, towards=0))
+    own = search._begin(GIVEN, None)
+    found = search._shared(own)
+    scores = {
+        r: search._outcome(search._begin(GIVEN if r is None else farther(GIVEN, 1.5), r)).score for r in (None, 1, 2, 4)
+    }
+    best = max(scores, key=lambda r: scores[r])
+    assert best is not None and found.r is not None, "less noise is worth more here"
+    assert search._outcome(found).score >= scores[best] - 0.01 > scores[None]
+
+
+def test_a_budget_knows_what_is_shared() -> None:
+    """Noise in the mean falls by sqrt(phi); what an account reads towards the coalition stays the target."""
+    search = searching(Target(0.2, towards=1))
+    plain, shared = search._budget(search._target, None), search._budget(search._target, 2)
+    equal = plain.spread * (3 / 300**2 / sum(1 / D**2 for D in SHAPE.samples)) ** 0.5
+    assert shared.spread == pytest.approx(equal * ((1 + 4) / (1 + 2 * 4)) ** 0.5, rel=1e-6)
+    made = search._run(search._begin(GIVEN, 2), exact=True)
+    by_agent = sharing(made)
+    assert by_agent is not None
+    totals = [account.total("gdp") or 0.0 for account in search._frame.accounts(made)]
+    read = [one.towards("gdp", cost, 1e-5, 1) for one, cost in zip(by_agent, totals, strict=True)]
+    assert 0.2 * (1 - 1e-6) <= max(read) <= 0.2 < max(totals)
+
+
+def test_more_rounds_are_taken_where_agents_are_still_apart() -> None:
+    """One round between releases and none after them: each agent keeps much of its own noise.  Then nothing is left."""
+    search = searching(Target(1.0))
+    hasty = Sketch(GIVEN, Mixing(search._network.alpha, search._network.beta, 1, 1))
+    found = search._climbed(hasty, 12)
+    assert found.mixing.rounds(found.recipe) > 2 * hasty.mixing.rounds(GIVEN)
+    assert search._outcome(found).worst > search._outcome(hasty).worst + 0.01
+    ready = search._begin(GIVEN, None)
+    kept = search._climbed(ready, 12)
+    assert search._outcome(kept).worst <= search._outcome(ready).worst + 0.02
