@@ -14,7 +14,7 @@ from dpgt_node.config import model
 from dpgt_node.sim.plans.mixing import LONGEST, Mixing, Network, neighbours
 from dpgt_node.sim.plans.recipe import Budget, Centre, Recipe, Sums
 from dpgt_node.sim.plans.rehearsal import Rehearsal
-from tests.sim.plans.test_planning import CHORD, RING, SHAPE, run
+from tests.sim.plans.cases import CHORD, RING, SHAPE, run
 
 GIVEN = Recipe(3, 0.5, 0.6, Sums(0.8, 0.4, 0.5))
 BUDGET = Budget(0.1, 2)

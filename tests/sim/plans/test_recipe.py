@@ -12,7 +12,7 @@ from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.sim.plans import recipe
 from dpgt_node.sim.plans.recipe import Budget, Centre, Recipe, Sums
 from dpgt_node.sim.plans.rehearsal import Rehearsal
-from tests.sim.plans.test_planning import SHAPE, run
+from tests.sim.plans.cases import SHAPE, run
 
 NO_NOISE = Budget(0.0, 2)
 THREE = Recipe(3, 0.5, 4.0, Sums(0.8, 0.4, 2.0))

@@ -13,7 +13,7 @@ from dpgt_node.sim.plans.frame import Frame
 from dpgt_node.sim.plans.mixing import Mixing
 from dpgt_node.sim.plans.recipe import Recipe, farther
 from dpgt_node.sim.plans.releasing import Releasing, Sketch
-from tests.sim.plans.test_planning import SHAPE, run
+from tests.sim.plans.cases import SHAPE, run
 
 GIVEN = Recipe(3, 0.05, 2.0)
 
