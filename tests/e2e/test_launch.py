@@ -36,7 +36,7 @@ from tests.sim.cases import CARRIED
 pytestmark = pytest.mark.e2e
 
 KEY = "00ff"
-EPSILONS = {"lemma5", "corrected", "tight", "amplified", "zcdp", "gdp"}
+EPSILONS = {"lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation"}
 COLUMNS = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
     "epsilon_lemma5,epsilon_corrected,epsilon_tight,epsilon_amplified,epsilon_zcdp,epsilon_gdp,"

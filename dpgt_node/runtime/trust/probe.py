@@ -67,7 +67,9 @@ async def speaks_tls(address: str, *, timeout_s: float = TIMEOUT_S) -> bool:
                 await writer.drain()
                 return (await reader.readexactly(2)) in (b"\x16\x03", b"\x15\x03")  # a handshake, or an alert
             finally:
-                writer.close()
+                writer.transport.abort()
+                with contextlib.suppress(OSError):  # else asyncio logs a reset that nobody asked for
+                    await writer.wait_closed()
     except (OSError, EOFError, ssl.SSLError):
         return False
 
