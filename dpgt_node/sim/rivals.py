@@ -13,6 +13,8 @@ from dpgt_node.accounts.forecast import respond
 from dpgt_node.accounts.planner import calibrate
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import rule_of
+from dpgt_node.algo.methods.dpgt import Tracking
 from dpgt_node.algo.methods.dsgd.central import pooled
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import NoiseStream, RunConfig, SchemeS2
@@ -20,7 +22,7 @@ from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.alone import alone
 from dpgt_node.learning.oracle import build_oracle, sample_counts
-from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE
 from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals
 from dpgt_node.sim.fast import FastRun
@@ -60,8 +62,10 @@ def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunCo
     time = respond(Topology.from_config(run.graph), scheme.alpha, scheme.beta, accounted, K, weights, weights).time
     speed = float((time[-1] - time[-2]).mean()) if K > 0 else float(time[0].mean())
     one, single = NoiseStream("constant", (1.0,)), pooled(run)
+    own = issubclass(rule_of(run), Tracking)  # between releases it goes on along the last gradient; central rests
     single = replace(
         single,
+        algorithm=replace(run.algorithm, mechanism=NOISE_ONCE.name) if own else single.algorithm,
         scheme=replace(scheme, gamma=scheme.gamma * speed, samples=single.scheme.samples),
         noise=replace(single.noise, eta=one, multiplier=1.0),
     )

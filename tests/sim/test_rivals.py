@@ -57,10 +57,11 @@ def test_one_holder_of_everything_costs_what_the_dearest_agent_costs(mechanism):
     assert cost == pytest.approx(dearest, rel=1e-8) and cost <= dearest
 
 
-def test_without_noise_it_goes_where_the_mean_of_the_agents_goes():
+@pytest.mark.parametrize("every", [1, 8])
+def test_without_noise_it_goes_where_the_mean_of_the_agents_goes(every):
     made = private()
     assert isinstance(made.scheme, SchemeS2)
-    scheme = replace(made.scheme, gamma=0.5)
+    scheme = replace(made.scheme, gamma=0.5, release_every=every)
     made = replace(made, scheme=scheme)
     single = replace(central_run(made, SAMPLES, 640), noise=replace(made.noise, multiplier=0.0, eta=None))
     quiet = replace(made, noise=replace(made.noise, multiplier=0.0))
@@ -71,6 +72,13 @@ def test_without_noise_it_goes_where_the_mean_of_the_agents_goes():
             state.step()
         ends.append(state.x.mean(axis=0))
     assert np.linalg.norm(ends[0] - ends[1]) < 0.05 * np.linalg.norm(ends[1])
+
+
+def test_it_shares_noise_with_nobody():
+    made = private()
+    shared = replace(made, noise=replace(made.noise, cancel=2))
+    single = central_run(shared, SAMPLES, 640)
+    assert single.noise.cancel is None and single.noise.eta == central_run(made, SAMPLES, 640).noise.eta
 
 
 def test_it_learns(tmp_path):
