@@ -44,6 +44,8 @@ def test_larger_uses_the_interval_of_student():
     assert larger([0.52, 0.53, 0.54], [0.50, 0.50, 0.50]) == "yes"
     # ... and with twice the deviation it is above.
     assert larger([0.51, 0.53, 0.55], [0.50, 0.50, 0.50]) == "open"
+    # Both ends count: one alone would have 2.920 * 0.015/sqrt(3) = 0.0253, two have 0.0373.
+    assert larger([0.515, 0.53, 0.545], [0.50, 0.50, 0.50]) == "open"
 
 
 def test_seeds_are_paired():
