@@ -344,6 +344,19 @@ def test_what_noisy_gradient_tracking_costs_in_section_iv() -> None:
     assert totals(private, "tight") == [None] * 5
 
 
+def test_steps_that_decay_go_by_the_weights_of_r_on_x_and_of_c_on_s() -> None:
+    """On graphs where r_i and c_i differ, as they do not on the demo's."""
+    powers = {"power_alpha": 0.3, "power_beta": 0.2, "power_gamma": 0.5}
+    run = replace(cases.run("non-uniform weights", K=30), privacy=model.Privacy(clip_l1=0.5))
+    run = by(replace(run, scheme=model.SchemeS2(0.1, 0.05, 0.1, 1.0, samples=55)), "noisy-gt", "released-sum", powers)
+    s, (R, C) = steps(run), (np.array(run.graph.R), np.array(run.graph.C))
+    for i, (r, c) in enumerate(zip(R.sum(1), C.sum(0), strict=True)):
+        pushes = ((s.alpha, r), (s.beta, c), (s.gamma, 1.0))
+        found = states.impulses(*((weight * np.array(step)).tolist() for step, weight in pushes))
+        moved = np.abs(found["px"]).sum() / (0.01 * (i + 1)) + np.abs(found["ps"]).sum() / (0.02 * (i + 1))
+        assert totals(run, "tight")[i] == pytest.approx(moved / 55, rel=3e-6)
+
+
 def test_a_sample_that_stays_pays_for_every_round_and_no_sampling_hides_it() -> None:
     run = section_iv("online-dsgd", "released-state")
     for i, (s, scale) in enumerate(zip((0.75, 0.5, 0.75, 7 / 12, 7 / 12), SCALES, strict=True)):

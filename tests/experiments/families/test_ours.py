@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,10 +68,14 @@ def test_the_page_has_the_table_and_three_pictures_a_place(out):
 
 
 def test_the_best_candidate_on_kept_back_samples_is_chosen(out, monkeypatch):
-    cell = Cell("atc-dsgd", NOISE_ONCE.name, "digits", 5, "iid", 1.0)
+    cell, settings = (
+        Cell("atc-dsgd", NOISE_ONCE.name, "digits", 5, "iid", 1.0),
+        replace(SHARE, iterations=200, budget=4),
+    )
     measured = Measured(Folder(out))
-    tried = cell.tuning(SHARE)
-    ends = {job.name: float(i) for i, (_, _, job) in enumerate(tried)}
+    tried = cell.tuning(settings)
+    ends = {job.name: end for (_, _, job), end in zip(tried, (0.4, 0.9, 0.7, 0.2), strict=True)}
+    assert len(ends) == 4, "four candidates, each a run of its own"
 
     class Fake:
         def __init__(self, value: float) -> None:
@@ -79,10 +84,14 @@ def test_the_best_candidate_on_kept_back_samples_is_chosen(out, monkeypatch):
         def score(self) -> Fake:
             return self
 
-    monkeypatch.setattr(measured, "has", lambda jobs: True)
+    best = tried[1][2]
     monkeypatch.setattr(measured, "series", lambda job: Fake(ends[job.name]))
-    best = max(tried, key=lambda one: ends[one[2].name])
-    assert cell.chosen(SHARE, measured) == best[:2]
+    monkeypatch.setattr(measured, "has", lambda jobs: True)
+    assert cell.chosen(settings, measured) == tried[1][:2]
+    monkeypatch.setattr(measured, "has", lambda jobs: best not in jobs)
+    assert cell.chosen(settings, measured) is None, "a candidate is missing"
+    monkeypatch.setattr(measured, "failed", lambda job: job == best)
+    assert cell.chosen(settings, measured) == tried[2][:2], "it failed, and so it lost"
 
 
 def test_only_what_a_sound_accountant_covers_is_compared():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dpgt_node.accounts.planner import Target, route
 from dpgt_node.accounts.towards import sharing
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.sim.plans.frame import Frame
 from dpgt_node.sim.plans.mixing import Mixing
@@ -48,6 +50,25 @@ def test_a_budget_knows_what_is_shared() -> None:
     totals = [account.total("gdp") or 0.0 for account in search._frame.accounts(made)]
     read = [one.towards("gdp", cost, 1e-5, 1) for one, cost in zip(by_agent, totals, strict=True)]
     assert 0.2 * (1 - 1e-6) <= max(read) <= 0.2 < max(totals)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_budget_foretells_the_noise_that_calibration_finds(epsilon: float) -> None:
+    """The standard deviation in the agents' mean, though their scales differ."""
+    search = searching(Target(epsilon))
+    made = search._run(search._begin(GIVEN, None), exact=True)
+    schedule = Schedule.from_config(made)
+    scales = np.array([schedule.sigma("Y", i, 0) for i in range(made.n)])
+    assert len(set(scales)) == made.n
+    expected = search._budget(search._target, None).noise(GIVEN.clip, GIVEN.part(0))
+    assert np.linalg.norm(scales) / made.n == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_agent_with_the_fewest_partners_says_what_is_exposed() -> None:
+    """On a path: whoever colludes with the one partner of an end knows all that the end shares."""
+    search = searching(Target(0.2, towards=1))
+    search._base = replace(search._base, noise=replace(search._base.noise, mask_graph=((1, 2), (2, 3))))
+    assert search._exposed(2) == 1.0
 
 
 def test_more_rounds_are_taken_where_agents_are_still_apart() -> None:

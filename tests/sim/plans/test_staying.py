@@ -57,6 +57,14 @@ def test_the_smallest_agent_counts():
     )
 
 
+def test_the_worst_of_those_that_differ_counts():
+    class OneIsPoor(Alike):
+        def mixtures(self, classes, samples):
+            return [np.full(4, 50), np.array([200, 0, 0, 0]), np.full(4, 50)]
+
+    assert alone(private(1.0), SHAPE, OneIsPoor("by-label")) < 0.4
+
+
 def test_public_data_stand_in_by_their_classes():
     data = synthetic(64, 4, 900, 300, seed=5)
     one_sided = alone(private(1.0), SHAPE, TWO, data)
