@@ -120,8 +120,21 @@ def examine(run: RunConfig) -> CheckReport:
     if data_is_here(run, root):
         D, known = sample_counts(run, root), constants(run, root)
     L1, mu = known if known is not None else (None, None)
-    accounts = agent_accounts(run, topology, schedule, D)
+    accounts = agent_accounts(run, topology, schedule, D, dimension=_coded(run))
     return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
+
+
+def _coded(run: RunConfig) -> int | None:
+    """d, where codes of gradients are accounted by it; None for other methods, and where d is not known here."""
+    from dpgt_node.algo.methods import method_of
+    from dpgt_node.learning.oracle import build_oracle, data_is_here
+
+    if method_of(run).coins(run) is None or not data_is_here(run, data_root()):
+        return None
+    try:
+        return build_oracle(run, 0, data_root=data_root()).dimension
+    except ConfigError:  # said elsewhere: m_K > D, or a model that this machine cannot build
+        return None
 
 
 def towards(report: CheckReport) -> Towards | None:
@@ -212,7 +225,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         return ", ".join(t.names[i] for i in agents) or "none"
 
     lines = [
-        f"{f.run.name}: {f.n} agents, K = {s.K}, scheme {s.kind}",
+        f"{f.run.name}: {f.n} agent{'s' * (f.n > 1)}, K = {s.K}, scheme {s.kind}",
         f"method {method.name} ({method.status}: {method.source}): {method.title}",
         "",
         "Graph",
@@ -272,6 +285,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+    from dpgt_node.privacy.mechanisms import MECHANISMS
     from dpgt_node.record.epsilons import noise_words
     from dpgt_node.report.text import judged
 
@@ -307,12 +321,13 @@ def _privacy(report: CheckReport) -> list[str]:
         ),
     ]
     lines += [f"  WARNING: {said}"] if (said := warned_delta(report)) is not None else []
-    for name, label in ((one.name, one.label) for one in ACCOUNTANTS.values() if not one.aside):
-        texts = report.reasons.get(name, ())
+    mechanism = MECHANISMS[run.algorithm.mechanism]
+    for one in (one for one in ACCOUNTANTS.values() if not one.aside or one.covers(mechanism)):
+        texts = report.reasons.get(one.name, ())
         for text in dict.fromkeys(text for text in texts if text is not None):
             agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]
             whose = "" if len(agents) == len(names) else f" ({', '.join(agents)})"
-            lines.append(f"  null: {label}{whose}: {text}")
+            lines.append(f"  null: {one.label}{whose}: {text}")
     if (whom := towards(report)) is not None:
         lines += ["", *towards_lines(whom, names)]
     return [*lines, ""]

@@ -97,12 +97,16 @@ def experiment(
     held = Folder(out)
     held.check_free()
     conduct.check(held, names, settings, root)
-    with outdir.claim(out), pool(processes or os.cpu_count() or 1, scheduler) as workers:
+    with pool(processes or os.cpu_count() or 1, scheduler) as workers, outdir.claim(out):
         console = Console()
         console.print(f"{', '.join(names)} into {out}, {workers.words}", soft_wrap=True, highlight=False)
         try:
             with _progress(console) as progress:
                 failed = conduct.conduct(held, names, settings, workers, root, progress)
+        except KeyboardInterrupt as interrupt:
+            error = DpgtError(f"interrupted\ngo on with the same command and --out {out}")
+            error.exit_code = ExitCode.STOPPED
+            raise error from interrupt
         finally:  # what an interrupted command has made is worth a look, too
             page = conduct.write(held)
     console.print(f"Page: {page}", soft_wrap=True, highlight=False)

@@ -158,6 +158,22 @@ def test_a_mechanism_that_sends_x_as_it_is_has_no_row_that_contradicts_its_epsil
     assert of == "of" and int(applying) < int(total) and "apply to mechanism noise-once" in last
 
 
+def test_coins_have_their_epsilon_or_the_reason_why_not(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of the run itself, whose agents know d."""
+    changed(demo, 'method = "dpgt"\nmechanism = "paper"', 'method = "quantised-binomial-sgd"')
+    changed(demo, "iterations = 200", "iterations = 3")
+    demo.write_text(f"{demo.read_text()}\n[method]\nbound = 1.0\ntrials = 1000000\n")
+    assert cli.run(["check", str(demo), "--format", "json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)["epsilon"]["binomial"]
+    assert cli.run(["simulate", str(demo), "--out", str(tmp_path / "out")]) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert predicted == [agent["epsilon"]["binomial"] for agent in summary["agents"]] and all(predicted)
+    assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10"))]) == 0
+    assert "null: binomial (epsilon, delta): 10 coins are too few for its theorem" in capsys.readouterr().out
+
+
 def toy(path: Path, d: int, K: int) -> Path:
     path.write_text(quadratic(3, K=K).replace("dimension = 3", f"dimension = {d}"), encoding="utf-8")
     return path

@@ -67,6 +67,7 @@ def test_an_interrupted_command_leaves_a_page_of_what_there_is(dpgt, tmp_path, m
 
     monkeypatch.setattr(conduct, "carry_out", interrupted)
     code, _, err = dpgt("experiment", "fig3", "--out", "o", *TINY)
-    assert code == 5 and "interrupted" in err
+    said = ["dpgt experiment: interrupted", "dpgt experiment: go on with the same command and --out o"]
+    assert code == 5 and err.splitlines() == said
     assert "7 of its 9 runs are not there" in (tmp_path / "o" / "index.html").read_text()
     assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 2 of 9 runs"]

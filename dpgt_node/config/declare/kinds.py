@@ -238,7 +238,8 @@ def quantity(value: float) -> str:
     if value < 10**6 or value != int(value):
         return f"{value:,g}" if value != int(value) else f"{int(value):,}"
     text = f"{int(value)}"
-    if re.fullmatch("10+", text):
-        return f"10^{len(text) - 1}"
+    power_of_ten = re.fullmatch(r"1e\+(\d+)", f"{value:g}")
+    if power_of_ten and float(power_of_ten[0]) == value:  # 1e100 is a double near 10^100
+        return f"10^{int(power_of_ten[1])}"
     power = int(value).bit_length() - 1
     return f"2^{power}" if 2**power == value else text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections import Counter
 from pathlib import Path
@@ -40,6 +42,18 @@ def test_a_killed_worker_loses_one_run_and_no_result_comes_twice(tmp_path):
             folder.keep(done.name, done.files)
     assert Counter(work.attempts(log)) == Counter(names) + Counter(["victim"])
     assert sorted(path.name for path in (tmp_path / "out" / "runs").iterdir()) == sorted(names)
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_command_and_no_worker():
+    """Also a worker that took the place of a dead one."""
+    with pool(2, None) as workers:
+        client = workers._client
+        assert client is not None and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        first = client.run(os.getpid)
+        client.restart_workers(list(first))
+        assert not set(first.values()) & set(client.run(os.getpid).values())
+        for masks in (client.run(work.blocked), {"": client.submit(work.blocked).result()}):
+            assert masks and all(signal.SIGINT in mask for mask in masks.values())
 
 
 def test_nobody_at_the_address_is_one_message(monkeypatch):

@@ -28,6 +28,11 @@ def fails(name: str, log: str) -> dict[str, bytes]:
     return {"run.toml": name.encode()}
 
 
+def blocked() -> set[int]:
+    """Signals that do not reach the thread it is called in."""
+    return set(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+
+
 def attempts(log: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 

@@ -15,9 +15,11 @@ import importlib.util
 import itertools
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from dpgt_node import __version__
@@ -110,19 +112,33 @@ def _local(processes: int) -> Iterator[Pool]:
     with _dask():
         from distributed import Client, LocalCluster
 
-        with (
-            LocalCluster(
-                n_workers=processes,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                memory_limit=0,
-                silence_logs=logging.CRITICAL,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+        with contextlib.ExitStack() as stack:
+            with _uninterrupted():
+                cluster = LocalCluster(
+                    n_workers=processes,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    memory_limit=0,
+                    silence_logs=logging.CRITICAL,
+                )
+                client = stack.enter_context(Client(stack.enter_context(cluster)))
             yield Pool(client, f"{processes} processes of this machine")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Threads and processes that begin here never get SIGINT, nor do those that they begin.
+
+    A terminal sends Ctrl-C to the workers, too. They would die with a traceback each; ending them is up to us.
+    """
+    resource_tracker.ensure_running()  # its start would let SIGINT through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
