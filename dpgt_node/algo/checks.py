@@ -38,9 +38,12 @@ class Check:
     @property
     def statement(self) -> str:
         """The row as text: ``name: lhs relation rhs (note)``."""
+        note = f" ({self.note})" if self.note else ""
+        if self.relation == "=" and self.passed is False:
+            return f"{self.name}: {shown(self.lhs)}, must be {shown(self.rhs)}{note}"
         sides = f"{shown(self.lhs)} {self.relation} {shown(self.rhs)}"
         verdict = {True: "holds", False: "does not hold", None: "is not known"}[self.passed]
-        return f"{self.name}: {sides} {verdict}" + (f" ({self.note})" if self.note else "")
+        return f"{self.name}: {sides} {verdict}{note}"
 
     def noted(self, note: str) -> Check:
         """The same with ``note`` appended."""

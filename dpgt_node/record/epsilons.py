@@ -90,15 +90,20 @@ class Line:
 
 
 def lines(summary: Summary) -> tuple[Line, ...]:
-    """What accountants say of every agent's whole transcript so far, in their order: all but those that stand aside."""
-    found = []
+    """What accountants say of every agent's whole transcript so far, in their order.
+
+    One that stands aside is left out, unless it has a value or is asked: then it says why it has none.
+    """
+    found, mechanism = [], MECHANISMS.get(summary.mechanism)
     for name in ACCOUNTANTS:
         values = tuple(agent.epsilon[name] for agent in summary.agents)
         reason = summary.reasons.get(name)
         if reason is None and all(value is None for value in values):
             reason = "not known before the run has a summary"
         line = Line(name, label(name, summary.privacy.delta), values, reason)
-        found += [line] if line.speaks or not ACCOUNTANTS[name].aside else []
+        one = ACCOUNTANTS[name]
+        asked = mechanism is not None and one.covers(mechanism) and reason is not None
+        found += [line] if line.speaks or asked or not one.aside else []
     return tuple(found)
 
 
@@ -131,6 +136,8 @@ def adjacency_line(privacy: PrivacySummary) -> str:
 
 def noise_words(law: str, mechanism: str) -> str:
     """What hides a run's states, in two words or three."""
+    if MECHANISMS[mechanism].accounted.noise_on == "coins":
+        return "counts of coins"
     return f"{law} noise" if MECHANISMS[mechanism].noises else "a random quantiser"
 
 

@@ -85,6 +85,21 @@ def test_lines_hold_a_value_or_a_reason() -> None:
     assert epsilons.shown(replace(summary, headline="gdp")) == "gdp"
 
 
+def test_an_accountant_aside_says_why_it_has_no_value_where_it_is_asked() -> None:
+    summary = summary_of(digits_run(), (), lemma5=3.0)
+    reasons = dict.fromkeys(ACCOUNTANTS, "too few coins")
+    silent = tuple(replace(agent, epsilon=dict.fromkeys(ACCOUNTANTS)) for agent in summary.agents)
+    told = {
+        mechanism: {
+            line.accountant: line.reason
+            for line in epsilons.lines(replace(summary, mechanism=mechanism, reasons=reasons, agents=silent))
+        }
+        for mechanism in ("coded-coins", "paper")
+    }
+    assert told["coded-coins"]["binomial"] == "too few coins" and "binomial" not in told["paper"]
+    assert epsilons.noise_words("laplace", "coded-coins") == "counts of coins"
+
+
 def lemma5(run: RunConfig, D: int = 287) -> float | None:
     return AgentAccount(run, Topology.from_config(run.graph), Schedule.from_config(run), 0, D).total("lemma5")
 
