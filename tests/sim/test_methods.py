@@ -270,6 +270,13 @@ def test_q_dpsgd_sends_two_bytes_a_number_and_says_when_they_do_not_reach() -> N
         Played(far)
 
 
+@pytest.mark.parametrize(("method", "bits"), [("q-dpsgd", 16), ("quantised-dsgd", 32)])
+def test_codes_reach_equally_far_on_either_side(method: str, bits: int) -> None:
+    found = METHODS[method].codes(by(method, cases.run("two agents")))
+    assert found is not None and found.dtype == f"int{bits}"
+    assert (found.low, found.high, found.offset) == (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1, 0.0)
+
+
 @pytest.mark.parametrize("method", ["s-ab", "atc-dsgd"])
 @pytest.mark.parametrize("pair", ["self-loops everywhere", "non-uniform weights"])
 def test_the_fast_simulation_is_that_of_the_machines(pair: str, method: str, tmp_path: Path) -> None:

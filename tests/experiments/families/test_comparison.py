@@ -11,10 +11,13 @@ import pytest
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.experiments.families import comparison, conduct, rivals
 from dpgt_node.experiments.families.comparison import _below, _both_readings
+from dpgt_node.experiments.families.family import Arm
 from dpgt_node.experiments.families.runs import epsilons
 from dpgt_node.experiments.families.runs.engine import Pool
 from dpgt_node.experiments.families.runs.folder import Folder
 from dpgt_node.experiments.families.section_iv import Settings, run_of
+from dpgt_node.experiments.families.verdicts import TEST, TRAIN, Score
+from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.tight import TIGHT
 
 TINY = Settings("digits", iterations=3, seeds=1)
@@ -68,6 +71,37 @@ def test_readings_of_s1_are_told_apart_where_they_differ():
     differ = _both_readings({"S1": 5.0, "S2": 2.0}, 3.0)
     assert [one.verdict for one in differ.values()] == ["not reproduced", "reproduced"]
     assert _below({"S1": 3.0}, 3.0).verdict == "not reproduced"
+
+
+class Known:
+    """What was measured, told by the test."""
+
+    def __init__(self, areas=None, costs=()):
+        self._areas, self._costs = areas or {}, costs
+
+    def scores(self, jobs):
+        values = {TRAIN: self._areas[jobs], TEST: self._areas[jobs]}
+        return [Score(values, values)]
+
+    def costs(self, job):
+        return self._costs
+
+
+def test_a_race_is_won_by_the_arm_that_is_named_first():
+    ours, theirs = Arm("ours", ("a",)), Arm("theirs", ("b",))
+    for area, verdict in ((0.9, "reproduced"), (0.1, "not reproduced")):
+        known = Known({ours.jobs: area, theirs.jobs: 0.5})
+        assert comparison._race(known, "fig5.x", "faster", ours, theirs, "").verdict == verdict
+
+
+def test_a_sound_epsilon_comes_before_a_conditional_one_and_that_before_one_at_a_delta():
+    run = run_of(TINY, "S2", 0.9996, method="sampled-dsgd")
+    rows = [("gdp", 1.0), (SAME_POINT.name, 2.0), (TIGHT.name, 3.0)]
+    costs = [epsilons.Cost(3, 55, run.algorithm.mechanism, epsilons.WITH, *row) for row in rows]
+    told = ["gdp, delta = 1e-05", f"{SAME_POINT.name}, conditional", TIGHT.name]
+    for most, (row, words) in enumerate(zip(rows, told, strict=True), start=1):
+        found = comparison._best(Known(costs=costs[:most]), conduct.Job(run, 0), epsilons.WITH)
+        assert found == {3: (row[1], words)}
 
 
 def test_what_a_method_cannot_do_is_listed_and_does_not_end_the_family(tmp_path, monkeypatch):
