@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.work import AgentWork, Diverged, OutOfReach
+from dpgt_node.agent.work import AgentWork, Diverged, OutOfReach, coded
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import load_run
@@ -21,6 +21,7 @@ from dpgt_node.privacy.laws.sampler import LaplaceSampler, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.types import Codes
 from tests.e2e import processes
 from tests.learning.cases import run
 from tests.oracles import dense
@@ -364,3 +365,13 @@ def test_a_value_that_its_noise_does_not_reach_stops_the_run(law: str, fast: boo
     run_file.write_text(text.replace("[noise]", f'[noise]\nlaw = "{law}"'), encoding="utf-8")
     with pytest.raises(OutOfReach, match=r"agent-\d: in round \d+ a value lies beyond .*take a larger noise\.scale_"):
         (simulate_fast if fast else simulate)(load_run(run_file), tmp_path / "out", bytes(16))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-3, 3), (-1, 1), (0, 200), (-128, 127)])
+def test_what_lies_beyond_the_first_or_the_last_code_is_not_sent(low: int, high: int) -> None:
+    codes = Codes(0.5, 1.0, low, high)
+    whole = np.array([low, high, low])
+    assert coded(codes, codes.values(whole), "a", 4, "X").tolist() == whole.tolist()
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(OutOfReach, match="in round 4 a value of X lies beyond"):
+            coded(codes, codes.values(np.array([low, beyond])), "a", 4, "X")
