@@ -19,6 +19,7 @@ TABLE = {
     "sum-noise": (("X", "Y"), False, False, False, False),
     "released-sum": (("X", "Y"), False, True, True, False),
     "quantised-state": (("X",), False, False, False, False),
+    "coded-coins": (("Y",), True, False, True, True),
 }
 
 
@@ -27,13 +28,13 @@ def test_what_a_mechanism_releases(name: str) -> None:
     one = MECHANISMS[name]
     facts = (one.charged, one.x_public, one.at_release, one.accounted.public_point, one.accounted.once)
     assert facts == TABLE[name] and one.name == name
-    assert one.noises == (0 if name == "quantised-state" else len(one.charged))
+    assert one.noises == (0 if name in ("quantised-state", "coded-coins") else len(one.charged))
 
 
 def test_the_run_file_knows_the_registered_ones() -> None:
     assert tuple(MECHANISMS) == tuple(TABLE) == WORDS.built
     assert [one.name for one in MECHANISMS.values() if one.printed] == [DEFAULT.name] == ["paper"]
-    assert [one.noises for one in MECHANISMS.values()] == [2, 2, 1, 1, 1, 1, 2, 2, 0]
+    assert [one.noises for one in MECHANISMS.values()] == [2, 2, 1, 1, 1, 1, 2, 2, 0, 0]
     assert [one.name for one in TRACKING] == list(TABLE)[:4]
 
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from dpgt_node.types import F64
 
@@ -87,6 +86,8 @@ def optimal(epsilon: float, count: int, slack: float) -> float:
 
 def _delta(epsilon: float, count: int, i: int) -> float:
     """delta_i, rounded up: sums of logarithms lose at most 2^-30 of it."""
+    from scipy.special import gammaln, logsumexp  # not above: a node that trains softmax needs no scipy
+
     few = np.arange(i, dtype=np.float64)
     choose = gammaln(count + 1.0) - gammaln(few + 1.0) - gammaln(count - few + 1.0)
     whole = count * np.logaddexp(0.0, epsilon)
