@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.accounts.account import AgentAccount, agent_accounts
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import steps_of
 from dpgt_node.algo.schedule import Schedule
@@ -79,6 +79,21 @@ def account_for(
         topology,
         schedule,
         agent,
+        samples,
+        dimension=dimension,
+        leftover=lambda scale, norm: sampler.lam(dimension, scale, norm),
+    )
+
+
+def accounts_for(
+    run: RunConfig, topology: Topology, schedule: Schedule, samples: Sequence[int | None], dimension: int
+) -> tuple[AgentAccount, ...]:
+    """:func:`account_for` of every agent; those alike in everything share the work."""
+    sampler = sampler_for(run)
+    return agent_accounts(
+        run,
+        topology,
+        schedule,
         samples,
         dimension=dimension,
         leftover=lambda scale, norm: sampler.lam(dimension, scale, norm),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.accounts.account import AgentAccount
-from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -311,11 +311,5 @@ class RunRecorder:
 def _accounts(
     run: RunConfig, topology: Topology, schedule: Schedule, samples: Sequence[int | None], dimension: int
 ) -> dict[str, AgentAccount]:
-    """Every agent's account by name; agents alike in everything share the work."""
-    accounts = {
-        name: account_for(run, topology, schedule, i, samples[i], dimension) for i, name in enumerate(run.graph.agents)
-    }
-    first: dict[tuple[object, ...], AgentAccount] = {}
-    for account in accounts.values():
-        account.share(first.setdefault(account.traits, account))
-    return accounts
+    """Every agent's account by name."""
+    return dict(zip(run.graph.agents, accounts_for(run, topology, schedule, samples, dimension), strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 from dpgt_node.accounts.account import AgentAccount, totals
 from dpgt_node.accounts.forecast import respond
 from dpgt_node.accounts.planner import calibrate
-from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.methods.dpgt import Tracking
@@ -84,6 +84,6 @@ def central(run: RunConfig, data_root: Path | None) -> float | None:
     return oracle.evaluate(state.x[0], run.evaluate.samples).accuracy_test
 
 
-def _accounts(run: RunConfig, samples: Sequence[int], dimension: int) -> list[AgentAccount]:
+def _accounts(run: RunConfig, samples: Sequence[int], dimension: int) -> Sequence[AgentAccount]:
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    return [account_for(run, topology, schedule, i, D, dimension) for i, D in enumerate(samples)]
+    return accounts_for(run, topology, schedule, samples, dimension)

@@ -360,6 +360,14 @@ def relaxed(a: Any, vector: F64, step: float, mix: Mix, block: int) -> F64:
     return out
 
 
+def mixed(site: Site, stream: Stream, k: int, like: F64) -> F64:
+    """What came in on ``stream`` in round ``k``, weighted and summed: a new array with the shape of ``like``."""
+    mix, out = site.mixing(stream, k), np.zeros(like.shape)
+    for at in blocks(out, site.block):
+        mix(1.0, out[..., at], at)
+    return out
+
+
 def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:
     """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits."""
     if not edges:

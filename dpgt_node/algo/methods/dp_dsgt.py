@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Pick, Rule, Seen, Site, Vectors, added, blocks
+from dpgt_node.algo.methods.base import Pick, Rule, Seen, Site, Vectors, added, mixed
 from dpgt_node.algo.methods.derived import CLOSURE
 from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 
 
 class DpDsgt(Rule):
@@ -62,7 +62,7 @@ class DpDsgt(Rule):
 
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(gt,1), (gt,2), and the raw gradient there."""
-        x, y = self.final(site, k, v), self._mixed(site, "Y", k, v["y"])
+        x, y = self.final(site, k, v), mixed(site, "Y", k, v["y"])
         if self._release(k + 1) is None:
             return {"x": x, "y": y, "g": v["g"]}
         y -= v["g"]
@@ -70,13 +70,7 @@ class DpDsgt(Rule):
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:
         """(gt,1)."""
-        return self._mixed(site, "X", k, v["x"])
-
-    def _mixed(self, site: Site, stream: Stream, k: int, like: F64) -> F64:
-        mix, out = site.mixing(stream, k), np.zeros(like.shape)
-        for at in blocks(out, site.block):
-            mix(1.0, out[..., at], at)
-        return out
+        return mixed(site, "X", k, v["x"])
 
     def _with(self, k: int, v: Vectors, noisy: F64, block: int) -> Vectors:
         """``v`` once g~_k is drawn."""

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Demand, Method, Pick, Rule, Setting, Site, Vectors, blocks
+from dpgt_node.algo.methods.base import Demand, Method, Pick, Rule, Setting, Site, Vectors, blocks, mixed
 from dpgt_node.algo.methods.derived import CLOSURE, CONNECTED
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.declare.keys import Key
@@ -32,7 +32,7 @@ from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import STOCHASTIC_TOYS
 from dpgt_node.privacy.mechanisms import PAPER
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class VarianceReduced(Rule):
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(gtvr,1), v_{k+1} there, (gtvr,2)."""
         x = self.final(site, k, v)
-        made, y = self.estimate(site, k + 1, x, v), _mixed(site, "Y", k, v["y"])
+        made, y = self.estimate(site, k + 1, x, v), mixed(site, "Y", k, v["y"])
         for at in blocks(y, site.block):
             y[..., at] += made["v"][..., at] - v["v"][..., at]
         return {"x": x, "y": y, **made}
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:
         """(gtvr,1)."""
-        x, gamma = _mixed(site, "X", k, v["x"]), self._gamma_at(k)
+        x, gamma = mixed(site, "X", k, v["x"]), self._gamma_at(k)
         for at in blocks(x, site.block):
             x[..., at] -= gamma * v["y"][..., at]
         return x
@@ -128,13 +128,6 @@ class Svrg(VarianceReduced):
             return {"v": g, "tau": x, "full": g}
         g = site.gradient(k, x)
         return {"v": g - site.again(k, v["tau"]) + v["full"], "tau": v["tau"], "full": v["full"]}
-
-
-def _mixed(site: Site, stream: Stream, k: int, like: F64) -> F64:
-    mix, out = site.mixing(stream, k), np.zeros(like.shape)
-    for at in blocks(out, site.block):
-        mix(1.0, out[..., at], at)
-    return out
 
 
 def _endless(setting: Setting) -> tuple[str, ...]:

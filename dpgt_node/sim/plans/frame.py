@@ -8,7 +8,7 @@ from functools import cached_property
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.planner import Route, Target
-from dpgt_node.agent.noise import account_for, check_range
+from dpgt_node.agent.noise import accounts_for, check_range
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
@@ -41,14 +41,8 @@ class Frame:
 
     def accounts(self, run: RunConfig) -> Sequence[AgentAccount]:
         """The accounts of a run, as its agents will keep them."""
-        schedule, first = Schedule.from_config(run), dict[tuple[object, ...], AgentAccount]()
-        found = [
-            account_for(run, self.topology, schedule, i, D, self.rehearsal.dimension)
-            for i, D in enumerate(self.shape.samples)
-        ]
-        for account in found:
-            account.share(first.setdefault(account.traits, account))
-        return found
+        schedule = Schedule.from_config(run)
+        return accounts_for(run, self.topology, schedule, self.shape.samples, self.rehearsal.dimension)
 
     def check(self, run: RunConfig) -> None:
         """ConfigError where ``run`` would be refused."""

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, added, blocks
+from dpgt_node.algo.methods.base import Method, Pick, Rule, Seen, Site, Vectors, added, mixed
 from dpgt_node.algo.methods.derived import CLOSURE, CONNECTED, uncoupled
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -71,10 +69,10 @@ class AtcDsgd(Rule):
 
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,2), and the raw gradient there."""
-        mixed = self.mixed(site, k, v)
+        after = self.mixed(site, k, v)
         if self._release(k + 1) is None:
-            return mixed
-        return {**mixed, "g": site.gradient(k + 1, mixed["x"])}
+            return after
+        return {**after, "g": site.gradient(k + 1, after["x"])}
 
     def mixed(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(atc,2): a state without a gradient."""
@@ -82,10 +80,7 @@ class AtcDsgd(Rule):
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:
         """(atc,2)."""
-        mix, x = site.mixing("X", k), np.zeros(v["x"].shape)
-        for at in blocks(x, site.block):
-            mix(1.0, x[..., at], at)
-        return x
+        return mixed(site, "X", k, v["x"])
 
 
 ATC_DSGD = Method(

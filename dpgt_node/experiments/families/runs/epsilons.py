@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule, sampling_number
 from dpgt_node.config import RunConfig
@@ -84,7 +84,7 @@ def _costs(run: RunConfig, counts: Sequence[int | None], d: int, both: bool) -> 
         for mechanism in (own, *(SOUND_TWINS if MECHANISMS[own].printed else ())):
             one = replace(charged, algorithm=replace(run.algorithm, mechanism=mechanism))
             topology, schedule = Topology.from_config(one.graph), Schedule.from_config(one)
-            accounts = [account_for(one, topology, schedule, i, D, d) for i, D in enumerate(counts)]
+            accounts = accounts_for(one, topology, schedule, counts, d)
             for accountant in ACCOUNTANTS if mechanism == own else SOUND:
                 values = [account.total(accountant) for account in accounts]
                 known = [value for value in values if value is not None]

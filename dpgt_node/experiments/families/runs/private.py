@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.planner import calibrate
-from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
@@ -42,9 +43,9 @@ def at_epsilon(run: RunConfig, epsilon: float, data_root: Path | None) -> Privat
     """
     counts, d = sample_counts(run, data_root), build_oracle(run, 0, data_root=data_root).dimension
 
-    def accounts(one: RunConfig) -> list[AgentAccount]:
+    def accounts(one: RunConfig) -> Sequence[AgentAccount]:
         topology, schedule = Topology.from_config(one.graph), Schedule.from_config(one)
-        return [account_for(one, topology, schedule, i, D, d) for i, D in enumerate(counts)]
+        return accounts_for(one, topology, schedule, counts, d)
 
     ratio, found = None if MECHANISMS[run.algorithm.mechanism].x_public else 1.0, list[Private]()
     for name in APPROXIMATE:
