@@ -25,7 +25,7 @@ from dpgt_node.experiments.families.schemes import claim
 from dpgt_node.experiments.families.section_iv import PAPER_K, SCHEMES, Settings
 from dpgt_node.experiments.families.verdicts import CONFIDENCE, Answered
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
-from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section, Table
+from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section, Table, Verdict
 
 Claimed = Literal["O(1/K^(1/3))", "O(rho^K)", "O(rho^K) to a neighbourhood", "O(1)", "-"]
 AGENTS, P = 6, 0.35
@@ -184,8 +184,8 @@ def judge(claimed: Claimed, rates: Sequence[Rate]) -> Answered:
     if claimed == "O(1/K^(1/3))":
         if whole.high <= -1.0 / 3.0:
             return Answered("reproduced", f"At least as steep as -1/3. {told}")
-        verdict = "not reproduced" if whole.low > -1.0 / 3.0 else "too close to call"
-        return Answered(verdict, f"Not shown to be as steep as -1/3. {told}")  # type: ignore[arg-type]
+        verdict: Verdict = "not reproduced" if whole.low > -1.0 / 3.0 else "too close to call"
+        return Answered(verdict, f"Not shown to be as steep as -1/3. {told}")
     if claimed == "O(1)":
         grows = late.low > 0.0
         return Answered("not reproduced" if grows else "reproduced", f"It {'grows' if grows else 'is bounded'}. {told}")

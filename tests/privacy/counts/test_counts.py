@@ -96,7 +96,10 @@ def p_value(counts: F64, N: int) -> float:
     seen = np.bincount(counts.astype(np.int64), minlength=N + 1).astype(float)
     edge = np.flatnonzero(expected >= 10)
     low, high = edge[0], edge[-1] + 1
-    join = lambda v: np.concatenate([[v[:low].sum()], v[low:high], [v[high:].sum()]])  # noqa: E731
+
+    def join(v):
+        return np.concatenate([[v[:low].sum()], v[low:high], [v[high:].sum()]])
+
     statistic = float(((join(seen) - join(expected)) ** 2 / np.maximum(join(expected), 1e-9)).sum())
     return float(chi2.sf(statistic, len(join(expected)) - 1))
 
