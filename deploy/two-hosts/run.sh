@@ -88,7 +88,11 @@ sweep() {
   cat >/dev/null
   local host
   for host in "$A" "$B"; do
-    ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+    # Again until none is left: a process may have forked between the listing and the kill.
+    while [[ -n $(ip netns pids "$host" 2>/dev/null) ]]; do
+      ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+      sleep 0.05
+    done
     ip netns del "$host" 2>/dev/null || true
   done
 }
@@ -117,8 +121,11 @@ say "== start-up folders"
 start() { # HOST NAME COMMAND...
   local host=$1 name=$2
   shift 2
-  # `ip netns exec` and `timeout` both become or forward to the command, so this pid is ours to end.
-  ip netns exec "$host" timeout --kill-after="$GRACE_S" "$LIMIT_S" "$@" >"$out/logs/$name.log" 2>&1 </dev/null {alive}>&- &
+  # `ip netns exec` and `timeout` both become or forward to the command, so this pid is ours to end.  The pipe closes on
+  # the host, not before: the sweep must not look while a process is still on its way there.
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  ip netns exec "$host" bash -c 'fd=$1; shift; exec {fd}>&-; exec "$@"' "$name" "$alive" \
+    timeout --kill-after="$GRACE_S" "$LIMIT_S" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
   pids+=($!)
   names+=("$name")
 }
