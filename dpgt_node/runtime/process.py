@@ -18,7 +18,7 @@ _MALLOC = ((-4, 0), (-8, 1), (-1, 2**31 - 1))
 """M_MMAP_MAX, M_ARENA_MAX, M_TRIM_THRESHOLD."""
 FILES_MAX = 1 << 16
 """More open files no process here needs; a limit of millions costs some libraries time."""
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _WATCH_S = 0.5
 
 
@@ -35,6 +35,12 @@ def tune_malloc() -> None:
         return
     if not all(mallopt(which, value) for which, value in _MALLOC):
         log.debug("mallopt refused the settings")
+
+
+def give_back() -> None:
+    """Give the system the pages that were only used for a while, as at a start (glibc only): see ``tune_malloc``."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def raise_open_files() -> None:
@@ -65,6 +71,13 @@ def die_with_parent(parent: int) -> None:
                 os._exit(int(signal.SIGKILL) + 128)
             return
     threading.Thread(target=_watch, args=(parent,), daemon=True, name="dpgt-parent").start()
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of whatever its children leave behind; False where the system cannot (Linux can)."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def _watch(parent: int) -> None:
