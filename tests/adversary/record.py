@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +18,10 @@ from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent.machine import AgentMachine
-from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady
+from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady, RoundRecord
 from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for
-from dpgt_node.sim.world import SimAgent, World
+from dpgt_node.sim.world import Observer, SimAgent, World
 from dpgt_node.wire.transcript import Header, Link, seen
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 from tests.states import parts
@@ -97,6 +97,7 @@ class Play:
     run: RunConfig
     payloads: list[tuple[int, Payload]]
     truth: list[tuple[int, TruthRound]]
+    records: list[tuple[int, RoundRecord]] = field(default_factory=list)
 
     def entries(self) -> Iterable[tuple[str, str, Payload]]:
         """(sender, receiver, payload) of every message."""
@@ -222,7 +223,8 @@ def play(
         work = _Work(run, topology, schedule, i, oracles[i], stream, sampler(run))
         work.keep = _keeper(out, i, oracles[i], samples)
         agents.append(SimAgent(machine, work))
-    World(run.graph.agents, agents, run.K).run()
+    kept = Observer(persisted=lambda i, record: out.records.append((i, record)))
+    World(run.graph.agents, agents, run.K, observer=kept).run()
     return out
 
 
