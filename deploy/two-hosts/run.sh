@@ -86,11 +86,11 @@ out=$(cd "$out" && pwd)
 sweep() {
   trap '' INT TERM HUP
   cat >/dev/null
-  local host
+  local host left
   for host in "$A" "$B"; do
     # Again until none is left: a process may have forked between the listing and the kill.
-    while [[ -n $(ip netns pids "$host" 2>/dev/null) ]]; do
-      ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+    while left=$(ip netns pids "$host" 2>/dev/null) && [[ -n $left ]]; do
+      xargs kill -KILL <<<"$left" 2>/dev/null || true
       sleep 0.05
     done
     ip netns del "$host" 2>/dev/null || true

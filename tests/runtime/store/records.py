@@ -51,10 +51,12 @@ def record(k: int, d: int = 10, *, checkpoint: bool = True, draw: int = 0) -> Ro
     return RoundRecord(k, (x, y), rows, np.arange(k, k + 5), state(k, d) if checkpoint else None)
 
 
-def same_state(a: State, b: State) -> bool:
-    pairs = [*zip(a.vectors.values(), b.vectors.values(), strict=True), (a.batch, b.batch)]
-    same = (a.k, list(a.vectors)) == (b.k, list(b.vectors))
-    return same and all(np.array_equal(left, right) for left, right in pairs)
+def same_state(a: State, b: State, *, within: float = 0.0) -> bool:
+    """Equal round, names and batch; vectors equal too, or at most ``within`` apart in each value."""
+    if (a.k, list(a.vectors)) != (b.k, list(b.vectors)) or not np.array_equal(a.batch, b.batch):
+        return False
+    pairs = zip(a.vectors.values(), b.vectors.values(), strict=True)
+    return all(u.shape == v.shape and np.allclose(u, v, rtol=0.0, atol=within) for u, v in pairs)
 
 
 def same_record(a: RoundRecord, b: RoundRecord) -> bool:
