@@ -8,6 +8,7 @@ their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,12 @@ import numpy as np
 from dpgt_node.privacy.accountants import concentrated, pure
 from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import Sensitivity
+from dpgt_node.privacy.accountants.rounding import U, up
 from dpgt_node.types import F64
+
+_TINY = 1e-200
+STEP = 1.0 + 16.0 * U
+"""Covers the roundings of one step of a recursion of nonnegative terms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,3 +114,20 @@ def at_most(steps: Steps, m: int, C: float) -> F64:
     moves = np.full(steps.K + 1, C)
     moves[0] = steps.share[0] * C / m
     return moves
+
+
+def least_traces(rows: F64, bounds: Sequence[F64], diagonal: F64, largest: Callable[[F64, float, float], float]) -> F64:
+    """What squares of the batches up to k add up to at most, float64 (K,): traces of diagonal matrices >= M.
+
+    ``rows``: row sums of |M|.  Beside them lambda W for each W of ``bounds``, with
+    ``largest(W, low, high)`` a proven lambda; ``diagonal``: of M.
+    """
+    total = np.cumsum(rows)
+    for weights in bounds:
+        if not (weights > _TINY).all():
+            continue
+        low, trace = float((diagonal / weights).max()), np.cumsum(weights)
+        if low * trace[-1] < total[-1]:  # lambda is at least low: above this line it cannot win
+            high = float((rows / weights).max()) * STEP
+            total = np.minimum(total, up(largest(weights, low, high) * trace, len(rows) + 8))
+    return total

@@ -23,15 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgt_node.privacy.accountants.pure import Sensitivity
-from dpgt_node.privacy.accountants.responses.response import Steps, at_most
+from dpgt_node.privacy.accountants.responses.response import STEP, Steps, at_most, least_traces
 from dpgt_node.privacy.accountants.rounding import U, least_proven, up
 from dpgt_node.types import F64
 
 _BISECTIONS = 60
-_TINY = 1e-200
 _LEAST_RATIO = 1e-150
-_STEP = 1.0 + 16.0 * U
-"""Covers the roundings of one step of a recursion of nonnegative terms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,14 +74,7 @@ class State:
         inverse = np.zeros(s.K + 1)  # x_0 holds no gradient
         inverse[1:] = np.square(np.maximum(least / sigma_x[1:], _LEAST_RATIO))
         inject, rows, diagonal = self.gram(inverse)
-        total = np.cumsum(rows)
-        for weights in (np.ones(s.K), diagonal):
-            if not (weights > _TINY).all():
-                continue
-            low, trace = float((diagonal / weights).max()), np.cumsum(weights)
-            if low * trace[-1] < total[-1]:
-                high = float((rows / weights).max()) * _STEP
-                total = np.minimum(total, up(self.largest(inverse, inject, weights, low, high) * trace, s.K + 8))
+        total = least_traces(rows, (np.ones(s.K), diagonal), diagonal, lambda *of: self.largest(inverse, inject, *of))
         with np.errstate(over="ignore"):
             found = up(np.sqrt(total) / least, s.K + 16)
         # The gradient of the last round enters nothing that is released.
@@ -107,11 +97,11 @@ class State:
         def proven(value: float) -> bool:
             reach = 0.0  # P_{k+1}
             for release, squared, kept, weight in reversed(rounds):
-                reach = (release + kept * reach) * _STEP
+                reach = (release + kept * reach) * STEP
                 pivot = value * weight * (1.0 - 4.0 * U) - reach * squared * (1.0 + 4.0 * U)
                 if not pivot > 0.0:
                     return False
-                reach = reach * (value * weight) / (pivot * (1.0 - 4.0 * U)) * _STEP
+                reach = reach * (value * weight) / (pivot * (1.0 - 4.0 * U)) * STEP
             return True
 
         return least_proven(proven, low, high, _BISECTIONS)
