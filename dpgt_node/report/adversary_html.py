@@ -13,27 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import text
+from dpgt_node.report import attack_table, text
+from dpgt_node.report.attack_table import VERDICTS
 from dpgt_node.report.pictures import data_uri
-from dpgt_node.report.plots import Curves
+from dpgt_node.report.plots import Curves, draw_roc
 from dpgt_node.report.rendering import Mark
+from dpgt_node.types import F64
 
 FOLDER = "adversary"
 ROWS_MAX = 12
 """Rows of pictures, and charts, of one attack that are shown; the rest is in attacks.npz."""
 SERIES_MAX = 8
-VERDICTS = {
-    "succeeds": "bad",
-    "partly": "bad",
-    "fails": "good",
-    "clean": "good",
-    "no power": "",
-    "not measured": "",
-}
-Arrays = Mapping[str, npt.NDArray[np.float64]]
+ROC = "ROC"
+"""The caption of a curve of hits over false alarms."""
+Arrays = Mapping[str, F64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack's card.  ``more_pictures``, ``more_charts``: how many are left out."""
+    """One attack's card.  ``more_pictures``, ``more_charts``: how many are left out.  ``explained``: names and what
+    they mean.
+    """
 
     name: str
     summary: str
@@ -85,6 +82,7 @@ class Attack:
     more_pictures: int
     charts: Sequence[Chart]
     more_charts: int
+    explained: Sequence[tuple[str, str]] = ()
 
     @property
     def lines(self) -> int:
@@ -93,8 +91,12 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``skipped``: attacks that were not run, each with why.  A table of more than ``lines_max`` rows starts closed."""
+    """``table``: all of them by verdict.  ``skipped``: attacks that were not run, each with why.
 
+    A table of more than ``lines_max`` rows starts closed.
+    """
+
+    table: attack_table.Table
     attacks: Sequence[Attack]
     skipped: Sequence[tuple[str, str]]
     lines_max: int = ROWS_MAX
@@ -117,6 +119,7 @@ def section(found: Found) -> Section:
     """What adversary.html shows.  ConfigError: the files are damaged."""
     try:
         return Section(
+            attack_table.table(found.document["attacks"]),
             [_attack(number, entry, found.arrays) for number, entry in enumerate(found.document["attacks"])],
             [(str(name), str(why)) for name, why in found.document["skipped"].items()],
         )
@@ -137,6 +140,7 @@ def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Attack:
         max(0, len(entry["pictures"]) - ROWS_MAX),
         charts,
         more_charts,
+        attack_table.explained(entry),
     )
 
 
@@ -166,19 +170,45 @@ def _picture(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Picture |
 
 
 def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list[Chart], int]:
-    """One chart for the curves of one agent (a caption is ``AGENT: WHAT``), and how many are left out."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    """One chart for the curves of one agent and quantity (a caption is ``AGENT: QUANTITY of NAME, HOW``), and how many
+    are left out.  What was seen in one round alone is no curve: its numbers are in the table.
+    """
+    found: dict[tuple[str, str], dict[str, tuple[F64, F64]]] = {}
     for at, caption in enumerate(map(str, entry["curves"])):
         who, _, what = caption.rpartition(": ")
-        x, y = (arrays[f"{number}_curve_{at}_{axis}"] for axis in "xy")
-        points = {int(k): float(v) for k, v in zip(x, y, strict=True) if np.isfinite(k)}
-        found.setdefault(who, {})[what] = points
-    charts = []
-    for at, (who, series) in enumerate(list(found.items())[:ROWS_MAX]):
-        shown = dict(list(series.items())[:SERIES_MAX])
-        curves = Curves(f"adversary{number}c{at}", who or str(entry["attack"]), "linear", shown)
-        if not curves.drawable() or max(map(len, shown.values())) < 2:
-            continue
-        legend = [Mark("", "--ink" if len(shown) == 1 else f"--s{i}", name) for i, name in enumerate(shown, start=1)]
-        charts.append(Chart(curves.title, curves.draw(), legend))
-    return charts, max(0, len(found) - ROWS_MAX)
+        x, y = (np.asarray(arrays[f"{number}_curve_{at}_{axis}"], dtype=np.float64) for axis in "xy")
+        if x.shape != y.shape or x.ndim != 1:
+            raise ValueError(f"{caption}: a curve of shapes {x.shape} and {y.shape}")
+        quantity, _, rest = what.partition(" of " if " of " in what else ", ")
+        found.setdefault((who, quantity), {})[rest or quantity] = x, y
+    charts: list[Chart] = []
+    for at, ((who, quantity), series) in enumerate(found.items()):
+        title, key = f"{who or entry['attack']}: {quantity}", f"adversary{number}c{at}"
+        chart = _roc(key, title, *series[ROC]) if ROC in series else _rounds(key, title, series)
+        charts += [] if chart is None else [chart]
+    return charts[:ROWS_MAX], max(0, len(charts) - ROWS_MAX)
+
+
+def _roc(key: str, title: str, x: F64, y: F64) -> Chart:
+    return Chart(title, draw_roc(key, title, x, y), [Mark("", "--accent", "measured"), Mark("", "--muted", "guessing")])
+
+
+def _rounds(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart | None:
+    shown = {
+        name: {float(a): float(b) for a, b in zip(x, y, strict=True) if np.isfinite(a) and np.isfinite(b)}
+        for name, (x, y) in list(series.items())[:SERIES_MAX]
+    }
+    if len({x for points in shown.values() for x in points}) < 2:
+        return None
+    curves = Curves(key, title, "linear", shown)
+    legend = [
+        Mark("", "--ink" if len(shown) == 1 else f"--s{i}", _named(name)) for i, name in enumerate(shown, start=1)
+    ]
+    return Chart(title, curves.draw(), legend)
+
+
+def _named(series: str) -> str:
+    """``B, measured`` as ``B (each gradient by itself, ...), measured``."""
+    name, comma, how = series.partition(", ")
+    words = attack_table.ESTIMATORS.get(name.replace("_", " "))
+    return series if words is None else f"{name.replace('_', ' ')} ({words}){comma}{how}"

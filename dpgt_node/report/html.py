@@ -13,11 +13,11 @@ from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.record import epsilons
+from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
-from dpgt_node.report import adversary_html, privacy_html, svg, text
+from dpgt_node.report import adversary_html, headline, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
 
@@ -67,17 +67,6 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
         privacy=PrivacySummary.of(run),
         agents=tuple(agents),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A number of the first row; of agent ``who``, where it is the worst's.  ``void``: it protects nothing."""
-
-    title: str
-    value: str
-    sub: str
-    who: str = ""
-    void: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +137,21 @@ def render(
     worst = text.worst_agent(summary.agents)
     highlighted = worst.name if worst is not None else None
     run_file = [_line(line) for line in run_text.strip().splitlines()]
+    found = None if attacks is None else adversary_html.section(attacks)
     return rendered(
         "report.html",
         {
             "summary": summary,
             "lead": _lead(run, summary),
             "warnings": text.warnings_for(run, summary.keystream),
-            "tiles": _tiles(run, summary, worst),
+            "outcome": guessing.outcome(run, summary),
+            "answers": headline.answers(run, summary, None if found is None else found.table),
             "alone": text.alone_line(summary.agents, rivals),
             "legend": _legend(run, highlighted),
             "figures": _figures(run, rows, summary, highlighted),
             "graphs": _graphs(run),
             "privacy": privacy_html.section(run, summary),
-            "attacks": None if attacks is None else adversary_html.section(attacks),
+            "attacks": found,
             "agents": _agents(summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,
@@ -173,32 +164,6 @@ def _lead(run: RunConfig, summary: Summary) -> str:
     task = run.data.dataset if toy else f"{run.model.name} on {run.data.dataset}"
     setting = f"{summary.method}, mechanism {summary.mechanism}, scheme {run.scheme.kind}"
     return f"{run.n} agents, {task} · {setting} · K = {run.K}"
-
-
-def _tiles(run: RunConfig, summary: Summary, worst: AgentSummary | None) -> list[Tile]:
-    tiles = []
-    accuracies = [agent.accuracy_test for agent in summary.agents if agent.accuracy_test is not None]
-    if worst is not None and worst.accuracy_test is not None:
-        sub = f"median {text.percent(text.middle(accuracies))}"
-        tiles.append(Tile("Worst test accuracy", text.percent(worst.accuracy_test), sub, worst.name))
-    elif worst is not None:
-        sub = f"median {text.number(text.middle(agent.loss_train for agent in summary.agents), 4)}"
-        tiles.append(Tile("Largest training loss", text.number(worst.loss_train, 4), sub, worst.name))
-    if summary.consensus_error is not None:
-        sub = "root mean square distance of an agent from the mean"
-        tiles.append(Tile("Consensus error", text.number(summary.consensus_error), sub))
-    accountant = epsilons.shown(summary)
-    if accountant is not None:
-        value = text.largest_epsilon(summary, accountant)
-        word = epsilons.word(summary, accountant, value)
-        largest = text.judged(value, word)
-        sub = f"{epsilons.label(accountant, summary.privacy.delta)}; {summary.privacy.adjacency}"
-        tiles.append(Tile("Largest epsilon", largest, sub, void=word == "none"))
-    else:
-        tiles.append(Tile("Epsilon", "none", _why_no_epsilon(run, summary)))
-    sub = f"{summary.rounds} rounds in {text.duration(summary.seconds)}"
-    tiles.append(Tile("Rounds per second", text.number(summary.rounds_per_second), sub))
-    return tiles
 
 
 def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highlighted: str | None) -> list[Figure]:
@@ -215,7 +180,7 @@ def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highl
         (Curves("consensus", "Consensus error", "log", consensus), "all agents together", ""),
         *(
             (agents(f"eps{name}", "Epsilon so far", "linear", f"{EPSILON}{name}"),
-             epsilons.label(name, summary.privacy.delta), _why_no_epsilon(run, summary))
+             epsilons.label(name, summary.privacy.delta), headline.why_no_epsilon(run, summary))
             for name in _accountants(summary)
         ),
         (agents("loss", "Training loss", "linear", "loss_train"), "", ""),
@@ -238,14 +203,6 @@ def _accountants(summary: Summary) -> Sequence[str]:
     first = epsilons.shown(summary)
     found = text.accountants_with_values(summary)
     return sorted(found, key=lambda name: name != first) or (LEMMA5.name,)
-
-
-def _why_no_epsilon(run: RunConfig, summary: Summary) -> str:
-    if text.noise_off(run):
-        return "The noise is off: epsilon is infinite."
-    if summary.privacy.C is None and not summary.privacy.enforced:
-        return "No bound on gradients is known: no epsilon."
-    return "No accountant has a value." if summary.rounds > 0 else "No rounds yet."
 
 
 def _legend(run: RunConfig, worst: str | None) -> list[Mark]:
@@ -308,9 +265,9 @@ def _line(line: str) -> Line:
     return Line(rest=line) if key is None else Line(key=key.group(), rest=line[key.end() :])
 
 
-def _series(rows: Sequence[MetricsRow], names: Sequence[str], column: str) -> dict[str, dict[int, float]]:
+def _series(rows: Sequence[MetricsRow], names: Sequence[str], column: str) -> dict[str, dict[float, float]]:
     """One series an agent, in the order of ``names``, by k; rows without a value are left out."""
-    found: dict[str, dict[int, float]] = {name: {} for name in names}
+    found: dict[str, dict[float, float]] = {name: {} for name in names}
     for row in sorted(rows, key=lambda row: row.k):
         value = row.value(column)
         if value is not None and row.agent in found:

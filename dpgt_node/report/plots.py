@@ -1,6 +1,6 @@
 """The report's drawings: curves over k and the two graphs, as SVG for the page (:mod:`dpgt_node.report.svg`).
 
-matplotlib and networkx are imported by the functions that draw, never by a daemon that only writes metrics.
+matplotlib is imported by the functions that draw, never by a daemon that only writes metrics.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dpgt_node.types import F64
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Points = Mapping[int, float]
+Points = Mapping[float, float]
 Scale = Literal["linear", "log", "percent"]
 LOG_SPAN_MIN = 30.0
-CIRCLE_MAX = 24
 NAMES_MAX = 12
 NUMBERS_MAX = 40
 LABEL_MAX = 16
+RING = 1.4
+"""Of the ring around a common root, in radii of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Curves:
     scale: Scale
     series: Mapping[str, Points]
     worst: str | None = None
+    x_label: str = "k"
 
     def drawable(self) -> bool:
         """Whether there is any point to draw."""
@@ -54,7 +56,7 @@ class Curves:
         values = [v for points in self.series.values() for v in points.values() if math.isfinite(v) and v > 0]
         return bool(values) and max(values) > LOG_SPAN_MIN * min(values)
 
-    def _clean(self) -> dict[str, dict[int, float]]:
+    def _clean(self) -> dict[str, dict[float, float]]:
         """The points that can be drawn, of the agents that have any."""
         above = 0.0 if self.logarithmic else -math.inf
         finite = {
@@ -77,7 +79,7 @@ class Curves:
             else:
                 self._range(axes, clean, titles)
             self._finish(axes, [v for points in clean.values() for v in points.values()])
-            return svg.inline(figure, self.key, f"{self.title} over k", titles)
+            return svg.inline(figure, self.key, f"{self.title} over {self.x_label}", titles)
 
     def _lines(self, axes: Axes, clean: Mapping[str, Points], titles: dict[str, str]) -> None:
         for i, name in enumerate(self.series):
@@ -93,7 +95,7 @@ class Curves:
             line.set(linewidth=2.6 if heavy else 1.5, zorder=4 if heavy else 3)
 
     def _range(self, axes: Axes, clean: Mapping[str, Points], titles: dict[str, str]) -> None:
-        columns: dict[int, list[float]] = {}
+        columns: dict[float, list[float]] = {}
         for points in clean.values():
             for k, value in points.items():
                 columns.setdefault(k, []).append(value)
@@ -111,7 +113,7 @@ class Curves:
     def _finish(self, axes: Axes, values: Sequence[float]) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-        axes.set_xlabel("k")
+        axes.set_xlabel(self.x_label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
         axes.margins(x=0.02)
         if self.logarithmic:
@@ -133,12 +135,33 @@ class Curves:
 
 
 def _marker(points: Sized) -> str:
-    """A line through one point is invisible."""
-    return "o" if len(points) == 1 else ""
+    """A line through one point is invisible, and one through two or three says more than was measured."""
+    return "o" if len(points) <= 3 else ""
 
 
 def _plain(value: float, _position: int | None = None) -> str:
     return f"{value:,g}" if abs(value) < 1e6 else f"{value:.3g}"
+
+
+def draw_roc(key: str, title: str, x: F64, y: F64) -> str:
+    """The ROC curve of a membership attack as an ``<svg>`` element, with the diagonal of guessing.
+
+    ``y[i]``: the share of members found while fewer than ``x[i]`` of the others are taken for members; both within
+    [0, 1], x rising.  Drawn as the staircase that it is, so that the area below it is the AUC.
+    """
+    from matplotlib.figure import Figure
+
+    with svg.style(key):
+        figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+        axes = figure.add_subplot(aspect="equal", xlim=(0, 1), ylim=(0, 1))
+        axes.plot([0, 1], [0, 1], color=svg.MUTED, linewidth=1, linestyle=(0, (4, 3)), gid=f"{key}-guess")
+        steps = np.append(x, 1.0), np.append(y, 1.0)
+        axes.plot(*steps, color=svg.ACCENT, drawstyle="steps-pre", gid=f"{key}-roc", clip_on=False)
+        axes.set_xlabel("false alarms: share of others taken for members")
+        axes.set_ylabel("hits: share of members found")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+        return svg.inline(figure, key, f"{title}: ROC curve", {f"{key}-roc": title, f"{key}-guess": "guessing"})
 
 
 def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
@@ -151,10 +174,9 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
 
     weights = topology.R if which == "R" else topology.C
     roots = set(topology.roots_R if which == "R" else topology.roots_C)
-    places = _places(topology)
     n = topology.n
+    places, radius = _places(n), _radius(n)
     key = f"graph{which}"
-    radius = 0.1 if n <= NAMES_MAX else 0.065 if n <= NUMBERS_MAX else 1.7 / n
     titles: dict[str, str] = {}
     with svg.style(key):
         # Room for the longest name beside the outermost agents, at the same size for every run.
@@ -172,27 +194,18 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
         return svg.inline(figure, key, f"Graph of {which}: {n} agents", titles)
 
 
-def _places(topology: Topology) -> F64:
-    """Where each agent is drawn, shape (n, 2), within the unit circle: a circle for few agents, else by distance."""
-    n = topology.n
-    if n <= CIRCLE_MAX:
-        angles = 2 * np.pi * np.arange(n) / n
-        xy = np.stack([np.sin(angles), np.cos(angles)], axis=1)  # the first agent on top, then clockwise
-    else:
-        xy = _by_distance(topology)
-    xy -= (xy.max(axis=0) + xy.min(axis=0)) / 2
-    return xy / max(float(np.abs(xy).max()), 1e-9) if n > 1 else np.zeros((1, 2))
+def _places(n: int) -> F64:
+    """Where each agent is drawn, shape (n, 2): on the unit circle, the first on top, then clockwise."""
+    if n == 1:
+        return np.zeros((1, 2))
+    angles = 2 * np.pi * np.arange(n) / n
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
-def _by_distance(topology: Topology) -> F64:
-    import networkx as nx
-
-    graph = nx.Graph()
-    graph.add_nodes_from(range(topology.n))
-    graph.add_edges_from((i, int(j)) for i, j in np.argwhere((topology.R > 0) | (topology.C > 0)) if i != j)
-    near = topology.n <= 150 and nx.is_connected(graph)
-    places = nx.kamada_kawai_layout(graph) if near else nx.spring_layout(graph, seed=1)
-    return np.array([places[i] for i in range(topology.n)], dtype=np.float64)
+def _radius(n: int) -> float:
+    """Of an agent: two neighbours on the circle and the rings around common roots stay apart."""
+    most = 0.1 if n <= NAMES_MAX else 0.065
+    return most if n < 3 else min(most, 0.9 * math.sin(math.pi / n) / RING)
 
 
 def _edges(axes: Axes, weights: F64, places: F64, radius: float) -> None:
@@ -201,7 +214,7 @@ def _edges(axes: Axes, weights: F64, places: F64, radius: float) -> None:
     heaviest = float(weights.max(initial=0.0)) or 1.0
     few = len(places) <= NUMBERS_MAX
     for i, j in np.argwhere(weights > 0):
-        width = (0.5 + 0.9 * float(weights[i, j]) / heaviest) * (1.0 if few else 0.6)
+        width = (0.5 + 0.9 * float(weights[i, j]) / heaviest) * (1.0 if few else 0.4)
         if i == j:
             outward = places[i] / max(float(np.hypot(*places[i])), 1e-9)
             centre = places[i] + outward * 1.75 * radius
@@ -211,9 +224,9 @@ def _edges(axes: Axes, weights: F64, places: F64, radius: float) -> None:
         # Arrows of a pair in both directions bend apart.
         bend = 0.16 if weights[j, i] > 0 else 0.0
         start, end = _trimmed(places[j], places[i], 1.35 * radius)
-        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11 if few else 6, linewidth=width,
+        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11 if few else 5, linewidth=width,
                                        connectionstyle=f"arc3,rad={bend}", color=svg.MUTED, shrinkA=0, shrinkB=0,
-                                       zorder=1))  # fmt: skip
+                                       alpha=1.0 if few else 0.6, zorder=1))  # fmt: skip
 
 
 def _trimmed(start: F64, end: F64, gap: float) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -230,7 +243,7 @@ def _node(axes: Axes, place: F64, radius: float, root: bool, common: bool, gid: 
 
     x, y = float(place[0]), float(place[1])
     if common:
-        axes.add_patch(Circle((x, y), 1.4 * radius, fill=False, edgecolor=svg.ACCENT, linewidth=1.4, zorder=2))
+        axes.add_patch(Circle((x, y), RING * radius, fill=False, edgecolor=svg.ACCENT, linewidth=1.4, zorder=2))
     axes.add_patch(Circle((x, y), radius, facecolor=svg.ACCENT if root else svg.SURFACE, gid=gid, zorder=3,
                           edgecolor=svg.ACCENT if root else svg.MUTED, linewidth=1.3))  # fmt: skip
 

@@ -26,6 +26,16 @@ class Mark:
     label: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question of the first screen; ``kind``: "bad" where the answer should stop a reader, "good", or neither."""
+
+    question: str
+    value: str
+    sub: str
+    kind: str = ""
+
+
 @cache
 def environment(*, autoescape: bool = True) -> Environment:
     """What renders them; a name that a template misspells is an error."""

@@ -171,6 +171,17 @@ def alike(names: Sequence[str], rows: Sequence[Row]) -> list[tuple[str, Row]]:
     return found
 
 
+def pace(summary: Summary) -> str:
+    """``in 2.4 s, 83.4 rounds/s``; of a run that was resumed, what its last start did; empty where it is not known."""
+    seconds, rate = summary.seconds, summary.rounds_per_second
+    if seconds is None or rate is None:
+        return ""
+    made = round(rate * seconds)
+    if made >= summary.rounds:
+        return f"in {duration(seconds)}, {number(rate)} rounds/s"
+    return f"(the last {made:,} of them, since it was resumed, in {duration(seconds)}, {number(rate)} rounds/s)"
+
+
 def noise_scale(stream: NoiseStream | None) -> str:
     """The scales of one stream: one number, or their range over the agents."""
     if stream is None:

@@ -201,7 +201,7 @@ def test_summary(tmp_path: Path) -> None:
     shown = printed(out)
     worst = text.worst_agent(summary.agents)
     assert worst is not None
-    assert shown.startswith("digits: finished  201 rounds  2.4 s, 83.4 rounds/s  consensus error ")
+    assert shown.startswith("digits: finished  201 rounds in 2.4 s, 83.4 rounds/s  consensus error ")
     assert f"Worst agent: {worst.name}, test accuracy {worst.accuracy_test:.3f}" in shown
     assert (
         "epsilon (Lemma 5; conditional)" in " ".join(shown.split())

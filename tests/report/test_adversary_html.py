@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,21 @@ def test_damage_is_named(tmp_path: Path, what: str) -> None:
         np.savez(path.with_suffix(".npz"), x=np.zeros(1))
     with pytest.raises(ConfigError, match=r"attacks\.(json|npz).*no results of attacks"):
         build_report(tmp_path)
+
+
+def test_the_drawn_roc_curve_is_the_data(tmp_path: Path) -> None:
+    x, y = np.arange(6) / 5, np.array([0.0, 0.2, 0.6, 0.7, 0.9, 1.0])
+    found = Finding("agent-1", "partly", {"auc": 0.68, "auc_low": 0.6, "auc_high": 0.75}, {"auc": 0.7})
+    shown = page(tmp_path, [Result("membership", "AUC 0.68", (found,), "a", "", curves={"agent-1: ROC": (x, y)})])
+
+    def drawn(title: str) -> np.ndarray:
+        (path,) = re.findall(rf'<title>{title}</title><path [^>]*?\bd="([^"]*)"', shown.source)
+        return np.array(re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", path), dtype=float)
+
+    start, end = drawn("guessing")[[0, -1]]
+    points = (drawn("agent-1: ROC") - start) / (end - start)
+    area = float(np.sum(np.diff(points[:, 0]) * points[1:, 1]))
+    assert area == pytest.approx(y[1:].mean(), abs=0.01), "the area below the staircase is the AUC"
+    for a, b in zip(x, y, strict=True):
+        assert np.abs(points - (a, b)).max(axis=1).min() < 0.01, (a, b)
+    assert "0.6 to 0.75" in shown.of("td") and "AUC: member or not" in shown.of("td")

@@ -61,12 +61,48 @@ def test_worst_agent_is_highlighted(demo: Page) -> None:
     (row,) = re.findall(r'<tr class="worst">.*?</tr>', demo.source)
     assert "agent-5" in row and "worst</span>" in row
     assert "agent-5 (worst at the end)" in demo.of("li")
-    assert demo.of("b") == ["agent-5"]
+    assert "test accuracy of the worst agent, agent-5; median" in demo.words()
 
 
 def test_headline_numbers(demo: Page) -> None:
     values = re.findall(r'<dd class="value">([^<]*)</dd>', demo.source)
-    assert values == ["87.4\u00a0%", "0.237", "53,995 (none)", "83.4"]
+    assert values == ["87.4\u00a0%", "epsilon 53,995: no protection", "nobody tried", "201 rounds"]
+    kinds = re.findall(r'<dl class="tile([^"]*)">', demo.source)
+    assert kinds == ["", " bad", "", ""], "the epsilon is red, not the accuracy"
+    assert demo.source.index('class="tiles"') < demo.source.index('<p class="warning"')
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "kind", "why"),
+    [
+        ({"gdp": 0.9}, "epsilon 0.9: strong protection", " good", "at most 2.5\u00a0% of samples are found out"),
+        ({"gdp": 8.75}, "epsilon 8.75: weak protection", "", "at 1 % false alarms, at most 100.0\u00a0% of samples"),
+        ({"gdp": 20.0}, "epsilon 20: no protection", " bad", "less than one false alarm in 10,000; Gaussian"),
+    ],
+)
+def test_the_first_screen_says_what_an_epsilon_is_worth(
+    change: dict[str, float], value: str, kind: str, why: str
+) -> None:
+    run, rows, summary = private()
+    agents = tuple(replace(agent, epsilon=Epsilon(**change)) for agent in summary.agents)
+    page = page_of(run, rows, replace(summary, agents=agents))
+    assert f'<dl class="tile{kind}">\n<dt>What it cost in privacy</dt>\n<dd class="value">{value}</dd>' in page.source
+    assert why in page.words()
+
+
+def test_a_run_that_learnt_nothing_says_so_in_its_outcome() -> None:
+    run, rows, summary = private()
+    agents = tuple(replace(agent, accuracy_test=0.11) for agent in summary.agents)
+    page = page_of(run, rows, replace(summary, agents=agents))
+    assert '<span class="badge">finished; no better than guessing</span>' in page.source
+    assert '<dl class="tile bad">\n<dt>What was learnt</dt>' in page.source and "guessing 10.0\u00a0%" in page.words()
+
+
+def test_a_resumed_run_says_what_its_last_start_did() -> None:
+    run = digits_run()
+    rows = rows_of(run)
+    page = page_of(run, rows, replace(summary_of(run, rows), seconds=2.0, rounds_per_second=10.0))
+    assert "(the last 20 of them, since it was resumed, in 2 s, 10 rounds/s)" in page.words()
 
 
 def test_both_schemes_use_the_same_drawings(demo: Page) -> None:
@@ -177,7 +213,7 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
 def test_unfinished_run_with_one_row(tmp_path: Path) -> None:
     run = digits_run()
     page = Page(build_report(folder(tmp_path, run, rows_of(run, until=0), finished=False)).read_text())
-    assert "unfinished" in page.of("span") and "0 rounds in 0 s" in page.words()
+    assert "unfinished" in page.of("span") and "0 rounds" in page.of("dd")
     assert "versions: not recorded yet" in page.words() and page.tags.count("svg") == 7
 
 
@@ -205,7 +241,7 @@ def test_toy_without_accuracy_or_C(tmp_path: Path) -> None:
                   evaluate=Evaluation(metrics="local"))  # fmt: skip
     page = Page(build_report(folder(tmp_path, run, rows_of(run, accuracy=False, lemma5=None))).read_text())
     assert "Test accuracy" not in page.of("h3") and "Training loss" in page.of("h3")
-    assert "Largest training loss" in page.of("dt")
+    assert "training loss of the worst agent, agent-" in page.words()
     assert "no C: every epsilon is null" in page.words() and "No bound on gradients is known" in page.words()
     assert text.STUDY not in page.words() and text.WHY_CONDITIONAL not in page.words()
     assert "root of both: agent-1" in page.of("li") and "Line width grows with the weight" in page.words()
@@ -215,7 +251,9 @@ def test_noise_off(tmp_path: Path) -> None:
     run = digits_run(multiplier=0.0)
     run = replace(run, noise=Noise(None, None, multiplier=0.0))
     page = Page(build_report(folder(tmp_path, run, rows_of(run, lemma5=math.inf))).read_text())
-    assert "infinite (none)" in page.of("dd") and "The noise is off: epsilon is infinite." in page.words()
+    assert (
+        "epsilon infinite: no protection" in page.of("dd") and "The noise is off: epsilon is infinite." in page.words()
+    )
     assert text.NOISE_OFF in page.of("p") and page.tags.count("svg") == 6
 
 
@@ -294,11 +332,8 @@ def test_every_accountant_has_a_row_and_the_paper_is_compared() -> None:
 
 def test_the_headline_is_the_tightest_sound_accountant() -> None:
     page = page_of(*private())
-    (tile,) = re.findall(r"<dt>Largest epsilon</dt>.*?</dl>", page.source, re.DOTALL)
-    assert (
-        ">8.75 (weak)<" in tile
-        and "Gaussian (delta = 1e-05); replace-one, per-sample gradients differ by at most" in tile
-    )
+    (tile,) = re.findall(r"<dt>What it cost in privacy</dt>.*?</dl>", page.source, re.DOTALL)
+    assert ">epsilon 8.75: weak protection<" in tile and "; Gaussian (delta = 1e-05)" in tile
     asides = re.findall(r"<h3>Epsilon so far</h3><span>([^<]*)</span>", page.source)
     assert asides == ["Gaussian (delta = 1e-05)", "zero-concentrated (delta = 1e-05)"]
     assert "epsilon (gdp, delta 1e-05)" in page.of("th") and "epsilon (zcdp, delta 1e-05)" in page.of("th")
@@ -334,7 +369,7 @@ def test_hundred_agents(tmp_path: Path) -> None:
 def test_one_agent() -> None:
     run = digits_run(names=["only"])
     page = page_of(run, rows_of(run))
-    assert 'class="worst"' not in page.source and page.of("b") == ["only"]
+    assert '<tr class="worst"' not in page.source and "the worst agent, only; median" in page.words()
 
 
 @pytest.mark.parametrize(("name", "content"), [("run.toml", "nonsense ="), ("summary.json", "{")])

@@ -8,6 +8,8 @@ r_k = ĝ_k - h̄_k has covariance about V_k = S_k/m + v_k I, and the log-likelih
 
 ``filter=plain`` takes V_k = v_k I (1 where there is no noise) and scores T/sqrt(N).  Gradients are outer products, so
 everything is done with inner products of samples; V_k^-1 by Woodbury.  The AUC's interval is DeLong's, 95 %.
+The ROC curve has an entry (i/c, share of members above the i-th highest of the c others); below i/c false alarms no
+threshold reaches more.
 
 The AUC predicted is that of noise and sampling as V_k has them: near the truth where noise dominates, an upper bound
 where the same samples return every round.
@@ -156,6 +158,12 @@ def auc(members: F64, others: F64) -> tuple[float, float, float]:
     return value, low, high
 
 
+def hits(members: F64, others: F64, false_alarms: float) -> float:
+    """The share of members above the lowest threshold that at most this share of others exceeds (TPR at an FPR)."""
+    allowed = math.floor(false_alarms * len(others) + 1e-9)
+    return float((members > np.sort(others)[::-1][min(allowed, len(others) - 1)]).mean())
+
+
 def _one(
     observation: Observation,
     v: es.View,
@@ -211,6 +219,8 @@ def _one(
         "auc": value,
         "auc_low": low,
         "auc_high": high,
+        "tpr_at_1_percent": hits(inside, outside, 0.01),
+        "tpr_at_0.1_percent": hits(inside, outside, 0.001),
         "members": float(len(inside)),
         "others": float(len(outside)),
         "rounds": float(found.rounds),

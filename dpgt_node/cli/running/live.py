@@ -20,7 +20,7 @@ from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.strength import delta_warning
-from dpgt_node.record import epsilons
+from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
 from dpgt_node.report import text
@@ -207,12 +207,14 @@ def _print_delta(summary: Summary, console: Console) -> None:
 def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
     """The result of a run: the agents, the worst one, what every accountant says, where the report is."""
     console = console or Console()
-    head = [f"{summary.name}: {summary.status}", f"{summary.rounds} rounds"]
-    if summary.seconds is not None:
-        head.append(f"{text.duration(summary.seconds)}, {text.number(summary.rounds_per_second)} rounds/s")
+    head = [
+        f"{summary.name}: {guessing.outcome(run, summary)}",
+        f"{summary.rounds:,} rounds {text.pace(summary)}".strip(),
+    ]
     if summary.consensus_error is not None:
         head.append(f"consensus error {text.number(summary.consensus_error)}")
-    console.print(Text("  ".join(head), style="bold"), soft_wrap=True)
+    style = "bold red" if guessing.learnt_nothing(run, summary) else "bold"
+    console.print(Text("  ".join(head), style=style), soft_wrap=True)
     rivals = load_rivals(out_dir)
     console.print(_summary_table(summary, rivals))
     worst = text.worst_agent(summary.agents)

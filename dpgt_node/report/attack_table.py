@@ -1,0 +1,188 @@
+"""What attacks found, in one table: by verdict, each with the quantity that it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpgt_node.report import text
+
+VERDICTS = {
+    "succeeds": "bad",
+    "partly": "bad",
+    "fails": "good",
+    "clean": "good",
+    "no power": "",
+    "not measured": "",
+}
+"""From the adversary's best to its worst, each with its class in the style sheet."""
+_WON = ("succeeds", "partly")
+_NAMES_MAX = 3
+
+ESTIMATORS = {
+    "A": "difference of two gradients in a row, from two y̆",
+    "X": "y of a round, from how x̆ moved",
+    "B": "each gradient by itself, from all y̆ so far",
+    "B from x": "each gradient by itself, from x̆ alone",
+    "D": "the agent's own part of y: y̆ less what it mixed",
+    "E": "the agent's own part of x: x̆ less what it mixed",
+    "x": "x of a round, by dead reckoning from y̆",
+    "fused": "least squares on D and E together",
+    "smoothed": "a smoother with a prior that is fitted to what was seen",
+    "likely": "the most probable gradients under the exact noise",
+}
+"""What each estimator of the gradients' attack is an estimate of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What an attack is judged by: ``keys`` of its findings, the first that is there; ``ends`` of its interval.
+
+    ``guess``: what a guess reaches, a number or the key that has it.  ``least``: the smallest is the adversary's best.
+    """
+
+    words: str
+    keys: tuple[str, ...]
+    ends: tuple[str, str] | None = None
+    guess: float | str | None = None
+    least: bool = False
+
+
+_COSINES = ("likely", "smoothed", "fused", "B", "B_from_x")
+QUANTITIES: Mapping[str, Quantity] = {
+    "gradients": Quantity("cosine with the true gradient", tuple(f"{name}_cosine" for name in _COSINES), guess=0.0),
+    "labels": Quantity("share of labels right", ("labels_right",), guess="guessing"),
+    "membership": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
+    "properties": Quantity("share of its classes right", ("classes_right",), guess="guessing"),
+    "inversion": Quantity("PSNR of pictures, dB", ("psnr_unclipped_db", "psnr_db")),
+    "generator": Quantity("noise streams predicted", ("recovered",), guess=0.0),
+    "reuse": Quantity("closest two noises, of what is expected", ("smallest",), least=True),
+    "retries": Quantity("releases drawn again", ("that_differ",)),
+    "floats": Quantity("share of noise on the grid", ("on_grid",), least=True),
+    "traffic": Quantity("payloads read; sizes and times show", ("payloads_recovered",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One attack and one of its verdicts; ``cells``: quantity, value, interval, guessing, prediction, whose it is."""
+
+    attack: str
+    verdict: str
+    kind: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``standings``: the worst verdict of each attack, by its name."""
+
+    lines: Sequence[Line]
+    standings: Mapping[str, str]
+
+    @property
+    def won(self) -> bool:
+        """Whether an attack got anything."""
+        return any(verdict in _WON for verdict in self.standings.values())
+
+    @property
+    def headline(self) -> str:
+        """``2 of 8 attacks succeed, 1 in part``."""
+        told = [verdict for verdict in self.standings.values() if verdict != "not measured"]
+        if not told:
+            return "not measured"
+        partly = told.count("partly")
+        said = f"{told.count('succeeds')} of {len(told)} attacks succeed"
+        return said + (f", {partly} in part" if partly else "")
+
+    @property
+    def names(self) -> str:
+        """Which succeed, in which setting where there are several; that none does proves nothing."""
+        by: dict[str, list[str]] = {}
+        for name, verdict in self.standings.items():
+            base, _, setting = name.partition(", ")
+            if verdict in _WON:
+                by.setdefault(setting, []).append(base)
+        if not by:
+            return "that none succeeds proves nothing about the next one"
+        return "; ".join(f"{setting}: {', '.join(who)}" if setting else _some(who) for setting, who in by.items())
+
+
+def table(attacks: Sequence[Mapping[str, Any]]) -> Table:
+    """Of the entries of attacks.json.  KeyError, TypeError: they are damaged."""
+    lines, standings = [], {}
+    for entry in attacks:
+        name, findings = str(entry["attack"]), entry["findings"]
+        met = {str(one["verdict"]) for one in findings}
+        ordered = [verdict for verdict in VERDICTS if verdict in met]
+        if ordered:
+            standings[name] = ordered[0]
+        for verdict in ordered:
+            lines.append(_line(name, verdict, [one for one in findings if one["verdict"] == verdict]))
+    order = list(VERDICTS)
+    return Table(sorted(lines, key=lambda line: order.index(line.verdict)), standings)
+
+
+def base_of(name: str) -> str:
+    """The attack's own name, without the setting that a study puts behind it."""
+    return name.partition(", ")[0]
+
+
+def explained(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The estimators that an entry of the gradients' attack names, each with what it is."""
+    if base_of(str(entry["attack"])) != "gradients":
+        return []
+    keys = {str(key).replace("_", " ") for one in entry["findings"] for key in one["measured"]}
+    return [(name, words) for name, words in ESTIMATORS.items() if any(key.startswith(f"{name} ") for key in keys)]
+
+
+def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Line:
+    quantity = QUANTITIES.get(base_of(name))
+    agents = [str(one["agent"]) for one in findings if one["agent"]]
+    whose = _some(list(dict.fromkeys(agents))) or "the run"
+    best = _best(quantity, findings)
+    kind = VERDICTS[verdict]
+    if quantity is None or best is None:
+        return Line(name, verdict, kind, ("–" if quantity is None else quantity.words, "–", "–", "–", "–", whose))
+    key, finding = best
+    measured, predicted = finding["measured"], finding["predicted"]
+    words = quantity.words
+    if key.endswith("_cosine"):
+        estimator = key.removesuffix("_cosine").replace("_", " ")
+        words = f"{words}, by {estimator}: {ESTIMATORS.get(estimator, 'an estimate of its own')}"
+    ends = [] if quantity.ends is None else [text.number(_float(measured.get(end))) for end in quantity.ends]
+    guess = measured.get(quantity.guess) if isinstance(quantity.guess, str) else quantity.guess
+    cells = (
+        words,
+        text.number(_float(measured[key])),
+        " to ".join(ends) if ends and "–" not in ends else "–",
+        text.number(_float(guess)),
+        text.number(_float(predicted.get(key))),
+        whose if len(set(agents)) < 2 else f"{whose}; value of {finding['agent']}",
+    )
+    return Line(name, verdict, kind, cells)
+
+
+def _best(quantity: Quantity | None, findings: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
+    """The adversary's best finding, with the key that has its number; None where there is no number."""
+    if quantity is None:
+        return None
+    found = [
+        (value, key, one)
+        for one in findings
+        for key in quantity.keys
+        if (value := _float(one["measured"].get(key))) is not None
+    ]
+    if not found:
+        return None
+    _, key, one = (min if quantity.least else max)(found, key=lambda item: item[0])
+    return key, one
+
+
+def _float(value: object) -> float | None:
+    return None if value is None else float(str(value))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
