@@ -48,6 +48,7 @@ VERBS = {
     "report": "dpgt_node.cli.results.report:report",
     "export": "dpgt_node.cli.results.export:export",
     "evaluate": "dpgt_node.cli.results.evaluate:evaluate",
+    "predict": "dpgt_node.cli.results.predict:predict",
     "data": "dpgt_node.cli.data:data",
     "ledger": "dpgt_node.cli.results.ledger:ledger",
     "pki": "dpgt_node.cli.pki.verbs:pki",
@@ -55,7 +56,7 @@ VERBS = {
     "experiment": "dpgt_node.cli.experiment:experiment",
     "bench": "dpgt_node.cli.bench:bench",
 }
-ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "data", "ledger", "doctor", "bench"})
+ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "predict", "data", "ledger", "doctor", "bench"})
 """Verbs that do nothing but print: without standard output they have failed."""
 DAEMONS = frozenset({"node", "coordinator"})
 _ASKS = frozenset({"-h", "--help", "--version"})

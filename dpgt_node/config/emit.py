@@ -9,6 +9,7 @@ from typing import Any
 
 import tomli_w
 
+from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
 from dpgt_node.config.matrices import Matrix
@@ -28,7 +29,9 @@ def document(run: RunConfig) -> dict[str, Any]:
             tables[name] = table(value)
     for name, stream in _streams(run):
         tables["noise"][_stream_key(name, stream)] = list(stream.values)
-    tables["data"] |= dict(sorted(run.data.params.items()))
+    tables["data"] |= {
+        name: value.table() if isinstance(value, ByColumn) else value for name, value in sorted(run.data.params.items())
+    }
     if run.method_options:
         tables["method"] = dict(sorted(run.method_options.items()))
     return tables
@@ -71,13 +74,13 @@ def diff_runs(mine: str, theirs: str) -> list[str]:
 def differing_keys(mine: str, theirs: str) -> list[str]:
     """The keys whose values differ, without a value: what may be said to everybody.  At most 20 lines.
 
-    A list is one key: how long it is would be a word of its content.
+    A list is one key: how long it is would be a word of its content.  So is a table within a table.
     """
     try:
         found = _differing(_side(mine, "here"), _side(theirs, "there"))
     except _UnreadableError as error:
         return [str(error)]
-    keys = list(dict.fromkeys(key.partition("[")[0] for key in found))
+    keys = list(dict.fromkeys(".".join(key.partition("[")[0].split(".")[:2]) for key in found))
     if len(keys) > _MAX_DIFFERENCES:
         keys[_MAX_DIFFERENCES:] = [f"... and {len(keys) - _MAX_DIFFERENCES} more"]
     return keys
@@ -148,9 +151,11 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
     head = tomli_w.dumps({"name": tables.pop("name")})
     for name, values in tables.items():
         lines = [f"[{name}]\n"]
-        for key, value in values.items():
+        for key, value in sorted(values.items(), key=lambda item: isinstance(item[1], dict)):
             if name == "graph" and key in ("R", "C"):
                 lines.append(f"{key} = {_matrix(value)}\n")
+            elif isinstance(value, dict):  # a table of its own, after the keys of this one
+                lines.append(f"\n[{name}.{key}]\n{tomli_w.dumps(value)}")
             else:
                 lines.append(tomli_w.dumps({key: value}))
         blocks.append("".join(lines))

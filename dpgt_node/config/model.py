@@ -155,7 +155,12 @@ class Data:
         ),
     ] = "raw"
     normalise: Annotated[
-        Literal["none", "l1", "l2"], Key("each sample's features divided by their own norm", only=_SAMPLED)
+        Literal["none", "l1", "l2", "sphere"],
+        Key(
+            "each sample's features divided by their own norm; sphere: sqrt(p)/4 is appended to the p features, then "
+            "l2, so that their size is not lost",
+            only=_SAMPLED,
+        ),
     ] = "none"
     partition: Annotated[str, Key("who gets which samples", PARTITIONS, only=_SAMPLED)] = "iid"
     seed: Annotated[int, Key("of the partition; of A and d of pl-linear")] = 0

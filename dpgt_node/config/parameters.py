@@ -7,6 +7,7 @@ else in the package makes one of these.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from dpgt_node.config.columns import ByColumn, ColumnBounds, ColumnNames, ColumnWords
 from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
 from dpgt_node.config.declare.kinds import Integer, Integers, Number
 from dpgt_node.config.own_kinds import AgentPair, ClassNames, SelfLoops
@@ -46,27 +47,67 @@ class Linear:
 
 
 _CLASSES = "how many classes, or their names in the order of the labels; needed where a node has data of its own"
+_SEEN = "those that the labels show"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Of "csv:PATH" and "parquet:PATH"."""
 
-    label: Annotated[str, Key("the column that holds the labels 0, 1, 2, ...")]
+    label: Annotated[str, Key("the column that holds the labels: 0, 1, 2, ..., other integers or words")]
     test: Annotated[
         str | None,
         Key("path of a second file, the test set; relative to the run file"),
         AtMostOne(("test", "test_fraction"), "test_fraction"),
     ] = None
     test_fraction: Annotated[float, Key("part of the rows that is the test set", Number(at_least=0.0, below=1.0))] = 0.2
-    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="largest label + 1")] = None
+    own_test_fraction: Annotated[
+        float | None,
+        Key(
+            "part of the rows of every host's own table that is that host's test set",
+            Number(at_least=0.0, below=1.0),
+            absent="none",
+        ),
+    ] = None
+    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent=_SEEN)] = None
+    columns: Annotated[
+        tuple[str, ...] | None,
+        Key(
+            "the columns that are features, in this order; others are left out",
+            ColumnNames(),
+            absent="all but the label, in the file's order",
+        ),
+    ] = None
+    bounds: Annotated[
+        ByColumn | None,
+        Key(
+            "public bounds of columns, each brought from low..high to -1..1; a value outside counts as the nearest end",
+            ColumnBounds(),
+            absent="used as they are",
+        ),
+    ] = None
+    categories: Annotated[
+        ByColumn | None,
+        Key(
+            "columns of words: every word listed becomes a number, 1 or 0; another word is none of them",
+            ColumnWords(),
+            absent="all are numbers",
+        ),
+    ] = None
+    missing: Annotated[
+        Literal["middle"] | None,
+        Key(
+            "an empty cell counts as the middle of the column's bounds (0 without bounds), and as no category",
+            absent="empty cells are refused",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """Of "npz:PATH"."""
 
-    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="largest label + 1")] = None
+    classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent=_SEEN)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,6 @@ def notes(run: RunConfig, frame: Frame) -> tuple[str, ...]:
 
 def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     """The model in ``folder`` on ``part`` (test | train) of ``data``.  ConfigError: it does not fit, or no samples."""
-    from safetensors import SafetensorError
-
     y = data.y_test if part == "test" else data.y_train
     if not len(y):
         message = f"has no {part} samples: give data that has some, or --part {'train' if part == 'test' else 'test'}"
@@ -136,17 +134,8 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     def inputs(rows: slice | I64) -> F64:
         return features.transform(real(rows), run.data.features, run.data.normalise)
 
-    try:
-        given = frame_of_data(data)
-        held = _held_frame(folder) or given
-        if run.model.name == "softmax":
-            logits, calibrated = _softmax_logits(folder, run), 0
-        else:
-            _check_shape(given, held)
-            logits, calibrated = _torch_logits(folder, run, held, inputs, len(y))
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
-        raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
+    given = frame_of_data(data)
+    logits, held, calibrated = _model(folder, run, given, inputs, len(y))
     loss, hits, y = 0.0, 0, _labels(given, held)[y] if data.names else y
     for start in range(0, len(y), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -160,7 +149,50 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     return Score(loss / len(y), hits / len(y), len(y), calibrated)
 
 
+def predicted(folder: Path, run: RunConfig, samples: F64) -> tuple[I64, F64, tuple[str, ...]]:
+    """(labels int64 (N,), probabilities float64 (N, classes), names of the classes) of the model in ``folder``.
+
+    ``samples`` (N, p): real numbers as ``run``'s data set holds them, before its features.  The names are the numbers
+    where the model has no others.  ConfigError: they do not fit the model.
+    """
+
+    def inputs(rows: slice | I64) -> F64:
+        return features.transform(samples[rows], run.data.features, run.data.normalise)
+
+    features.size(run.data.features, samples.shape[1], "--data")
+    logits, held, _ = _model(folder, run, Frame((int(samples.shape[1]),), 0), inputs, len(samples))
+    parts = []
+    for start in range(0, len(samples), _ROWS):
+        found = logits(inputs(slice(start, start + _ROWS)))
+        found = np.exp(found - found.max(axis=1, keepdims=True))
+        parts.append(found / found.sum(axis=1, keepdims=True))
+    chances: F64 = np.concatenate(parts)
+    names = held.names or tuple(map(str, range(chances.shape[1])))
+    return chances.argmax(axis=1).astype(np.int64), chances, names
+
+
 Logits = Callable[[F64], F64]
+
+
+def _model(
+    folder: Path, run: RunConfig, given: Frame, inputs: Callable[[slice | I64], F64], count: int
+) -> tuple[Logits, Frame, int]:
+    """The model in ``folder``, its frame, and how many of ``count`` samples gave BatchNorm its statistics.
+
+    ``given``: the frame of the data that it is to look at.  ConfigError: they do not fit, or it cannot be read.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        held = _held_frame(folder) or given
+        if run.model.name == "softmax":
+            return _softmax_logits(folder, run), held, 0
+        _check_shape(given, held)
+        logits, calibrated = _torch_logits(folder, run, held, inputs, count)
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        message = f"cannot be read as the model of its run.toml: {str(error).splitlines()[0]}"
+        raise ConfigError.one(str(folder / MODEL_FILE), "", message) from error
+    return logits, held, calibrated
 
 
 def _softmax_tensors(run: RunConfig, frame: Frame, x: F64) -> dict[str, F64]:
@@ -213,6 +245,17 @@ def _held_frame(folder: Path) -> Frame | None:
     return Frame(shape, int(about["classes"]), tuple(map(str, names)))
 
 
+def class_names(folder: Path) -> tuple[str, ...]:
+    """Of the classes of the model in ``folder``; empty where they are their numbers, or its file cannot be read."""
+    from safetensors import SafetensorError
+
+    try:
+        held = _held_frame(folder)
+    except (OSError, ValueError, SafetensorError):
+        return ()
+    return () if held is None else held.names
+
+
 def _check_shape(given: Frame, held: Frame) -> None:
     pictures = len(held.shape) == len(given.shape) == 3
     if held.shape != given.shape and (pictures or math.prod(held.shape) != math.prod(given.shape)):
@@ -252,7 +295,8 @@ def _model_shape(run: RunConfig, frame: Frame) -> tuple[int, ...]:
 
 
 def _feature_size(run: RunConfig, frame: Frame) -> int:
-    return features.size(run.data.features, int(np.prod(frame.shape)), f"'{resolved_dataset(run)}'")
+    p = features.size(run.data.features, int(np.prod(frame.shape)), f"'{resolved_dataset(run)}'")
+    return features.width(run.data.normalise, p)
 
 
 def _check_size(x: F64, dimension: int, run: RunConfig) -> None:

@@ -119,7 +119,8 @@ def test_show_counts_and_draws(small_mnist, monkeypatch, capsys):
     assert cli.run(["data", "show", run]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["agent-2", "9", "0", "0", "0", "3", "3", "3", "0", "0", "0", "0"]
-    assert "3 training samples are used by nobody" in lines[-1]
+    assert "3 training samples are used by nobody" in lines[-2]
+    assert "30 training samples for 10 classes: too few" in lines[-1]
 
 
 def test_show_of_a_formula_and_of_missing_data(tmp_path, monkeypatch, capsys):

@@ -52,16 +52,9 @@ def evaluate(
     """
     from dpgt_node.config import canonical_json, load_run
     from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.published import MODEL_FILE, judge
-    from dpgt_node.report.export import verify
+    from dpgt_node.learning.published import class_names, judge
 
-    if not (folder / MODEL_FILE).is_file() or not (folder / "run.toml").is_file():
-        raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")
-    verify(folder)
-    run = load_run(folder / "run.toml")
-    if run.data.dataset in TOYS:
-        message = f"{folder} holds x of {run.data.dataset!r}, a formula without samples: nothing says how good it is"
-        raise ConfigError.one("command line", "FOLDER", message)
+    run = run_of_model(folder)
     if run_file is not None:
         if data is not None:
             raise click.UsageError("--run and --data exclude each other")
@@ -69,7 +62,7 @@ def evaluate(
         if canonical_json(without_paths(own)) != canonical_json(run):
             raise ConfigError.one("command line", "--run", f"{run_file} is another run than that of {folder}")
         run = own
-    looked = _looked_at(run, data, label)
+    looked = _looked_at(run, data, label, class_names(folder))
     found = judge(folder, run, run_dataset(looked, common.data_root(), to_learn=False), part)
     said = {
         "model": str(folder),
@@ -92,8 +85,27 @@ def evaluate(
     return ExitCode.DONE
 
 
-def _looked_at(run: RunConfig, data: str | None, label: str | None) -> RunConfig:
-    """``run`` with the data set ``data`` in place of its own.  ConfigError: a table without a label column."""
+def run_of_model(folder: Path) -> RunConfig:
+    """The run file of the exported model in ``folder``.  ConfigError: there is none, or its files were changed."""
+    from dpgt_node.config import load_run
+    from dpgt_node.learning.published import MODEL_FILE
+    from dpgt_node.report.export import verify
+
+    if not (folder / MODEL_FILE).is_file() or not (folder / "run.toml").is_file():
+        raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")
+    verify(folder)
+    run = load_run(folder / "run.toml")
+    if run.data.dataset in TOYS:
+        message = f"{folder} holds x of {run.data.dataset!r}, a formula without samples: nothing says how good it is"
+        raise ConfigError.one("command line", "FOLDER", message)
+    return run
+
+
+def _looked_at(run: RunConfig, data: str | None, label: str | None, names: tuple[str, ...]) -> RunConfig:
+    """``run`` with the data set ``data`` in place of its own.  ConfigError: a table without a label column.
+
+    ``names``: of the model's classes; the labels of a file are read as these.
+    """
     kind, _, path = ("" if data is None else data).partition(":")
     if label is not None and kind not in TABLES:
         raise ConfigError.one("command line", "--label", "names a column of --data csv:PATH or parquet:PATH")
@@ -116,4 +128,6 @@ def _looked_at(run: RunConfig, data: str | None, label: str | None) -> RunConfig
         if column is None:
             raise ConfigError.one("command line", "--label", f"{data} is a table: name the column with the labels")
         params |= {"label": column, "test": path}  # whoever judges a model on a table has no use for a part of it
+    if names and kind in (*TABLES, "npz"):
+        params["classes"] = names
     return replace(run, data=replace(run.data, dataset=data, params=params), base=Path.cwd())

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.learning.data.labels import MAX_CLASSES, LabelError, Labels, numbered
 from dpgt_node.types import F64, I64
 
 Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
 
+__all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "Reals", "checked", "frozen"]
+
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-MAX_CLASSES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,19 +77,20 @@ def frozen(
 def checked(
     source: str,
     arrays: Mapping[str, npt.NDArray[np.generic]],
-    classes: int | None = None,
+    classes: int | tuple[str, ...] | None = None,
     remarks: tuple[str, ...] = (),
 ) -> Dataset:
-    """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers >= 0 and < classes.
+    """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers or words (N,).
 
-    x may be pictures, (N, channels, height, width).  The test set may be empty.  Raises ConfigError with every problem,
-    naming ``source`` and the array.
+    x may be pictures, (N, channels, height, width).  The test set may be empty.  ``classes``: as
+    :func:`~dpgt_node.learning.data.labels.numbered` takes them.  Raises ConfigError with every problem, naming
+    ``source`` and the array.
     """
     problems: list[Problem] = []
     x_train = _features(source, "x_train", arrays, problems)
-    y_train = _labels(source, "y_train", arrays, classes, problems)
+    y_train = _labels(source, "y_train", arrays, problems)
     x_test = _features(source, "x_test", arrays, problems)
-    y_test = _labels(source, "y_test", arrays, classes, problems)
+    y_test = _labels(source, "y_test", arrays, problems)
     for xs, ys, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
         if xs is not None and ys is not None and len(xs) != len(ys):
             problems.append(Problem(source, f"y_{part}", f"has {len(ys)} labels for {len(xs)} rows of x_{part}"))
@@ -99,10 +102,17 @@ def checked(
     pictures = [arrays[name].shape[1:] for name in ("x_train", "x_test") if arrays[name].ndim == 4]
     if not problems and len(set(pictures)) > 1:
         problems.append(Problem(source, "x_test", f"has samples of shape {pictures[1]}, x_train of {pictures[0]}"))
-    if problems or x_train is None or y_train is None or x_test is None or y_test is None:
+    held = None
+    if y_train is not None and y_test is not None:
+        try:
+            held = numbered((y_train, y_test), classes)
+        except LabelError as error:
+            problems.append(Problem(source, "y_test" if error.part else "y_train", str(error)))
+    if problems or x_train is None or x_test is None or held is None:
         raise ConfigError(problems)
     image = cast("tuple[int, int, int]", pictures[0]) if pictures else None
-    return frozen(x_train, y_train, x_test, y_test, classes=classes, image=image, remarks=remarks)
+    y = held.labels
+    return frozen(x_train, y[0], x_test, y[1], classes=held.classes, image=image, names=held.names, remarks=remarks)
 
 
 def _features(
@@ -137,20 +147,15 @@ def _labels(
     source: str,
     name: str,
     arrays: Mapping[str, npt.NDArray[np.generic]],
-    classes: int | None,
     problems: list[Problem],
-) -> I64 | None:
-    raw, limit = arrays[name], classes or MAX_CLASSES
-    if raw.dtype.kind not in "iu":
-        problems.append(Problem(source, name, f"has dtype {raw.dtype}; labels must be integers"))
+) -> Labels | None:
+    raw = arrays[name]
+    if raw.dtype.kind not in "iuU" and raw.size:
+        problems.append(Problem(source, name, f"has dtype {raw.dtype}; labels must be integers or words"))
     elif raw.ndim != 1:
         problems.append(Problem(source, name, f"has shape {raw.shape}; labels must be (samples,)"))
-    elif raw.size and int(raw.min()) < 0:
-        problems.append(Problem(source, name, f"has a negative label: {int(raw.min())}"))
-    elif raw.size and int(raw.max()) >= limit:
-        problems.append(
-            Problem(source, name, f"has label {int(raw.max())}; the limit is {limit - 1}, for labels count from 0")
-        )
+    elif raw.dtype.kind == "u" and raw.size and int(raw.max()) >= 1 << 63:
+        problems.append(Problem(source, name, "has a label beyond 2^63"))
     else:
-        return raw.astype(np.int64)
+        return cast("Labels", raw if raw.size else np.zeros(0, np.int64))
     return None

@@ -22,6 +22,7 @@ from dpgt_node.config.model import Parameter
 from dpgt_node.config.vocabulary import PLUG_IN
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen
+from dpgt_node.learning.data.columns import Columns
 from dpgt_node.learning.data.images import IMAGE_SETS, load_folder
 from dpgt_node.learning.data.tables import load_table
 from dpgt_node.learning.plugins import called
@@ -52,37 +53,40 @@ def load_dataset(
             raise ConfigError.one("run file", "data.dataset", message)
         return _images(name, root)
     prefix, _, path = name.partition(":")
-    names = params["classes"] if isinstance(params.get("classes"), tuple) else ()
-    count = len(names) or params.get("classes")
+    classes = params.get("classes")
+    names = classes if isinstance(classes, tuple) else ()
     if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
         return _plugin(name)
     file = expanded(path)
     if prefix in ("csv", "parquet"):
         fraction = float(params.get("test_fraction", 0.0))
-        return _table(prefix, file, str(params["label"]), test, fraction, count, _stamp(file), _stamp(test))
-    return load_npz(file, count) if prefix == "npz" else _folder(file, count, names, _stamp(file))
+        columns = Columns.of(params)
+        return _table(prefix, file, str(params["label"]), test, fraction, classes, columns, _stamp(file), _stamp(test))
+    return load_npz(file, classes) if prefix == "npz" else _folder(file, len(names) or classes, names, _stamp(file))
 
 
 def load_file(
     path: Path, params: Mapping[str, Parameter] | None = None, classes: int | None = None, names: tuple[str, ...] = ()
 ) -> Dataset:
     """An agent's own data: an NPZ, CSV or Parquet file by its ending, or a folder of pictures.  All rows are training
-    samples unless the format says otherwise.  Raises ConfigError.
+    samples unless the format or the run file says otherwise.  Raises ConfigError.
     """
     params = params or {}
     if path.is_dir():
         return _folder(path, classes, names, _stamp(path))
     kind = _TABLES.get(path.suffix.lower())
     if kind is None:
-        return load_npz(path, classes)
+        return load_npz(path, names or classes)
     if "label" not in params:
         message = f"{path.name} is a table, and the run file's [data] names no label column: its data set is no table"
         raise ConfigError.one("node file", "data.path", message)
-    return _table(kind, path, str(params["label"]), None, 0.0, classes, _stamp(path), None)
+    fraction, columns = float(params.get("own_test_fraction", 0.0)), Columns.of(params)
+    label = str(params["label"])
+    return _table(kind, path, label, None, fraction, names or classes, columns, _stamp(path), None)
 
 
-def load_npz(path: Path, classes: int | None = None) -> Dataset:
-    """``x_train`` (N, p) real, ``y_train`` (N,) integers >= 0, ``x_test``, ``y_test`` likewise; classes = max + 1.
+def load_npz(path: Path, classes: int | tuple[str, ...] | None = None) -> Dataset:
+    """``x_train`` (N, p) real, ``y_train`` (N,) integers or words, ``x_test``, ``y_test`` likewise.
 
     Features are used as they are.  The test set may be empty.  Raises ConfigError with every
     problem of the file.
@@ -118,7 +122,7 @@ def _digits() -> Dataset:
 
 # Caches serve the simulator, which builds n oracles from one file; a stamp in the key changes with the file.
 @lru_cache(maxsize=1)
-def _load_npz(path: Path, classes: int | None, stamp: object) -> Dataset:
+def _load_npz(path: Path, classes: int | tuple[str, ...] | None, stamp: object) -> Dataset:
     return checked(str(path), _read_arrays(path), classes)
 
 
@@ -134,9 +138,16 @@ def _folder(path: Path, classes: int | None, names: tuple[str, ...], stamp: obje
 
 @lru_cache(maxsize=1)
 def _table(
-    kind: str, path: Path, label: str, test: Path | None, fraction: float, classes: int | None, *stamps: object
+    kind: str,
+    path: Path,
+    label: str,
+    test: Path | None,
+    fraction: float,
+    classes: int | tuple[str, ...] | None,
+    columns: Columns,
+    *stamps: object,
 ) -> Dataset:
-    return load_table(kind, path, label, test=test, test_fraction=fraction, classes=classes)
+    return load_table(kind, path, label, test=test, test_fraction=fraction, classes=classes, columns=columns)
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,8 @@ SIDE = 28
 HOG_SHIFT = 0.04
 """A fixed number, never a mean of the data; near 1/sqrt(392), the entries of a unit vector of equal entries."""
 EDGES_POWER = 1.5
+_LAST = 0.25
+"""Of "sphere", times sqrt(p): of 1/4 and 1/2 the better one on tables with 4 to 64 columns (docs/howto/own-data.md)."""
 _BINS = 8
 _PADDED = SIDE + 4
 _HOG_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image
@@ -53,18 +55,23 @@ def size(features: str, p: int, what: str) -> int:
     return _SIZES[features]
 
 
+def width(normalise: str, size: int) -> int:
+    """Number of features after ``normalise``, of ``size`` before it."""
+    return size + (normalise == "sphere")
+
+
 def transform(x: Reals, features: str, normalise: str) -> F64:
     """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-shapes | edges | module:function.
 
     ``pool14``: means over 2 x 2 pixels, row-major.  The others: see :func:`hog`, :func:`hog_shapes`, :func:`edges`.
-    Then ``normalise``, none | l1 | l2: each row divided by its norm, a zero row stays zero.  ``x`` is finite and has as
-    many columns as :func:`size` asks for.
+    Then ``normalise``, none | l1 | l2 | sphere: each row divided by its norm, a zero row stays zero; see
+    :func:`sphere`.  ``x`` is finite and has as many columns as :func:`size` asks for.
     """
     kind = frozen(features, x.shape[1]) if ":" in features else _FEATURES[features]
     norm = _NORMS[normalise]
     if kind is None and norm is None:
         return np.ascontiguousarray(x, dtype=np.float64)
-    out = np.empty((len(x), size(features, x.shape[1], "the data")))
+    out = np.empty((len(x), width(normalise, size(features, x.shape[1], "the data"))))
     for start in range(0, len(x), _ROWS):
         rows = np.ascontiguousarray(x[start : start + _ROWS], dtype=np.float64)
         rows = rows if kind is None else kind(rows)
@@ -82,6 +89,16 @@ def l2_unit(rows: F64) -> F64:
     """Rows divided by their L2 norms; zero rows stay zero.  Any finite numbers."""
     rows = _peak_one(rows)
     return _divide(rows, np.sqrt(np.square(rows).sum(axis=1)))
+
+
+def sphere(rows: F64) -> F64:
+    """Rows (m, p) to unit L2 vectors (m, p + 1): a last number sqrt(p)/4 first.  Any finite numbers.
+
+    A row of p numbers of size 1 then has a last number of about 1/4, a row of small ones nearly 1: rows that differ in
+    size alone stay apart, which :func:`l2_unit` would make equal.
+    """
+    last = np.full((len(rows), 1), math.sqrt(rows.shape[1]) * _LAST)
+    return l2_unit(np.hstack([rows, last]))
 
 
 def _peak_one(rows: F64) -> F64:
@@ -207,4 +224,4 @@ _FEATURES: dict[str, Callable[[F64], F64] | None] = {
     "hog-shapes": hog_shapes,
     "edges": edges,
 }
-_NORMS: dict[str, Callable[[F64], F64] | None] = {"none": None, "l1": l1_unit, "l2": l2_unit}
+_NORMS: dict[str, Callable[[F64], F64] | None] = {"none": None, "l1": l1_unit, "l2": l2_unit, "sphere": sphere}

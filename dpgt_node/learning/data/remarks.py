@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -13,27 +14,17 @@ from dpgt_node.learning.data.images import Pictures
 
 LARGE = 30.0
 """Features beyond this are usually bytes or amounts that nobody scaled."""
-_NAMED = 5
+_NAMED, _TINY = 5, 5
+_NUMBER = re.compile(r"-?\d+")
 
 
-def implausible(data: Dataset) -> str | None:
-    """Why the labels cannot be meant as numbers of classes, with the way out; None: they can."""
-    held = np.unique(np.concatenate([data.y_train, data.y_test]))
-    if not len(held) or data.names or 2 * len(held) >= data.classes:
-        return None
-    return (
-        f"holds {len(held)} different labels up to {int(held[-1])}, which would make {data.classes} classes: number "
-        f"them from 0 to {len(held) - 1}, or state [data] classes = {data.classes}"
-    )
+def remarks(data: Dataset, *, raw: bool) -> tuple[str, ...]:
+    """One line each: too few samples, labels that are other numbers than those of the classes, features that nobody
+    scaled, samples that are there more than once, and what the reader of the file saw.
 
-
-def remarks(data: Dataset, *, raw: bool, counted: bool) -> tuple[str, ...]:
-    """One line each: classes without samples, features that nobody scaled, samples that are there more than once, and
-    what the reader of the file saw.
-
-    ``raw``: features are used as they are.  ``counted``: the labels alone decide how many classes there are.
+    ``raw``: features are used as they are.
     """
-    found = [*data.remarks, *(_unused(data) if counted else ())]
+    found = [*data.remarks, *_few(data), *_named(data)]
     if raw and data.divisor == 1.0 and data.x_train.size:  # pictures in files have their divisor
         largest = float(max(abs(float(data.x_train.max())), abs(float(data.x_train.min()))))
         if largest > LARGE:
@@ -52,15 +43,22 @@ def remarks(data: Dataset, *, raw: bool, counted: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unused(data: Dataset) -> list[str]:
-    counts = np.bincount(data.y_train, minlength=data.classes) + np.bincount(data.y_test, minlength=data.classes)
-    absent = np.flatnonzero(counts[: data.classes] == 0)
-    if not len(absent) or data.names:
+def _few(data: Dataset) -> list[str]:
+    """Of training sets from which nothing can be learnt."""
+    held = len(np.unique(data.y_train))
+    if held == 1 and data.classes > 1:
+        return [f"all {len(data.y_train)} training samples are of one class: alone they teach nothing"]
+    if held and len(data.y_train) < _TINY * data.classes:
+        return [f"{len(data.y_train)} training samples for {data.classes} classes: too few to learn from"]
+    return []
+
+
+def _named(data: Dataset) -> list[str]:
+    """Which classes the labels make, where that is not what they say."""
+    if not data.names or not all(_NUMBER.fullmatch(name) for name in data.names):
         return []
-    if absent.tolist() == [0]:
-        return [f"labels begin at 1, so class 0 has no sample and there are {data.classes} classes: count from 0"]
-    some = ", ".join(map(str, absent[:_NAMED])) + (f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else "")
-    return [f"of {data.classes} classes these have no sample: {some}"]
+    some = ", ".join(data.names[:_NAMED]) + (f" and {len(data.names) - _NAMED} more" if data.classes > _NAMED else "")
+    return [f"labels are {some}: {data.classes} classes, which keep these names"]
 
 
 def _copies(data: Dataset) -> int:

@@ -15,7 +15,7 @@ from dpgt_node.learning.data.arrays import Reals
 from dpgt_node.learning.data.datasets import Dataset, load_dataset, load_file
 from dpgt_node.learning.data.frozen import cached, frozen
 from dpgt_node.learning.data.partition import partition
-from dpgt_node.learning.data.remarks import implausible, remarks
+from dpgt_node.learning.data.remarks import remarks
 from dpgt_node.types import F64, I64
 
 Division = tuple[str, int, int, tuple[tuple[str, Parameter], ...]]
@@ -103,8 +103,6 @@ def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -
     if data.classes < 2 and to_learn:
         message = f"{what} has one class only, so there is nothing to learn; if others hold more: [data] classes = N"
         raise ConfigError.one("run file", "data", message)
-    if to_learn and stated_classes(run)[0] is None and (why := implausible(data)) is not None:
-        raise ConfigError.one("run file", "data", f"{what} {why}")
     if ":" not in run.data.features:  # a module of the operator's own is tried when it is used
         features.size(run.data.features, int(data.x_train.shape[1]), what)
 
@@ -115,13 +113,13 @@ def oddities(run: RunConfig, data_root: Path | None = None, path: Path | None = 
     """
     data = run_dataset(run, data_root) if path is None else own_file(run, path)
     raw = run.data.features == "raw" and run.data.normalise == "none"
-    return remarks(data, raw=raw, counted=stated_classes(run)[0] is None)
+    return remarks(data, raw=raw)
 
 
 def unit_norms(run: RunConfig) -> bool:
     """Whether every sample's features are a unit vector, whatever the data."""
     kind, normalise = run.data.features, run.data.normalise
-    return normalise == "l2" or (kind in ("hog", "hog-shapes") and normalise == "none")
+    return normalise in ("l2", "sphere") or (kind in ("hog", "hog-shapes") and normalise == "none")
 
 
 def largest_square_norm(run: RunConfig, data: Dataset) -> float:

@@ -6,15 +6,17 @@ import csv
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.errors import ConfigError
+from dpgt_node.config.declare.reader import suggestion
+from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import Dataset, checked
+from dpgt_node.learning.data.columns import EMPTY, Column, Columns, encoded, features_of
 from dpgt_node.types import F64
 
 _COMMAS = "; a comma inside a number counts as a separator"
@@ -25,8 +27,9 @@ _NO_TEXT = {
     b"PK\x03\x04": "is a zip archive, as spreadsheets are: save it as CSV",
     b"PAR1": "is a Parquet file: name it as parquet:PATH",
 }
-Table = tuple[list[str], F64]
-"""(column names, numbers (rows, columns))."""
+Table = tuple[list[str], list[Column]]
+"""(column names, columns)."""
+_ALL = Columns()
 
 
 def load_table(
@@ -36,24 +39,48 @@ def load_table(
     *,
     test: Path | None = None,
     test_fraction: float = 0.0,
-    classes: int | None = None,
+    classes: int | tuple[str, ...] | None = None,
+    columns: Columns = _ALL,
 ) -> Dataset:
-    """``csv`` or ``parquet``: numbers only, a header of names, the column ``label`` holds integers from 0 on.
+    """``csv`` or ``parquet``: a header of names, the column ``label`` holds integers or words.
 
     ``test``: a second file with the same columns.  Without it the last ``test_fraction`` of
-    ``default_rng(0).permutation(rows)`` is the test set, the same on every host.  Raises ConfigError.
+    ``default_rng(0).permutation(rows)`` is the test set, the same on every host.  ``classes``: how many, or their
+    names.  Raises ConfigError.
     """
-    read = _READERS[kind]
-    names, rows = _read(read, path, label)
-    remarks = (*_numbering(path, names, rows, label), *_repeated(names, rows, label))
+    names, table = _READERS[kind](path)
+    _check_names(path, names, label, columns)
+    at = _features(path, names, label, columns)
+    remarks = (*_numbering(path, names, table, at), *_repeated(names, table, label, at))
+    x, said = _numbers(path, names, table, at, columns)
+    y = _labels(path, table[names.index(label)], label)
     if test is not None:
-        test_names, test_rows = _read(read, test, label)
-        if test_names != names:
+        test_names, test_table = _READERS[kind](test)
+        if columns.chosen is None and test_names != names:
             raise _bad(test, f"has other columns than {path.name}: {_first_difference(names, test_names)}")
+        _check_names(test, test_names, label, columns)
+        test_at = _features(test, test_names, label, columns)
+        x_test, test_said = _numbers(test, test_names, test_table, test_at, columns)
+        said = (*said, *(f"{line} (test file)" for line in test_said if line not in said))
+        y_test = _labels(test, test_table[test_names.index(label)], label)
     else:
-        order = np.random.default_rng(0).permutation(len(rows))
-        kept = len(rows) - int(test_fraction * len(rows))
-        rows, test_rows = rows[order[:kept]], rows[order[kept:]]
+        order = np.random.default_rng(0).permutation(len(x))
+        kept = len(x) - int(test_fraction * len(x))
+        x, x_test, y, y_test = x[order[:kept]], x[order[kept:]], y[order[:kept]], y[order[kept:]]
+    arrays = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
+    return checked(str(path), arrays, classes, (*remarks, *said))
+
+
+def load_features(kind: str, path: Path, label: str | None, columns: Columns) -> F64:
+    """The samples of a table alone, float64 (rows, p), in the order of the file; a column ``label`` is left out.
+
+    Raises ConfigError.
+    """
+    names, table = _READERS[kind](path)
+    return _numbers(path, names, table, _features(path, names, label, columns), columns)[0]
+
+
+def _check_names(path: Path, names: Sequence[str], label: str, columns: Columns) -> None:
     if names.count(label) != 1:
         have = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise _bad(
@@ -64,65 +91,75 @@ def load_table(
         )
     if len(names) < 2:
         raise _bad(path, f"has no column besides {label!r}")
-    at = names.index(label)
-    arrays: dict[str, npt.NDArray[np.generic]] = {}
-    for part, table, source in (("train", rows, path), ("test", test_rows, test or path)):
-        arrays[f"x_{part}"] = np.delete(table, at, axis=1)
-        arrays[f"y_{part}"] = _whole(table[:, at], source, label)
-    return checked(str(path), arrays, classes, remarks)
+    if label in columns.named:
+        raise _bad(path, f"column {label!r} holds the labels, so data.columns, bounds and categories cannot name it")
 
 
-def _numbering(path: Path, names: Sequence[str], rows: F64, label: str) -> tuple[str, ...]:
-    """Remarks on columns that number the rows.  ConfigError for one without a name: an index that was written too."""
+def _features(path: Path, names: Sequence[str], label: str | None, columns: Columns) -> list[int]:
+    try:
+        return features_of(names, label, columns)
+    except KeyError as error:
+        name = str(error.args[0])
+        hint = suggestion(name, names)
+        how = f"has {names.count(name)} columns" if name in names else "has no column"
+        raise _bad(path, f"{how} {name!r}, which data.columns, bounds or categories names{hint}") from error
+
+
+def _numbers(
+    path: Path, names: Sequence[str], table: Sequence[Column], at: Sequence[int], columns: Columns
+) -> tuple[F64, tuple[str, ...]]:
+    found = encoded(names, table, at, columns)
+    if found.problems:
+        raise ConfigError(Problem(str(path), "", message) for message in found.problems)
+    return found.numbers, found.remarks
+
+
+def _numbering(path: Path, names: Sequence[str], table: Sequence[Column], at: Sequence[int]) -> tuple[str, ...]:
+    """Remarks on features that number the rows.  ConfigError for one without a name: an index that was written too."""
     found = []
-    for name, values in zip(names, rows.T, strict=True):
-        if name == label or len(rows) < 3:
+    for name, values in ((names[i], table[i]) for i in at):
+        if isinstance(values, list) or len(values) < 3:
             continue
         unnamed = not name or _INDEX.fullmatch(name) is not None
-        if np.array_equal(values, values[0] + np.arange(len(rows))) or (unnamed and np.all(np.diff(values) > 0)):
+        if np.array_equal(values, values[0] + np.arange(len(values))) or (unnamed and np.all(np.diff(values) > 0)):
             if unnamed:
                 raise _bad(path, f"column {name!r} numbers the rows: write the table without its index (index=False)")
             found.append(f"column {name!r} numbers the rows and is taken as a feature: leave it out, or mean it")
     return tuple(found)
 
 
-def _repeated(names: Sequence[str], rows: F64, label: str) -> tuple[str, ...]:
+def _repeated(names: Sequence[str], table: Sequence[Column], label: str, at: Sequence[int]) -> tuple[str, ...]:
     """Remarks on names that stand twice in the header, and on features that are the labels."""
+    features = [names[i] for i in at]
     found = [
-        f"{names.count(name)} columns are named {name!r}, and all are taken as features"
-        for name in dict.fromkeys(names)
-        if name != label and names.count(name) > 1
+        f"{features.count(name)} columns are named {name!r}, and all are taken as features"
+        for name in dict.fromkeys(features)
+        if features.count(name) > 1
     ]
-    if names.count(label) == 1 and len(rows) > 1:
-        labels = rows[:, names.index(label)]
+    labels = table[names.index(label)]
+    if len(labels) > 1:
         found += [
-            f"column {name!r} is the same as the labels and is taken as a feature: leave it out"
-            for name, values in zip(names, rows.T, strict=True)
-            if name != label and np.array_equal(values, labels)
+            f"column {names[i]!r} is the same as the labels and is taken as a feature: leave it out"
+            for i in at
+            if np.array_equal(table[i], labels)
         ]
     return tuple(found)
 
 
-def _whole(values: F64, path: Path, label: str) -> npt.NDArray[np.int64]:
-    bad = np.flatnonzero((values != np.floor(values)) | (np.abs(values) > 2**31))
-    if len(bad):
-        message = f"column {label!r} holds {len(bad)} values that are no labels; labels are the integers 0, 1, 2, ..."
-        raise _bad(path, message)
-    return values.astype(np.int64)
-
-
-def _read(read: Callable[[Path, str], Table], path: Path, label: str) -> Table:
-    """The table, its numbers finite: said by row and column of the file, before rows are divided."""
-    names, rows = read(path, label)
-    bad = np.argwhere(~np.isfinite(rows))
-    if len(bad):
-        row, column = (int(at) for at in bad[0])
-        what = "missing" if np.isnan(rows[row, column]) else "infinite, or too large for a number"
-        message = (
-            f"has {len(bad)} non-finite values, the first in row {row + 1} of column {names[column]!r}: it is {what}"
-        )
-        raise _bad(path, message)
-    return names, rows
+def _labels(path: Path, column: Column, label: str) -> npt.NDArray[np.generic]:
+    """The labels as integers, or as words where not all are numbers."""
+    if isinstance(column, list):
+        empty = sum(not text for text in column)
+        values: npt.NDArray[np.generic] = np.array(column, dtype=np.str_)
+    else:
+        empty = int(np.count_nonzero(np.isnan(column)))
+        whole = np.isfinite(column) & (column == np.floor(column)) & (np.abs(column) <= 2**31)
+        if bad := int(np.count_nonzero(~whole & ~np.isnan(column))):
+            raise _bad(path, f"column {label!r} holds {bad} values that are no labels; labels are integers or words")
+        values = np.where(whole, column, 0.0).astype(np.int64)
+    if empty:
+        raise _bad(path, f"column {label!r} has {empty} missing labels: leave these rows out")
+    return values
 
 
 def _encoding(path: Path) -> str:
@@ -134,7 +171,7 @@ def _encoding(path: Path) -> str:
     return "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def _csv(path: Path, label: str) -> Table:
+def _csv(path: Path) -> Table:
     try:
         encoding = _encoding(path)
         with path.open(encoding=encoding, newline="") as file:
@@ -145,37 +182,51 @@ def _csv(path: Path, label: str) -> Table:
             if len(names) == 1 and (foreign := next((mark for mark in ";\t|" if mark in names[0]), None)):
                 mark = "a tab" if foreign == "\t" else repr(foreign)
                 raise _bad(path, f"separates its columns by {mark}: save it with commas, and with points in numbers")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of a file without rows, which is said below
-                rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
+            start = file.tell()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # of a file without rows, which is said below
+                    rows = np.loadtxt(file, delimiter=",", quotechar='"', ndmin=2, comments=None)
+                table: list[Column] = list(np.ascontiguousarray(rows.T)) if rows.size else []
+                wide = {rows.shape[1]} if rows.size else set()
+            except ValueError:  # words, or cells that are empty
+                file.seek(start)
+                table, wide = _texts(path, file)
     except UnicodeDecodeError as error:
         raise _bad(path, f"is not {encoding.upper().removesuffix('-SIG')} text (byte {error.start})") from error
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, csv.Error) as error:
-        raise _bad(path, _unreadable(str(error), names, label)) from error
-    if not rows.size:
+    except csv.Error as error:
+        raise _bad(path, "holds something that is no number, or a row that is cut short") from error
+    if not table:
         raise _bad(path, "has no rows")
-    if rows.shape[1] != len(names):
-        raise _bad(path, f"has {rows.shape[1]} numbers a row under {len(names)} column names{_COMMAS}")
-    return names, rows
+    if not names[-1] and not isinstance(table[-1], list) and np.isnan(table[-1]).all():
+        raise _bad(path, "has a last column without a name and without values: does a comma end each line?")
+    if wide != {len(names)}:
+        raise _bad(path, f"has {wide.pop()} values a row under {len(names)} column names{_COMMAS}")
+    return names, table
 
 
-def _unreadable(said: str, names: Sequence[str], label: str) -> str:
-    """Where a table is no table, without what stands there: such lines reach other hosts.  Rows count from 1."""
-    if found := re.search(r"at row (\d+), column (\d+)", said):  # numpy's rows from 0, its columns from 1
-        row, column = int(found[1]) + 1, int(found[2])
-        name = names[column - 1] if column <= len(names) else column
-        kind = "no label (labels are the integers 0, 1, 2, ...)" if name == label else "no number"
-        if name == "" and column == len(names):
-            kind = "no number (does a comma end each line?)"
-        return f"holds something that is {kind}: row {row} of column {name!r}"
-    if found := re.search(r"columns changed from (\d+) to (\d+) at row (\d+)", said):
-        return f"has {found[1]} values a row, but row {found[3]} has {found[2]}"
-    return "holds something that is no number, or a row that is cut short"
+def _texts(path: Path, file: Iterable[str]) -> tuple[list[Column], set[int]]:
+    """The columns of lines with words or empty cells, and how many cells a row has."""
+    rows = [row for row in csv.reader(file) if row]
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise _bad(path, f"has {len(rows[0])} values a row, but row {number + 1} has {len(row)}")
+    return [_column(cells) for cells in zip(*rows, strict=True)], {len(rows[0])} if rows else set()
 
 
-def _parquet(path: Path, _label: str) -> Table:
+def _column(cells: Sequence[str]) -> Column:
+    """Numbers, where all cells that are not empty are some; else words."""
+    stripped = [cell.strip() for cell in cells]
+    texts = ["" if cell.lower() in EMPTY else cell for cell in stripped]
+    try:
+        return np.array([float(text) if text else np.nan for text in texts])
+    except ValueError:
+        return texts
+
+
+def _parquet(path: Path) -> Table:
     try:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
@@ -184,15 +235,20 @@ def _parquet(path: Path, _label: str) -> Table:
         table = parquet.read_table(path)
     except Exception as error:  # pyarrow has its own families of them
         raise _bad(path, f"cannot be read as numbers: {str(error).splitlines()[0]}") from error
-    columns = []
+    columns: list[Column] = []
     for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = str(column.type)
+        if kind in ("string", "large_string", "bool") or kind.startswith("dictionary"):
+            cells = ["" if cell is None else str(cell) for cell in column.to_pylist()]
+            columns.append(_column(cells))
+            continue
         try:
             columns.append(np.asarray(column.to_numpy(), dtype=np.float64))
         except Exception as error:  # its words may hold the value, and such lines reach other hosts
             raise _bad(path, f"cannot be read as numbers: column {name!r} is of {column.type}") from error
     if not columns or not len(columns[0]):
         raise _bad(path, "has no rows")
-    return list(table.column_names), np.stack(columns, axis=1)
+    return list(table.column_names), columns
 
 
 def _first_difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
@@ -202,7 +258,7 @@ def _first_difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
     return f"{len(theirs)} for {len(mine)}"
 
 
-_READERS: dict[str, Callable[[Path, str], Table]] = {"csv": _csv, "parquet": _parquet}
+_READERS: dict[str, Callable[[Path], Table]] = {"csv": _csv, "parquet": _parquet}
 
 
 def _bad(path: Path, message: str) -> ConfigError:

@@ -59,22 +59,19 @@ def test_ordinary_data_are_not_odd(tmp_path: Path) -> None:
     assert said(npz(tmp_path)) == "" and said(csv(tmp_path, "a,b,y", table())) == ""
 
 
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        (np.arange(N) % 10 + 1, "labels begin at 1, so class 0 has no sample and there are 11 classes"),
-        (np.where(LABELS == 2, 3, LABELS), "of 4 classes these have no sample: 2"),
-    ],
-)
-def test_classes_without_samples_are_named(labels: np.ndarray, words: str, tmp_path: Path) -> None:
-    assert words in said(npz(tmp_path, y=labels))
+def test_labels_that_are_other_numbers_keep_their_names(tmp_path: Path) -> None:
+    labels = np.array([3, 7, 2000])[LABELS]
+    assert "labels are 3, 7, 2000: 3 classes, which keep these names" in said(npz(tmp_path, y=labels))
+    data = load_dataset(f"npz:{tmp_path / 'data.npz'}")
+    assert data.names == ("3", "7", "2000") and np.array_equal(data.y_train, LABELS)
+    assert "too few" in said(run_of(tmp_path, "npz:data.npz", classes=2001))
 
 
-def test_labels_that_number_no_classes_are_refused_unless_the_run_file_says_so(tmp_path: Path) -> None:
-    labels = np.where(LABELS == 2, 2000, LABELS)
-    with pytest.raises(ConfigError, match="3 different labels up to 2000, which would make 2001 classes"):
-        said(npz(tmp_path, y=labels))
-    assert said(run_of(tmp_path, "npz:data.npz", classes=2001)) == ""
+def test_a_training_set_that_teaches_nothing_is_said(tmp_path: Path) -> None:
+    npz(tmp_path, y=np.zeros(N, int))
+    assert "all 60 training samples are of one class" in said(run_of(tmp_path, "npz:data.npz", classes=2))
+    npz(tmp_path, x=RNG.normal(size=(9, 4)), y=LABELS[:9])
+    assert "9 training samples for 3 classes: too few" in said(run_of(tmp_path, "npz:data.npz"))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float64, np.int32])
@@ -195,4 +192,4 @@ def test_it_is_said_where_users_look(
     path = npz(tmp_path, y=np.arange(N) % 10 + 1)
     assert cli.run([*verb, str(path)]) == 0
     shown = capsys.readouterr()
-    assert "labels begin at 1" in shown.out + shown.err
+    assert "10 classes, which keep these names" in shown.out + shown.err

@@ -1,0 +1,83 @@
+"""``dpgt predict``: the class of every sample of a file, by an exported model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.cli.results.evaluate import run_of_model
+from dpgt_node.config.data import expanded
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.config import RunConfig
+    from dpgt_node.types import F64
+
+_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER", type=common.FOLDER)
+@click.option(
+    "--data",
+    required=True,
+    metavar="FILE",
+    help="A table (.csv, .parquet) with the model's columns, or an array (N, p) in an .npy file.",
+)
+@click.option("--chances", is_flag=True, help="Also the model's probability of every class.")
+@click.option("--format", "format_", type=click.Choice(["csv", "json"]), default="csv", show_default=True)
+def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
+    """The class of every sample of FILE, by the model that `dpgt export` wrote into FOLDER: one line a sample, in the
+    order of the file.
+
+    A column with the labels may be there and is not looked at.  Exits 2 unless the model's files are as PRIVACY.md
+    says.
+    """
+    from dpgt_node.learning.published import predicted
+
+    run = run_of_model(folder)
+    labels, probabilities, names = predicted(folder, run, _samples(run, expanded(data)))
+    head = [str(run.data.params.get("label", "class")), *(f"chance of {name}" for name in names if chances)]
+    if format_ == "json":
+        found = [
+            {"class": names[label], **({"chances": dict(zip(names, row, strict=True))} if chances else {})}
+            for label, row in zip(labels.tolist(), probabilities.tolist(), strict=True)
+        ]
+        click.echo(json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False))
+        return ExitCode.DONE
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(head)
+    for label, row in zip(labels.tolist(), probabilities.tolist(), strict=True):
+        writer.writerow([names[label], *(f"{chance:.6f}" for chance in row if chances)])
+    return ExitCode.DONE
+
+
+def _samples(run: RunConfig, path: Path) -> F64:
+    """The samples of the file (N, p), before the run's features.  ConfigError: it cannot be read."""
+    import numpy as np
+
+    from dpgt_node.learning.data.columns import Columns
+    from dpgt_node.learning.data.tables import load_features
+
+    kind = _ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError.one("command line", "--data", f"{path} is none of {', '.join(_ENDINGS)}")
+    if kind != "npy":
+        label = run.data.params.get("label")
+        return load_features(kind, path, None if label is None else str(label), Columns.of(run.data.params))
+    try:
+        held = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError.one("command line", "--data", f"{path} cannot be read as an array: {error}") from error
+    if not isinstance(held, np.ndarray) or held.dtype.kind not in "fiu" or held.ndim < 2 or not held.size:
+        raise ConfigError.one("command line", "--data", f"{path} must hold real numbers (N, p), N > 0")
+    samples: F64 = held.reshape(len(held), -1).astype(np.float64)
+    if not np.isfinite(samples).all():
+        raise ConfigError.one("command line", "--data", f"{path} has values that are not finite")
+    return samples

@@ -1,0 +1,126 @@
+"""``dpgt predict``: the classes of new rows by their names, from the columns as the run file states them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from dpgt_node import cli
+
+RUN = """
+name = "kinds"
+[algorithm]
+mechanism = "noise-once"
+iterations = 60
+[scheme]
+kind = "S2"
+alpha = 0.3
+beta = 0.15
+gamma = 2.0
+p_m = 1.0
+samples = "full"
+[noise]
+multiplier = 0.0
+[graph]
+agents = 2
+R = { generator = "ring" }
+C = { generator = "ring" }
+[data]
+dataset = "csv:t.csv"
+label = "kind"
+normalise = "sphere"
+columns = ["site", "size"]
+missing = "middle"
+[data.bounds]
+size = [0, 100]
+[data.categories]
+site = ["east", "west"]
+[privacy]
+clip_l2 = 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of large and small things, made by a run."""
+    made = tmp_path_factory.mktemp("kinds")
+    rng = np.random.default_rng(0)
+    size = rng.uniform(0, 100, 120).round(2)
+    rows = [f"{i},{s},{'large' if s > 50 else 'small'},{rng.choice(['east', 'west'])}" for i, s in enumerate(size)]
+    (made / "t.csv").write_text("id,size,kind,site\n" + "\n".join(rows) + "\n")
+    (made / "run.toml").write_text(RUN)
+    assert cli.run(["simulate", str(made / "run.toml"), "--out", str(made / "out")]) == 0
+    assert cli.run(["export", str(made / "out"), "--out", str(made / "m")]) == 0
+    return made
+
+
+def test_rows_get_names_in_the_order_of_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "new.csv").write_text("size,site,note\n95,east,a\n3,west,b\n,east,c\n120,north,d\n")
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder / "m"), "--data", str(folder / "new.csv")]) == 0
+    head, *found = capsys.readouterr().out.splitlines()
+    assert head == "kind" and (found[0], found[1], found[3]) == ("large", "small", "large")
+    asked = ["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--chances", "--format", "json"]
+    assert cli.run(asked) == 0
+    for one in json.loads(capsys.readouterr().out):
+        assert sum(one["chances"].values()) == pytest.approx(1.0)
+        assert max(one["chances"], key=one["chances"].get) == one["class"]
+
+
+def test_predictions_are_those_that_evaluate_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    table = folder / "t.csv"
+    assert cli.run(["predict", str(folder / "m"), "--data", str(table)]) == 0
+    found = capsys.readouterr().out.splitlines()[1:]
+    labels = [line.split(",")[2] for line in table.read_text().splitlines()[1:]]
+    assert cli.run(["evaluate", str(folder / "m"), "--data", f"csv:{table}", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean(np.array(found) == np.array(labels)) > 0.9
+
+
+def test_an_array_is_taken_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.array([[1.0, 0.0, 0.9], [0.0, 1.0, -0.9]])
+    np.save(folder / "x.npy", x)
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder / "m"), "--data", str(folder / "x.npy")]) == 0
+    held = load_file(folder / "m/model.safetensors")
+    lifted = np.hstack([x, np.full((2, 1), 3**0.5 / 4)])
+    lifted /= np.linalg.norm(lifted, axis=1, keepdims=True)
+    best = (lifted @ held["weight"].T + held["bias"]).argmax(axis=1)
+    assert capsys.readouterr().out.split() == ["kind", *(["large", "small"][i] for i in best)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "size\n1\n", "has no column 'site'"),
+        ("a.csv", "size,site\nlarge,east\n", "column 'size' holds words"),
+        ("a.txt", "size,site\n1,east\n", "is none of .csv"),
+        ("a.npy", "nothing", "cannot be read as an array"),
+        ("absent.csv", None, "cannot be read"),
+    ],
+)
+def test_bad_files_are_one_line(
+    name: str, text: str | None, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    capsys.readouterr()
+    assert cli.run(["predict", str(folder / "m"), "--data", str(tmp_path / name)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_arrays_of_another_width_and_changed_models_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 5)))
+    assert cli.run(["predict", str(folder / "m"), "--data", str(tmp_path / "x.npy")]) == 2
+    assert "numbers a sample, the model takes" in capsys.readouterr().err
+    assert cli.run(["export", str(folder / "out"), "--out", str(tmp_path / "n")]) == 0
+    model = tmp_path / "n/model.safetensors"
+    save_file({key: -value for key, value in load_file(model).items()}, model)
+    assert cli.run(["predict", str(tmp_path / "n"), "--data", str(folder / "t.csv")]) == 2
