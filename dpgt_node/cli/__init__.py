@@ -32,6 +32,7 @@ from dpgt_node.cli.lazy import Lazy  # noqa: E402
 from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
 VERBS = {
+    "init": "dpgt_node.cli.beginning.init:init",
     "demo": "dpgt_node.cli.running.demo:demo",
     "launch": "dpgt_node.cli.running.launch:launch",
     "node": "dpgt_node.cli.running.node:node",

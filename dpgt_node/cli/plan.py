@@ -114,12 +114,12 @@ def plan(
         from dpgt_node.report.pareto import write_pareto
 
         points = trade_off(planner, found, ground)
-        written = write_pareto(pareto, points, _stand_in(public))
+        written = write_pareto(pareto, points, stand_in(public))
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
-    said = "" if staying is None else staying.words(_stand_in(public))
-    click.echo(render(found, _stand_in(public), _looked_at(shape, public), shape.samples, said), nl=False)
+    said = "" if staying is None else staying.words(stand_in(public))
+    click.echo(render(found, stand_in(public), looked_at(shape, public), shape.samples, said), nl=False)
     if found.useless:
-        click.echo(f"dpgt plan: warning: {_useless(found, shape.samples)}", err=True)
+        click.echo(f"dpgt plan: warning: {useless(found, shape.samples)}", err=True)
     if staying is not None and staying.better:
         click.echo(f"dpgt plan: warning: {said}", err=True)
     return ExitCode.DONE
@@ -231,7 +231,7 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
         *lines,
         *([] if whom is None else ["", *towards_lines(whom, names), ""]),
         *_wrapped([f"{staying or forecast} Real data may be easier or harder. {looked_at}"]),
-        *_wrapped([f"WARNING: {_useless(found, samples)}"] if found.useless else []),
+        *_wrapped([f"WARNING: {useless(found, samples)}"] if found.useless else []),
         "",
     ]
 
@@ -243,7 +243,7 @@ def _towards(found: Plan) -> str:
     return f" towards any {found.target.colluding(found.run.n)} of the others together"
 
 
-def _useless(found: Plan, samples: Sequence[int]) -> str:
+def useless(found: Plan, samples: Sequence[int]) -> str:
     start = "" if found.starts_at is None else f"; from about epsilon = {found.starts_at:.2g} on it would learn"
     return (
         f"nothing learns at epsilon = {found.target.epsilon:g} from {min(samples):,} samples an agent: expect guessing "
@@ -325,11 +325,11 @@ def _wrapped(paragraphs: Iterable[str]) -> list[str]:
     return [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
 
 
-def _stand_in(public: str | None) -> str:
+def stand_in(public: str | None) -> str:
     return "synthetic data of the same shape" if public is None else "the public data given"
 
 
-def _looked_at(shape: Shape, public: str | None) -> str:
+def looked_at(shape: Shape, public: str | None) -> str:
     """Choosing by looking is a release too: the plan says what it looked at."""
     if public is not None:
         return "The plan looked at the public data and at the shape of the agents' data."

@@ -20,7 +20,8 @@ from dpgt_node.learning.oracle import constants, sample_counts
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 SHIPPED = (
-    "demo-private demo fashion-two-classes frozen mnist-cancelling mnist-hundred mnist-pure mnist-two-classes "
+    "demo-private demo fashion-private fashion-two-classes frozen mnist-cancelling mnist-hundred mnist-private "
+    "mnist-pure mnist-two-classes "
     "paper-s1 paper-s2 "
     "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 spanning-trees zeros"
 )

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dpgt_node.config import RunConfig
     from dpgt_node.types import F64
 
-_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}
-
 
 @click.command()
 @click.argument("folder", metavar="FOLDER", type=common.FOLDER)
@@ -63,12 +61,12 @@ def _samples(run: RunConfig, path: Path) -> F64:
     import numpy as np
 
     from dpgt_node.learning.data.columns import Columns
-    from dpgt_node.learning.data.tables import load_features
+    from dpgt_node.learning.data.tables import KINDS, load_features
 
-    kind = _ENDINGS.get(path.suffix.lower())
-    if kind is None:
-        raise ConfigError.one("command line", "--data", f"{path} is none of {', '.join(_ENDINGS)}")
-    if kind != "npy":
+    kind = KINDS.get(ending := path.suffix.lower())
+    if kind is None and ending != ".npy":
+        raise ConfigError.one("command line", "--data", f"{path} is none of {', '.join(KINDS)}, .npy")
+    if kind is not None:
         label = run.data.params.get("label")
         return load_features(kind, path, None if label is None else str(label), Columns.of(run.data.params))
     try:

@@ -24,7 +24,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen
 from dpgt_node.learning.data.columns import Columns
 from dpgt_node.learning.data.images import IMAGE_SETS, load_folder
-from dpgt_node.learning.data.tables import load_table
+from dpgt_node.learning.data.tables import KINDS, load_table
 from dpgt_node.learning.plugins import called
 from dpgt_node.types import I64
 
@@ -33,7 +33,6 @@ __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file
 DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
 DIGITS_TEST = 359
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
-_TABLES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def load_dataset(
@@ -74,7 +73,7 @@ def load_file(
     params = params or {}
     if path.is_dir():
         return _folder(path, classes, names, _stamp(path))
-    kind = _TABLES.get(path.suffix.lower())
+    kind = KINDS.get(path.suffix.lower())
     if kind is None:
         return load_npz(path, names or classes)
     if "label" not in params:

@@ -23,7 +23,7 @@ HOG_SHIFT = 0.04
 """A fixed number, never a mean of the data; near 1/sqrt(392), the entries of a unit vector of equal entries."""
 EDGES_POWER = 1.5
 _LAST = 0.25
-"""Of "sphere", times sqrt(p): of 1/4 and 1/2 the better one on tables with 4 to 64 columns (docs/howto/own-data.md)."""
+"""Of "sphere", times sqrt(p): of 1/4 and 1/2 the better one on three small tables (results.md, "Init on tables")."""
 _BINS = 8
 _PADDED = SIDE + 4
 _HOG_CELLS = 8  # of 4 x 4 pixels, along each side of the padded image

@@ -30,6 +30,8 @@ _NO_TEXT = {
 Table = tuple[list[str], list[Column]]
 """(column names, columns)."""
 _ALL = Columns()
+KINDS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+"""Of tables, by the end of their names."""
 
 
 def load_table(
@@ -53,7 +55,7 @@ def load_table(
     at = _features(path, names, label, columns)
     remarks = (*_numbering(path, names, table, at), *_repeated(names, table, label, at))
     x, said = _numbers(path, names, table, at, columns)
-    y = _labels(path, table[names.index(label)], label)
+    y = labels_of(path, table[names.index(label)], label)
     if test is not None:
         test_names, test_table = _READERS[kind](test)
         if columns.chosen is None and test_names != names:
@@ -62,13 +64,21 @@ def load_table(
         test_at = _features(test, test_names, label, columns)
         x_test, test_said = _numbers(test, test_names, test_table, test_at, columns)
         said = (*said, *(f"{line} (test file)" for line in test_said if line not in said))
-        y_test = _labels(test, test_table[test_names.index(label)], label)
+        y_test = labels_of(test, test_table[test_names.index(label)], label)
     else:
         order = np.random.default_rng(0).permutation(len(x))
         kept = len(x) - int(test_fraction * len(x))
         x, x_test, y, y_test = x[order[:kept]], x[order[kept:]], y[order[:kept]], y[order[kept:]]
     arrays = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
     return checked(str(path), arrays, classes, (*remarks, *said))
+
+
+def read_table(path: Path) -> Table:
+    """Names and columns of a file as they are, for whoever writes a run file about it.  Raises ConfigError."""
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise _bad(path, f"is no table: its name ends in none of {', '.join(KINDS)}")
+    return _READERS[kind](path)
 
 
 def load_features(kind: str, path: Path, label: str | None, columns: Columns) -> F64:
@@ -146,7 +156,7 @@ def _repeated(names: Sequence[str], table: Sequence[Column], label: str, at: Seq
     return tuple(found)
 
 
-def _labels(path: Path, column: Column, label: str) -> npt.NDArray[np.generic]:
+def labels_of(path: Path, column: Column, label: str) -> npt.NDArray[np.generic]:
     """The labels as integers, or as words where not all are numbers."""
     if isinstance(column, list):
         empty = sum(not text for text in column)

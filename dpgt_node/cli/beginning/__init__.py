@@ -1,0 +1,1 @@
+"""``dpgt init``: a run file from data and an epsilon."""

@@ -1,0 +1,283 @@
+"""What a run file says of data: [data] with its reasons, from a look at the names and kinds of what is there.
+
+The words of labels and categories are read from the file, for a run file is public and must name them; bounds are read
+from it only where its owner says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from dpgt_node.config.data import CLASSES, expanded
+from dpgt_node.errors import ConfigError
+from dpgt_node.learning.data.columns import Column
+from dpgt_node.learning.data.datasets import load_npz
+from dpgt_node.learning.data.images import load_folder
+from dpgt_node.learning.data.labels import LabelError, numbered
+from dpgt_node.learning.data.tables import KINDS, Table, labels_of, read_table
+
+FROM_TABLE: Final = "table"
+_WORDS = 20
+"""A column of more different words says little by each of them."""
+_WIDE = 10.0
+"""Numbers beyond this need bounds."""
+_PIXELS = 784
+
+
+@dataclass
+class Draft:
+    """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone.
+
+    ``inputs``: (features, normalise) that are worth a try.  ``tabular``: whether samples are rows of a table.
+    """
+
+    data: dict[str, Any]
+    inputs: tuple[tuple[str, str], ...]
+    tabular: bool = False
+    reasons: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+
+def is_table(path: Path) -> bool:
+    return path.suffix.lower() in KINDS and not path.is_dir()
+
+
+def drafted(
+    names: Sequence[str],
+    label: str | None,
+    *,
+    bounds: Sequence[str] = (),
+    missing: str | None = None,
+    ignore: Sequence[str] = (),
+) -> Draft:
+    """The draft for data sets or files ``names``, several of one kind where every owner has one.
+
+    ``bounds``: "COLUMN=LOW:HIGH" or "table".  ``missing``: "middle" or None.  ``ignore``: columns to leave out.
+    Raises ConfigError.
+    """
+    first = names[0]
+    if first in CLASSES:
+        _no_table(label, bounds, ignore)
+        inputs = (("raw", "l2"), ("raw", "sphere")) if first == "digits" else (("hog-shapes", "none"),)
+        return Draft({"dataset": first}, inputs)
+    paths = [expanded(name) for name in names]
+    if is_table(paths[0]):
+        return _table(paths, label, bounds, missing, ignore)
+    _no_table(label, bounds, ignore)
+    if paths[0].is_dir():
+        data = load_folder(paths[0])
+        stated: dict[str, Any] = {"dataset": f"folder:{first}", "classes": list(data.names)}
+    elif paths[0].suffix.lower() == ".npz":
+        data = load_npz(paths[0])
+        stated = {"dataset": f"npz:{first}", "classes": list(data.names) or data.classes}
+    else:
+        known = ", ".join((*CLASSES, *KINDS, ".npz", "a folder of pictures"))
+        raise ConfigError.one("command line", "--data", f"{first} is none of {known}")
+    p = int(data.x_train.shape[1])
+    picture = data.image is not None or p == _PIXELS
+    inputs = (("hog-shapes", "none"), ("raw", "l2")) if p == _PIXELS else (("raw", "l2"), ("raw", "sphere"))
+    draft = Draft(stated, inputs, tabular=not picture, reasons=[_classes(data.names, data.classes)])
+    if not len(data.y_test):
+        draft.reasons.append("the file has no test set, so no accuracy will be known: add x_test and y_test")
+    return draft
+
+
+def _no_table(label: str | None, bounds: Sequence[str], ignore: Sequence[str]) -> None:
+    for option, given in (("--label", label), ("--bounds", bounds), ("--ignore", ignore)):
+        if given:
+            raise ConfigError.one("command line", option, "is for tables, .csv and .parquet")
+
+
+def _classes(names: Sequence[str], count: int) -> str:
+    return f"classes: {count}, in this order" + ("; everybody who gets this file reads their names" if names else "")
+
+
+def _table(
+    paths: Sequence[Path], label: str | None, bounds: Sequence[str], missing: str | None, ignore: Sequence[str]
+) -> Draft:
+    tables = [read_table(path) for path in paths]
+    names = tables[0][0]
+    if label is None:
+        raise ConfigError.one("command line", "--label", f"is needed: which of {', '.join(names)} is to be predicted")
+    for path, (held, _) in zip(paths, tables, strict=True):
+        if absent := [name for name in (label, *ignore) if held.count(name) != 1]:
+            message = f"{path} has {held.count(absent[0])} columns {absent[0]!r}; it has {', '.join(held[:20])}"
+            raise ConfigError.one("command line", "--label" if absent[0] == label else "--ignore", message)
+        if path != paths[0] and (lacks := [name for name in names if held.count(name) != 1]):
+            raise ConfigError.one("command line", "--data", f"{path} has no column {lacks[0]!r}, {paths[0]} has")
+    stated_bounds = _stated(bounds, names)
+    found = _columns(paths, tables, label, ignore)
+    draft = Draft(
+        {
+            "dataset": f"{KINDS[paths[0].suffix.lower()]}:{paths[0]}",
+            "label": label,
+            "classes": _label_names(paths, tables, label),
+            "columns": found.columns,
+        },
+        (("raw", "sphere"),),
+        tabular=True,
+        reasons=[*found.reasons],
+    )
+    if found.words:
+        draft.data["categories"] = found.words
+        draft.reasons.append("categories: the words that the table has; everybody who gets this file reads them")
+    if found.empty:
+        if missing is None:
+            each = ", ".join(f"{count} in {name!r}" for name, count in found.empty.items())
+            message = (
+                f"the data have {sum(found.empty.values())} empty cells ({each}): leave these rows out of the file, "
+                "the columns out by --ignore, or count a cell as the middle of its bounds: --missing middle"
+            )
+            raise ConfigError.one("command line", "--missing", message)
+        draft.data["missing"] = missing
+        draft.reasons.append('missing = "middle": an empty cell counts as the middle of its bounds, and as no category')
+    _set_bounds(draft, found.numbers, stated_bounds, from_table=FROM_TABLE in bounds)
+    draft.reasons.append(
+        'normalise = "sphere": every row has length 1 and keeps its size as one more number; so noise is bounded by it'
+    )
+    return draft
+
+
+@dataclass
+class _Columns:
+    columns: list[str] = field(default_factory=list)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    numbers: dict[str, tuple[float, float]] = field(default_factory=dict)
+    empty: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+
+def _columns(paths: Sequence[Path], tables: Sequence[Table], label: str, ignore: Sequence[str]) -> _Columns:
+    """Which columns are features, and what they hold.  ConfigError: none is."""
+    found = _Columns()
+    left: list[str] = []
+    for name in tables[0][0]:
+        if name == label or name in ignore:
+            continue
+        held = [table[names.index(name)] for names, table in tables]
+        if (why := _useless(name, held)) is not None:
+            left.append(f"{name!r} ({why})")
+            continue
+        found.columns.append(name)
+        texts = [column for column in held if isinstance(column, list)]
+        if texts:
+            words = {text for column in held for text in _texts(column) if text}
+            found.words[name] = sorted(words)
+            gaps = sum(not text for column in held for text in _texts(column))
+        else:
+            numbers = np.concatenate([column for column in held if not isinstance(column, list)])
+            gaps = int(np.count_nonzero(np.isnan(numbers)))
+            found.numbers[name] = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        if gaps:
+            found.empty[name] = gaps
+    if left:
+        found.reasons.append(f"columns: left out are {', '.join(left)}")
+    if not found.columns:
+        raise ConfigError.one(
+            str(paths[0]), "", f"no column is left to learn from: {', '.join(left) or 'there is one'}"
+        )
+    return found
+
+
+def _texts(column: Column) -> list[str]:
+    if isinstance(column, list):
+        return column
+    return ["" if np.isnan(value) else f"{value:.15g}" for value in column.tolist()]
+
+
+def _useless(name: str, held: Sequence[Column]) -> str | None:
+    """Why a column is no feature; None: it is one."""
+    if any(isinstance(column, list) for column in held):
+        words = {text for column in held for text in _texts(column) if text}
+        return f"{len(words)} different words" if len(words) > _WORDS else "nothing in it" if not words else None
+    together = np.concatenate([np.asarray(column, dtype=np.float64) for column in held])
+    known = together[~np.isnan(together)]
+    if not len(known) or known.min() == known.max():
+        return "always the same"
+    first = np.asarray(held[0], dtype=np.float64)
+    if len(first) > 2 and (np.array_equal(first, first[0] + np.arange(len(first))) or not name):
+        return "numbers the rows"
+    return None
+
+
+def _label_names(paths: Sequence[Path], tables: Sequence[Table], label: str) -> list[str] | int:
+    """Classes as [data] states them: their names, or how many."""
+    parts: list[Any] = [
+        labels_of(path, table[names.index(label)], label) for path, (names, table) in zip(paths, tables, strict=True)
+    ]
+    try:
+        found = numbered(parts, None)
+    except LabelError as error:
+        raise ConfigError.one(str(paths[0]), "", f"column {label!r} {error}") from error
+    if found.classes < 2:
+        raise ConfigError.one(str(paths[0]), "", f"column {label!r} has one class only: there is nothing to learn")
+    return list(found.names) or found.classes
+
+
+def _stated(bounds: Sequence[str], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for text in bounds:
+        if text == FROM_TABLE:
+            continue
+        name, equals, ends = text.rpartition("=")
+        try:
+            low, high = (float(end) for end in ends.split(":"))
+        except ValueError:
+            low = high = math.nan
+        if not equals or not low < high or not math.isfinite(high - low):
+            message = f'must be COLUMN=LOW:HIGH, e.g. --bounds "age=18:90", or --bounds {FROM_TABLE}; not {text!r}'
+            raise ConfigError.one("command line", "--bounds", message)
+        if name not in names:
+            raise ConfigError.one(
+                "command line", "--bounds", f"there is no column {name!r}; there are {', '.join(names)}"
+            )
+        found[name] = (low, high)
+    return found
+
+
+def _set_bounds(
+    draft: Draft,
+    numbers: Mapping[str, tuple[float, float]],
+    stated: Mapping[str, tuple[float, float]],
+    *,
+    from_table: bool,
+) -> None:
+    """[data.bounds] as they are stated, of the other columns from the table where its owner says so; else a hint."""
+    rest = {name: rounded(*ends) for name, ends in numbers.items() if name not in stated}
+    chosen = {name: list(ends) for name, ends in stated.items()}
+    if from_table:
+        chosen |= {name: list(ends) for name, ends in rest.items()}
+        if rest:
+            draft.reasons.append(
+                "bounds: smallest and largest values of the table, rounded outwards, as --bounds table asks for: "
+                "epsilon does not cover them; where rows are private, write what is known without them instead"
+            )
+    else:
+        apart = {name: ends for name, ends in rest.items() if max(map(abs, numbers[name])) > 1.0}
+        if apart:
+            ready = " ".join(f'--bounds "{name}={low:g}:{high:g}"' for name, (low, high) in list(apart.items())[:4])
+            draft.hints.append(
+                f"{len(apart)} columns reach beyond -1 to 1 and have no bounds, so they are used as they are and large "
+                "ones drown small ones. State what is publicly known of them, or say that their ranges in this table "
+                f"are public: --bounds {FROM_TABLE}. Rounded, they would be: {ready}{' ...' if len(apart) > 4 else ''}"
+            )
+            draft.reasons.append(f"no bounds were stated for {len(apart)} columns that are not within -1 to 1")
+    if stated:
+        draft.reasons.append("bounds: as stated; a value outside counts as the nearest end")
+    if chosen:
+        order = [name for name in draft.data["columns"] if name in chosen]
+        draft.data["bounds"] = {name: chosen[name] for name in order}
+
+
+def rounded(low: float, high: float) -> tuple[float, float]:
+    """The range, its ends moved outwards to multiples of a power of ten no larger than the range."""
+    exponent = math.floor(math.log10(high - low))
+    step = 10.0**exponent
+    ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return round(ends[0], max(-exponent, 0)), round(ends[1], max(-exponent, 0))

@@ -1,0 +1,246 @@
+"""``dpgt init``: a run file that learns at an epsilon, from data and a few words."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpgt_node.cli import common
+from dpgt_node.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from dpgt_node.accounts.planner import Target
+    from dpgt_node.cli.beginning.draft import Draft
+    from dpgt_node.config import RunConfig
+    from dpgt_node.learning.data.arrays import Dataset
+    from dpgt_node.sim.plans.planning import Plan
+    from dpgt_node.sim.plans.rehearsal import Shape
+    from dpgt_node.sim.plans.staying import Staying
+
+_COMPLETE = 8
+"""So many agents all send to each other."""
+_STAND_IN = (12_000, 2_000)
+_MADE_UP = "a made-up table of the same shape"
+
+
+@click.command()
+@click.option(
+    "--data",
+    "names",
+    multiple=True,
+    metavar="FILE|FOLDER|NAME",
+    help="A table (.csv, .parquet), an .npz file, a folder of pictures, mnist, fashion-mnist, cifar10 or digits; with "
+    "--owners once for each.  [asked for where it is left out]",
+)
+@click.option("--label", metavar="COLUMN", help="Of a table: what is to be predicted.")
+@click.option("--agents", type=click.IntRange(1, 10_000), help="How many agents share the data.  [default: 3]")
+@click.option("--epsilon", type=float, help="What every agent's whole transcript may cost.  [default: 3]")
+@click.option("--delta", type=float, help="0: a pure guarantee.  [default: 1e-5, less where an agent has many samples]")
+@click.option(
+    "--bounds",
+    multiple=True,
+    metavar="COLUMN=LOW:HIGH|table",
+    help="What is publicly known of a column's range; may be given several times.  table: the ranges in the table are "
+    "public.",
+)
+@click.option("--missing", type=click.Choice(["middle"]), help="What an empty cell is: the middle of its bounds.")
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="A column to leave out; may be given several times.")
+@click.option(
+    "--owners", is_flag=True, help="Every --data is an owner's own: also a start-up folder with a policy each."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="[default: run.toml; with --owners the folder hosts]")
+def init(
+    names: tuple[str, ...],
+    label: str | None,
+    agents: int | None,
+    epsilon: float | None,
+    delta: float | None,
+    bounds: tuple[str, ...],
+    missing: str | None,
+    ignore: tuple[str, ...],
+    owners: bool,
+    out: Path | None,
+) -> ExitCode:
+    """Write a run file that learns at EPSILON, with its reasons as comments; without options, ask for them.
+
+    Everything is chosen: features, scaling, mechanism, noise, clip, steps, rounds, graph.  It is tried on data that are
+    nobody's, and says which accuracy to expect and where nothing learns.
+    """
+    from dpgt_node.accounts.planner import Target
+    from dpgt_node.cli.beginning.draft import drafted
+
+    if not names:
+        names, label, agents, epsilon, bounds = _asked(label, agents, epsilon, bounds)
+    if len(names) > 1 and not owners:
+        raise ConfigError.one("command line", "--data", "several files are of several owners: add --owners")
+    if owners and (len(names) < 2 or agents not in (None, len(names))):
+        message = f"needs a --data for each owner, two or more: here are {len(names)}"
+        raise ConfigError.one("command line", "--owners", message)
+    target_file = out or Path("hosts" if owners else "run.toml")
+    if target_file.exists():
+        raise ConfigError.one("command line", "--out", f"{target_file} is there already; choose another name")
+    count = len(names) if owners else agents or 3
+    draft = drafted(names, label, bounds=bounds, missing=missing, ignore=ignore)
+    for hint in draft.hints:
+        click.echo(f"dpgt init: hint: {hint}", err=True)
+    folder = target_file.absolute() / "coordinator" if owners else target_file.absolute().parent
+    _placed(draft, folder)
+    if owners:
+        _own(draft, names)
+    target = Target(3.0 if epsilon is None else epsilon, delta)
+    found, shape, staying = _planned(draft, names if owners else (), count, target, folder)
+    text = _rendered(draft, found, shape, staying)
+    if owners:
+        from dpgt_node.cli.beginning.owners import write_owners
+
+        write_owners(target_file, text, found, names)
+    else:
+        from dpgt_node.durable import write_text
+
+        target_file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target_file, text)
+        common.warn_of_data(found.run, str(target_file))
+    _told(target_file, found, shape, staying, owners=owners)
+    return ExitCode.DONE
+
+
+def _asked(
+    label: str | None, agents: int | None, epsilon: float | None, bounds: tuple[str, ...]
+) -> tuple[tuple[str, ...], str | None, int, float, tuple[str, ...]]:
+    """The short dialogue."""
+    from dpgt_node.cli.beginning.draft import FROM_TABLE, is_table
+    from dpgt_node.config.data import expanded
+    from dpgt_node.learning.data.tables import read_table
+
+    name = click.prompt("Data (a .csv, .parquet or .npz file, a folder of pictures, mnist, ...)", err=True)
+    if is_table(expanded(name)):
+        columns = read_table(expanded(name))[0]
+        if label is None:
+            label = click.prompt(f"Column to predict ({', '.join(columns)})", default=columns[-1], err=True)
+        if not bounds and click.confirm("Are the smallest and largest values of its columns public?", err=True):
+            bounds = (FROM_TABLE,)
+    agents = agents or click.prompt("Agents that share the data", default=3, type=click.IntRange(1), err=True)
+    if epsilon is None:
+        epsilon = click.prompt("Epsilon of each (1 is strong, 10 is weak)", default=3.0, type=float, err=True)
+    return (name,), label, agents, epsilon, bounds
+
+
+def _placed(draft: Draft, folder: Path) -> None:
+    """The data path relative to the run file's folder."""
+    kind, colon, path = draft.data["dataset"].partition(":")
+    if colon:
+        where = os.path.relpath(Path(path).expanduser().absolute(), folder)
+        draft.data["dataset"] = f"{kind}:{where}"
+
+
+def _own(draft: Draft, names: Sequence[str]) -> None:
+    """What differs where every host has its own data: none has the run file's, and tables keep a test set back."""
+    kind, colon, _ = draft.data["dataset"].partition(":")
+    if not colon:
+        raise ConfigError.one("command line", "--owners", f"needs data of the owners' own: {names[0]} is everybody's")
+    draft.data["dataset"] = f"{kind}:{Path(names[0]).name}"
+    if "label" in draft.data:
+        draft.data["own_test_fraction"] = 0.2
+        draft.reasons.append("own_test_fraction: a fifth of every owner's rows is its test set and not trained on")
+
+
+def _planned(
+    draft: Draft, files: Sequence[str], count: int, target: Target, folder: Path
+) -> tuple[Plan, Shape, Staying]:
+    """The best plan of those that the draft's inputs give, by what stand-in data say of each."""
+    from dpgt_node.sim.plans.alike import Alike
+    from dpgt_node.sim.plans.planning import Planner
+    from dpgt_node.sim.plans.staying import Ground
+
+    best: tuple[Plan, Shape, Staying] | None = None
+    for features, normalise in draft.inputs:
+        run = _run(draft, features, normalise, count, folder)
+        shape = _shape(run, files)
+        public = _made_up(shape) if draft.tabular else None
+        planner = Planner(run, shape, public, progress=lambda line: click.echo(f"dpgt init: {line}", err=True))
+        found = planner.plan(target)
+        staying = Ground(run, shape, Alike(), public).compare(found.run)
+        if best is None or staying.exchange.score > best[2].exchange.score + 0.002:
+            best = found, shape, staying
+    assert best is not None
+    draft.data |= {"features": best[0].run.data.features, "normalise": best[0].run.data.normalise}
+    if len(draft.inputs) > 1:
+        others = ", ".join(f"{f}/{n}" for f, n in draft.inputs)
+        draft.reasons.append(f"features and normalise: the best of {others} on stand-in data")
+    return best
+
+
+def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) -> RunConfig:
+    """What is planned: a run without noise and steps of its own."""
+    from dpgt_node.config import parse_document
+
+    ways: dict[str, Any] = {"generator": "complete"}
+    if count > _COMPLETE:
+        ways = {"generator": "circulant", "offsets": sorted({o for o in (1, 3, 9, 27, 81) if o < count})}
+    return parse_document(
+        {
+            "name": draft.data["dataset"].rpartition("/")[2].rpartition(":")[2].partition(".")[0][:100] or "run",
+            "algorithm": {"mechanism": "noise-once", "iterations": 1},
+            "scheme": {"kind": "S2", "alpha": 0.1, "beta": 0.1, "gamma": 1.0, "p_m": 1.0, "samples": "full"},
+            "noise": {"multiplier": 0.0},
+            "graph": {"agents": count, "R": ways, "C": ways},
+            "data": {**draft.data, "features": features, "normalise": normalise},
+            "model": {"bias": 0.2},
+        },
+        "dpgt init",
+        folder,
+    )
+
+
+def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
+    """The shape of the data; ``files``: of the owners, none: all agents share one."""
+    from dpgt_node.learning.data.shards import own_file
+    from dpgt_node.sim.plans.rehearsal import Shape
+
+    if not files:
+        return common.find_shape(run, "dpgt init", None)
+    held = [own_file(run, Path(name).expanduser().absolute()) for name in files]
+    return Shape(int(held[0].x_train.shape[1]), held[0].classes, tuple(len(data.y_train) for data in held))
+
+
+def _made_up(shape: Shape) -> Dataset:
+    from dpgt_node.learning.data.synthetic import table_like
+
+    return table_like(shape.p, shape.classes, *_STAND_IN)
+
+
+def _rendered(draft: Draft, found: Plan, shape: Shape, staying: Staying) -> str:
+    from dpgt_node.cli.plan import looked_at, render, stand_in
+
+    what = _MADE_UP if draft.tabular else stand_in(None)
+    looked = "The plan looked at the shape of the data alone." if draft.tabular else looked_at(shape, None)
+    text = render(found, what, looked, shape.samples, staying.words(what))
+    lines = [f"# {line}" for reason in draft.reasons for line in textwrap.wrap(reason, 116, subsequent_indent="  ")]
+    text = text.replace("# dpgt plan:", "# dpgt init:", 1)
+    return text.replace("\n[data]\n", "\n" + "\n".join([*lines, "[data]"]) + "\n", 1)
+
+
+def _told(target: Path, found: Plan, shape: Shape, staying: Staying, *, owners: bool) -> None:
+    """What to expect and what to type next."""
+    from dpgt_node.cli.plan import useless
+
+    click.echo(
+        f"{target}: {found.run.n} agents, {min(shape.samples):,} samples each, epsilon {found.target.epsilon:g}"
+        f"{f' (delta {found.route.delta:g})' if found.route.delta else ''}, {found.run.K + 1} rounds"
+    )
+    if found.useless:
+        click.echo(f"WARNING: {useless(found, shape.samples)}.")
+    else:
+        click.echo(
+            f"Expected test accuracy of the worst agent: about {100 * staying.exchange.worst:.0f} %; alone, at "
+            f"epsilon 0: about {100 * staying.alone:.0f} %. Real data may be easier or harder."
+        )
+    if owners:
+        return
+    click.echo(f"Next:\n  dpgt launch {target} --out runs/first\n  dpgt export runs/first --out model")
+    click.echo(f"  dpgt evaluate model --run {target}")

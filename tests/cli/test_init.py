@@ -1,0 +1,186 @@
+"""``dpgt init``: a run file from data and an epsilon, which check has no warning for, and which says what to expect."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpgt_node import cli
+from dpgt_node.accounts.account import totals
+from dpgt_node.agent.noise import accounts_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.cli import dpgt
+from dpgt_node.cli.beginning.draft import rounded
+from dpgt_node.config import check_node_in_run, load_node, load_run
+from dpgt_node.learning.data.synthetic import table_like
+from dpgt_node.learning.oracle import build_oracle, sample_counts
+from tests.learning.data.files import write_pictures
+
+KINDS = ("oak", "elm", "ash")
+
+
+def table(path: Path, rows: int = 600, *, gaps: bool = False) -> Path:
+    """Trees: their height and girth, a word for where they stand, a number of each, and remarks of many words."""
+    rng = np.random.default_rng(3)
+    kind = rng.integers(3, size=rows)
+    height = np.array([20, 12, 30])[kind] + 2.0 * rng.standard_normal(rows)
+    girth = np.array([90, 40, 60])[kind] + 8.0 * rng.standard_normal(rows)
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["number", "height", "girth", "site", "remark", "kind"])
+        for i in range(rows):
+            cell = "" if gaps and i % 50 == 0 else f"{height[i]:.1f}"
+            lines.writerow([i, cell, f"{girth[i]:.0f}", ["wet", "dry"][i % 2], f"seen {i}", KINDS[kind[i]]])
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    table(folder / "trees.csv")
+    table(folder / "gaps.csv", 200, gaps=True)
+    made = table_like(6, 10, 900, 100)
+    np.savez(
+        folder / "t.npz", x_train=made.x_train, y_train=made.y_train + 1, x_test=made.x_test, y_test=made.y_test + 1
+    )
+    write_pictures(folder / "pictures")
+    return folder
+
+
+def begun(out: Path, *arguments: str) -> None:
+    assert cli.run(["init", *arguments, "--out", str(out)]) == 0
+
+
+TABLE = ("--label", "kind", "--bounds", "table")
+GRID = [
+    (("trees.csv", *TABLE), "2", "0.1"),
+    (("trees.csv", *TABLE), "9", "3"),
+    (("trees.csv", "--delta", "0", *TABLE), "3", "3"),
+    (("trees.csv", "--label", "kind"), "3", "30"),
+    (("gaps.csv", *TABLE, "--missing", "middle"), "5", "1"),
+    (("t.npz",), "2", "8"),
+    (("pictures",), "2", "10"),
+]
+
+
+@pytest.mark.parametrize(("given", "agents", "epsilon"), GRID)
+def test_check_has_no_warning_for_what_it_writes_and_it_costs_what_was_asked(
+    given: tuple[str, ...], agents: str, epsilon: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path / "run.toml", "--data", str(data / given[0]), *given[1:], "--agents", agents, "--epsilon", epsilon)
+    said = capsys.readouterr()
+    assert "Expected test accuracy" in said.out or "expect guessing" in said.out
+    assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
+    assert "; no warning." in capsys.readouterr().out
+    run = load_run(tmp_path / "run.toml")
+    schedule, topology = Schedule.from_config(run), Topology.from_config(run.graph)
+    accounts = accounts_for(run, topology, schedule, sample_counts(run), build_oracle(run, 0).dimension)
+    costs = totals(accounts)["tight" if "--delta" in given else "gdp"]
+    assert max(cost for cost in costs if cost is not None) == pytest.approx(float(epsilon), rel=1e-6)
+    assert run.n == int(agents)
+
+
+def test_a_table_is_learnt_at_the_epsilon_and_the_reasons_stand_in_the_file(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), *TABLE, "--epsilon", "3")
+    text = (tmp_path / "run.toml").read_text()
+    document = tomllib.loads(text)["data"]
+    assert document["columns"] == ["height", "girth", "site"] and document["classes"] == ["ash", "elm", "oak"]
+    assert document["categories"] == {"site": ["dry", "wet"]} and set(document["bounds"]) == {"height", "girth"}
+    flat = re.sub(r"\n#\s+", " ", text)
+    assert "'number' (numbers the rows), 'remark' (600 different words)" in flat
+    assert "epsilon does not cover them" in flat
+    out, capsys_text = tmp_path / "out", capsys.readouterr().out
+    assert f"dpgt launch {tmp_path / 'run.toml'} --out runs/first" in capsys_text
+    assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
+    assert cli.run(["export", str(out), "--out", str(tmp_path / "m")]) == 0
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "m"), "--run", str(tmp_path / "run.toml")]) == 0
+    accuracy = re.search(r"accuracy ([\d.]+) %", capsys.readouterr().out)
+    assert accuracy is not None and float(accuracy[1]) > 80.0
+
+
+def test_where_nothing_learns_it_says_so_and_from_which_epsilon_on(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), *TABLE, "--agents", "5", "--epsilon", "0.01")
+    said = " ".join(capsys.readouterr().out.split())
+    found = re.search(r"nothing learns at epsilon = 0.01 from 96 samples .* guessing .* epsilon = (\S+) on", said)
+    assert found is not None and 0.01 < float(found[1]) < 3.0
+
+
+def test_columns_without_bounds_get_a_hint_and_keep_their_values(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), "--label", "kind", "--bounds", "height=0:50")
+    document = tomllib.loads((tmp_path / "run.toml").read_text())["data"]
+    assert document["bounds"] == {"height": [0.0, 50.0]}
+    assert '--bounds "girth=' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trees.csv"], "--label: is needed: which of number, height"),
+        (["trees.csv", "--label", "knid"], "0 columns 'knid'"),
+        (["gaps.csv", "--label", "kind"], r"4 empty cells (4 in 'height'): leave these rows out"),
+        (["trees.csv", "--label", "kind", "--bounds", "height=5"], "must be COLUMN=LOW:HIGH"),
+        (["trees.csv", "--label", "kind", "--bounds", "hight=5:6"], "there is no column 'hight'"),
+        (["trees.csv", "--label", "remark"], "different labels"),
+        (["t.npz", "--label", "kind"], "is for tables"),
+        (["t.npz", "--owners"], "needs a --data for each owner"),
+        (["absent.csv", "--label", "kind"], "cannot be read"),
+        (["t.txt"], "is none of digits"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: list[str], words: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["init", "--data", str(data / arguments[0]), *arguments[1:], "--out", str(tmp_path / "run.toml")]
+    assert cli.run(asked) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and not (tmp_path / "run.toml").exists()
+
+
+def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.toml").write_text("mine")
+    assert cli.run(["init", "--data", "digits", "--out", str(tmp_path / "run.toml")]) == 2
+    assert (tmp_path / "run.toml").read_text() == "mine" and "is there already" in capsys.readouterr().err
+
+
+def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:
+    told = f"{data / 'trees.csv'}\n\ny\n2\n5\n"  # the last column is the label, unless told otherwise
+    done = CliRunner().invoke(dpgt, ["init", "--out", str(tmp_path / "run.toml")], input=told)
+    assert done.exit_code == 0, done.output
+    run = load_run(tmp_path / "run.toml")
+    assert run.n == 2 and run.data.params["label"] == "kind" and "bounds" in run.data.params
+
+
+def test_owners_get_folders_with_their_data_and_a_policy(data: Path, tmp_path: Path) -> None:
+    files = [str(data / "trees.csv"), str(data / "gaps.csv")]
+    asked = [word for file in files for word in ("--data", file)]
+    begun(tmp_path / "hosts", *asked, "--owners", *TABLE, "--missing", "middle", "--epsilon", "4")
+    for i, name in enumerate(("agent-1", "agent-2")):
+        node = load_node(tmp_path / "hosts" / name / "NODE.toml")
+        run = load_run(node.run)
+        check_node_in_run(node, run)
+        assert node.data_path == Path(files[i]) and node.policy.epsilon_max == 4.0 and node.policy.delta_max == 1e-5
+        oracle = build_oracle(run, i, data_path=node.data_path)
+        assert (oracle.samples, oracle.tested) == ((480, 120), (160, 40))[i]
+    assert cli.run(["doctor", str(tmp_path / "hosts/agent-1/NODE.toml")]) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(4.3, 7.9, (4.0, 8.0)), (0.1, 2.5, (0.0, 3.0)), (278.0, 1680.0, (0.0, 2000.0)), (-0.031, 0.02, (-0.04, 0.02))],
+)
+def test_ranges_are_rounded_outwards(low: float, high: float, ends: tuple[float, float]) -> None:
+    assert rounded(low, high) == ends and rounded(*ends) == ends
