@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpgt_node.protocol.liveness import EdgeReport
+from dpgt_node.types import Stream
 
 PROTOCOL_VERSION = 1
 
@@ -20,10 +21,21 @@ Action = Literal["pause", "resume", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first ``nbytes`` bytes of a vector of round ``k``, of which ``sha256`` is the whole one's, have arrived."""
+
+    stream: Stream
+    k: int
+    nbytes: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Resume:
     """First reply of Exchange: the receiver lacks X from ``x_from`` and Y from ``y_from`` on (0..K+1).
 
-    It once mixed every round below ``mixed_before``, also when it lacks them now, because it replays.
+    It once mixed every round below ``mixed_before``, also when it lacks them now, because it replays.  ``prefix``: of
+    the vector that an earlier call broke off, where it is kept.
     """
 
     receiver: str
@@ -31,6 +43,7 @@ class Resume:
     x_from: int
     y_from: int
     mixed_before: int = 0
+    prefix: Prefix | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,9 +219,9 @@ class Calls:
                 break
             if not on.is_set():
                 await on.wait()
-            message = framing.decode(frame)
-            if line.over.done():
+            if line.over.done():  # before it is decoded: what a call left incomplete may be the next one's already
                 return
+            message = framing.decode(frame)
             self._feed(c.Heard(call, message))
         if (what := framing.finish()) is not None:
             log.warning("the stream of %s broke: %s", call.peer, what)

@@ -3,7 +3,8 @@
 Small vectors (<= 64 KiB) travel inside one protobuf ``Frame``, X and Y of a round together.  A larger one is a Frame
 with its header, then Frames that hold only a chunk of <= 1 MiB.  Chunk frames are valid protobuf too, but are written
 and read by hand: one copy on the way out (value bytes into the frame), one on the way in (frame into the vector's
-buffer), where the protobuf runtime would make two or three.
+buffer), where the protobuf runtime would make two or three.  A vector that a broken call left incomplete goes on in
+the next one where it stopped, if both ends still have it.
 
 Nothing a peer sends gets past :class:`Reassembler` unless run, sender, edge, round, dtype, dimension, size, finiteness
 (range, of integers) and hash are right; inside, only assertions are left.  A buffer is allocated only after its
@@ -21,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
+from dpgt_node.protocol.messages import Prefix
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream, WireDtype
 from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
+from dpgt_node.wire.kept import Kept, OpenVector
 
 INLINE_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
@@ -54,10 +57,13 @@ def study_payload(k: int, x: F64) -> Payload:
     return Payload("X", k, "float64", x.shape[0], data, hashlib.sha256(data).digest())
 
 
-def encode_vectors(run_id: bytes, sender: str, payloads: Iterable[Payload], *, study: bool = False) -> Iterator[bytes]:
+def encode_vectors(
+    run_id: bytes, sender: str, payloads: Iterable[Payload], *, study: bool = False, prefix: Prefix | None = None
+) -> Iterator[bytes]:
     """The frames of one round's payloads (at most one X and one Y), to be sent in this order with nothing in between.
 
-    ``study``: the payloads are private x_{i,k} for the coordinator (``study_payload``), one at a time.
+    ``study``: the payloads are private x_{i,k} for the coordinator (``study_payload``), one at a time.  ``prefix``:
+    what the receiver has, perhaps of one of them: the chunks of that one begin behind it.
     """
     small = agent_pb2.Frame()
     large: list[Payload] = []
@@ -70,12 +76,19 @@ def encode_vectors(run_id: bytes, sender: str, payloads: Iterable[Payload], *, s
         yield small.SerializeToString()
     for payload in large:
         frame = agent_pb2.Frame()
-        _header(frame, run_id, sender, payload, study)
+        begin = prefix.nbytes if prefix is not None and is_of(prefix, payload) else 0
+        _header(frame, run_id, sender, payload, study).from_byte = begin
         yield frame.SerializeToString()
         data = memoryview(payload.data)
-        for start in range(0, data.nbytes, CHUNK_BYTES):
+        for start in range(begin, data.nbytes, CHUNK_BYTES):
             chunk = data[start : start + CHUNK_BYTES]
             yield b"".join((_chunk_prefix(chunk.nbytes), chunk))
+
+
+def is_of(prefix: Prefix, payload: Payload) -> bool:
+    """Whether these are the first bytes of this very payload, and not all of it."""
+    same = (prefix.stream, prefix.k, prefix.sha256) == (payload.stream, payload.k, payload.sha256)
+    return same and 0 < prefix.nbytes < payload.nbytes
 
 
 def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload, study: bool) -> agent_pb2.Vector:
@@ -146,38 +159,26 @@ def _valid(values: npt.NDArray[Any], codes: Codes | None) -> bool:
     return int(np.count_nonzero(np.isfinite(values))) == values.size  # twice as fast as .all() at d = 100
 
 
-class _Open:
-    """A chunked vector whose header passed the gate."""
-
-    __slots__ = ("buffer", "checked", "digest", "payload", "received", "values", "view")
-
-    def __init__(self, payload: Payload, nbytes: int, dtype: np.dtype[Any]) -> None:
-        self.payload = payload
-        self.buffer = np.empty(nbytes, dtype=np.uint8)  # pages are committed as chunks arrive, not on a declaration
-        self.view = self.buffer.data
-        self.values: npt.NDArray[Any] = self.buffer.view(dtype)
-        self.digest = hashlib.sha256()
-        self.received = 0
-        self.checked = 0
-
-
 class Reassembler:
     """Frames of one call to complete, valid payloads.  One call, one reader; after a PeerError it refuses everything.
 
     ``feed`` of a chunk frame hashes up to 1 MiB (about 1 ms): callers may run it in a thread, one frame at a time.
+    ``kept``: what calls of this edge hand to the next one.
     """
 
-    __slots__ = ("_broken", "_dtype", "_gate", "_nbytes", "_next", "_open", "_streams")
+    __slots__ = ("_broken", "_dtype", "_gate", "_kept", "_nbytes", "_next", "_open", "_streams")
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, kept: Kept | None = None) -> None:
         self._gate = gate
+        self._kept = kept or Kept()
+        self._kept.hand_on(self.stop)
         self._dtype = DTYPE[gate.dtype]
         self._nbytes = gate.dimension * self._dtype.itemsize
         self._streams: dict[int, Stream] = {
             _STUDY if gate.study else STREAM_NUMBER[stream]: stream for stream in gate.streams
         }
         self._next: dict[Stream, int] = {stream: gate.window(stream)[0] for stream in gate.streams}
-        self._open: _Open | None = None
+        self._open: OpenVector | None = None
         self._broken = False
 
     def feed(self, frame: bytes | memoryview) -> list[Payload]:
@@ -190,7 +191,8 @@ class Reassembler:
         try:
             return self._feed(frame)
         except PeerError:
-            self._broken = True
+            self._kept.vector = None
+            self.stop()
             raise
 
     def _feed(self, frame: bytes | memoryview) -> list[Payload]:
@@ -215,6 +217,10 @@ class Reassembler:
         if count == 2 and vectors[0].round != vectors[1].round:
             raise malformed(f"frame with rounds {vectors[0].round} and {vectors[1].round}")
         return [self._inline(vector) for vector in vectors]
+
+    def stop(self) -> None:
+        """Refuse whatever comes from here on."""
+        self._broken, self._open = True, None
 
     def finish(self) -> str | None:
         """At the end of the call: None, or which vector was left incomplete (it was never handed out)."""
@@ -248,6 +254,8 @@ class Reassembler:
             raise PeerError(message, grpc_status="RESOURCE_EXHAUSTED")
         if len(vector.sha256) != 32:
             raise malformed(f"sha256 of {len(vector.sha256)} bytes")
+        if vector.from_byte and self._nbytes <= INLINE_BYTES:
+            raise malformed(f"a vector of {self._nbytes} bytes, which travels whole, from byte {vector.from_byte} on")
         return stream
 
     def _check_round(self, stream: Stream, k: int) -> None:
@@ -286,7 +294,16 @@ class Reassembler:
         stream = self._stream(vector)
         if self._nbytes <= INLINE_BYTES:
             raise malformed(f"no data in the header of a vector of {self._nbytes} bytes, which travels inline")
-        self._open = _Open(self._payload(stream, vector, b""), self._nbytes, self._dtype)
+        header = self._payload(stream, vector, b"")
+        kept = self._kept.vector
+        if not vector.from_byte:
+            self._open = OpenVector(header, self._nbytes, self._dtype)
+        elif kept is None or kept.payload != header:
+            raise malformed(f"{stream} of round {vector.round} from byte {vector.from_byte} on, which nobody asked for")
+        elif kept.received != vector.from_byte:
+            raise malformed(f"{self._described(kept)} goes on from byte {vector.from_byte}")
+        else:
+            self._open = kept
 
     def _feed_chunk(self, chunk: memoryview) -> list[Payload]:
         vector = self._open
@@ -305,8 +322,10 @@ class Reassembler:
             raise self._not_valid(vector.payload)
         vector.checked = whole
         if end < self._nbytes:
+            self._kept.vector = vector
             return []
         opened = vector.payload
+        self._kept.vector = None
         if vector.digest.digest() != opened.sha256:
             raise self._wrong_hash(opened)
         self._open = None
@@ -316,7 +335,7 @@ class Reassembler:
 
     # --- words
 
-    def _described(self, vector: _Open) -> str:
+    def _described(self, vector: OpenVector) -> str:
         payload = vector.payload
         return f"{payload.stream} of round {payload.k} ({vector.received} of {self._nbytes} bytes)"
 

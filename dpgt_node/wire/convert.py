@@ -275,6 +275,7 @@ def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
                 x_from=v.x_from,
                 y_from=v.y_from,
                 mixed_before=v.mixed_before,
+                prefix=None if v.prefix is None else edges.prefix_to_protobuf(v.prefix),
             )
             message = pb.ExchangeReply(resume=resume)
     return message.SerializeToString()
@@ -294,6 +295,7 @@ def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
             p.x_from,
             p.y_from,
             p.mixed_before,
+            edges.prefix_from_protobuf(p.prefix) if p.HasField("prefix") else None,
         )
     raise malformed("reply of an agent of unknown kind; is the other side a newer version?")
 

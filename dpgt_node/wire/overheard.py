@@ -34,6 +34,7 @@ class Overheard:
     """The header of a vector.  ``stream`` None: a private vector on its way to the coordinator of a study run.
 
     ``sha256``: as declared; empty: it was not seen.  ``values``: where they are in the frame, None when chunks follow.
+    ``from_byte``: those chunks begin there, for what is before crossed on an earlier call.
     """
 
     run_id: bytes
@@ -44,6 +45,7 @@ class Overheard:
     dimension: int
     sha256: bytes
     values: tuple[int, int] | None
+    from_byte: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -102,6 +104,8 @@ def _vector(frame: memoryview, begin: int, start: int, end: int, holes: Sequence
     inline = message.nbytes <= INLINE_BYTES
     require(inline == (values is not None), "values that should be in chunks, or chunks that should be inline")
     require(values is None or values[1] - values[0] == message.nbytes, "values of another size than declared")
+    most = 0 if inline else message.nbytes - 1
+    require(message.from_byte <= most, f"a vector of {message.nbytes} bytes from byte {message.from_byte} on")
     return Overheard(
         bytes_field(message.run_id, "run id", RUN_ID_BYTES),
         name_field(message.sender, "sender"),
@@ -111,6 +115,7 @@ def _vector(frame: memoryview, begin: int, start: int, end: int, holes: Sequence
         message.dimension,
         bytes_field(message.sha256, "sha256", 32),
         values,
+        message.from_byte,
     )
 
 
@@ -132,7 +137,7 @@ def predicted(pattern: Sequence[Overheard], k: int) -> tuple[int, tuple[Overhear
         )
         body = vector.ByteSize() + (1 + len(varint(like.nbytes)) + like.nbytes if inline else 0)
         size += 1 + len(varint(body)) + body
-        heads.append(replace(like, k=k, sha256=b"", values=(size - like.nbytes, size) if inline else None))
+        heads.append(replace(like, k=k, sha256=b"", values=(size - like.nbytes, size) if inline else None, from_byte=0))
     return size, tuple(heads)
 
 

@@ -1,7 +1,8 @@
 """What an input of the decoder's fuzzer is: one byte that says which decoder, then what a peer sends to it.
 
 Kinds below ``len(PROFILES)`` are calls of a sender of vectors, frames with a length of two bytes before each; the next
-ones are the message decoders of ``convert``.  Limits are small here (an inline vector has at most 64 bytes, a chunk at
+ones are the message decoders of ``convert``.  A frame that is ``BREAK`` is none: there the call ends, and the
+sender opens another one.  Limits are small here (an inline vector has at most 64 bytes, a chunk at
 most 48), so that a chunked vector is a hundred bytes and the fuzzer reaches every state in few steps; the tests of the
 codec use the real ones.
 """
@@ -9,7 +10,7 @@ codec use the real ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -40,14 +41,15 @@ class Profile:
     def nbytes(self) -> int:
         return self.dimension * (8 if self.dtype == "float64" else 4)
 
-    def gate(self, codec: Any) -> Any:
+    def gate(self, codec: Any, first: Mapping[Stream, int] | None = None) -> Any:
+        first = first or self.first
         return codec.Gate(
             RUN_ID,
             SENDER,
             frozenset(self.first),
             self.dtype,
             self.dimension,
-            lambda stream: (self.first[stream], self.last),
+            lambda stream: (first[stream], self.last),
             self.study,
         )
 
@@ -103,6 +105,7 @@ DECODERS = (
 )
 KINDS = len(PROFILES) + len(DECODERS)
 MAX_FRAMES = 12
+BREAK = b"\xff"
 
 
 def kind_of(data: bytes) -> int:

@@ -20,8 +20,10 @@ from typing import Any
 import grpc
 
 from dpgt_node.errors import PeerError
+from dpgt_node.types import Stream
 from dpgt_node.wire import codec as real_codec
-from tests.fuzz.cases import DECODERS, PROFILES, kind_of, split
+from dpgt_node.wire.kept import Kept
+from tests.fuzz.cases import BREAK, DECODERS, PROFILES, Profile, kind_of, split
 from tests.oracles.gate import Judge
 
 MAX_ERROR = 400
@@ -47,10 +49,14 @@ def check(data: bytes, codec: Any = real_codec) -> Outcome:
 
 def _call(data: bytes, kind: int, codec: Any) -> Outcome:
     profile = PROFILES[kind]
-    reassembler = codec.Reassembler(profile.gate(codec))
+    kept = Kept()
+    reassembler = codec.Reassembler(profile.gate(codec), kept)
     judge = Judge(profile.expectation())
     taken, after = 0, 0
     for frame in split(data):
+        if frame == BREAK:
+            reassembler, after = _next_call(profile, judge, codec, kept), 0
+            continue
         after += judge.dead
         if after > FRAMES_AFTER:
             break
@@ -70,6 +76,20 @@ def _call(data: bytes, kind: int, codec: Any) -> Outcome:
     if not judge.dead:
         assert (reassembler.finish() is None) == (judge.open is None)
     return Outcome(True, judge.headers > 0, taken, judge.dead)
+
+
+def _next_call(profile: Profile, judge: Judge, codec: Any, kept: Kept) -> Any:
+    told = judge.broke()
+    lacks: dict[Stream, int] = {
+        stream: judge.following.get(number, k) for number, (stream, k) in judge.expect.streams.items()
+    }
+    if profile.study:
+        return codec.Reassembler(profile.gate(codec, lacks))
+    reassembler = codec.Reassembler(profile.gate(codec, lacks), kept)
+    prefix = kept.prefix(lacks)
+    number = {"X": 1, "Y": 2}
+    assert told == (prefix and (number[prefix.stream], prefix.k, prefix.nbytes, prefix.sha256))
+    return reassembler
 
 
 def _message(data: bytes, index: int) -> Outcome:

@@ -26,6 +26,7 @@ from dpgt_node.types import Stream
 from dpgt_node.wire import codec
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from tests.fuzz.cases import (
+    BREAK,
     CHUNK_BYTES,
     DECODERS,
     KINDS,
@@ -212,7 +213,11 @@ _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
         lambda r: m.KeyRing(tuple(_offer(r) for _ in range(3))),
         lambda r: m.KeyProof("agent-2", r.randbytes(32)),
     ),
-    (lambda r: m.Received(r.randrange(99)), lambda r: m.Resume("agent-2", RUN_ID, 3, 4)),
+    (
+        lambda r: m.Received(r.randrange(99)),
+        lambda r: m.Resume("agent-2", RUN_ID, 3, 4),
+        lambda r: m.Resume("agent-2", RUN_ID, 3, 4, 1, m.Prefix("Y", 3, r.randrange(1, 99), r.randbytes(32))),
+    ),
     (lambda r: m.UploadReply(r.randrange(99)),),
     (lambda r: m.StatusRequest(),),
     (
@@ -276,7 +281,9 @@ def _change_frames(kind: int, frames: list[bytes], rng: Random, scramble: Callab
     p = PROFILES[kind]
     at = rng.randrange(len(frames))
     last = max(min(p.first.values()), _last_round(frames))
-    match rng.randrange(13):
+    match rng.randrange(14):
+        case 13:
+            _break_off(frames, rng)
         case 12:
             _build(kind, frames, rng)
         case 0 | 1:  # what comes next
@@ -299,6 +306,31 @@ def _change_frames(kind: int, frames: list[bytes], rng: Random, scramble: Callab
             frames[at] = _change_vector(frames[at], rng, "value")
         case _:
             frames[at] = _change_vector(frames[at], rng, rng.choice(("field", "value", "any")))
+
+
+def _break_off(frames: list[bytes], rng: Random) -> None:
+    """The call ends behind a header or a chunk; another one goes on from there, mostly where it should."""
+    headers = [at for at, frame in enumerate(frames[:-1]) if frame[:1] == b"\x0a" and frames[at + 1][:1] == b"\x12"]
+    if not headers:
+        frames.insert(rng.randrange(len(frames) + 1), BREAK)
+        return
+    begin = rng.choice(headers)
+    end = begin + 1
+    while end < len(frames) and frames[end][:1] == b"\x12":
+        end += 1
+    cut = rng.randrange(begin + 1, end + 1)
+    received = sum(len(frame) - 2 for frame in frames[begin + 1 : cut])
+    try:
+        message = agent_pb2.Frame.FromString(frames[begin])
+    except DecodeError:
+        return
+    if not message.vectors:
+        return
+    message.vectors[0].from_byte = max(0, received + rng.choice((0, 0, 0, 0, 0, -received, -received, 1, -1)))
+    if rng.random() < 0.1:
+        message.vectors[0].sha256 = rng.randbytes(32)
+    again = frames[begin + 1 : end] if not message.vectors[0].from_byte else frames[cut:end]
+    frames[cut:end] = [BREAK, message.SerializeToString(), *again]
 
 
 def _build(kind: int, frames: list[bytes], rng: Random) -> None:

@@ -91,7 +91,10 @@ class Names:
             elif field.message_type is not None and name != "peers" and not hasattr(value, "DESCRIPTOR"):
                 parts += [f"{name}=({self.fields(item)})" for item in value]
             elif field.message_type is not None and name != "peers":
-                parts.append(f"{name}=({self.fields(value)})")
+                if name != "prefix" or message.HasField(
+                    name
+                ):  # scripts are older than it, and one that is absent is no byte
+                    parts.append(f"{name}=({self.fields(value)})")
             elif field.enum_type is not None:
                 parts.append(f"{name}={field.enum_type.values_by_number[value].name}")
             elif field.has_presence and not message.HasField(name):
@@ -120,6 +123,7 @@ class Names:
         stream, dtype = agent_pb2.Stream.Name(v.stream), agent_pb2.Dtype.Name(v.dtype)
         true = "" if not v.data or hashlib.sha256(v.data).digest() == v.sha256 else " FALSE-HASH"
         run = "" if v.run_id == RUN_ID else f" run={self.field('run_id', v.run_id)}"
+        run += f" from byte {v.from_byte}" if v.from_byte else ""
         return f"[{stream}{v.round} of {v.sender} {dtype}x{v.dimension} {v.sha256.hex()[:12]}{run}{true}]"
 
 

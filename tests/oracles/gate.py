@@ -40,7 +40,10 @@ class Refused(Exception):
 
 @dataclass
 class Judge:
-    """Frames in, accepted vectors out; ``headers`` counts the headers that break no rule."""
+    """Frames in, accepted vectors out; ``headers`` counts the headers that break no rule.
+
+    ``kept``: the header of a vector that a call broke off, and the bytes of it that came.
+    """
 
     expect: Expectation
     headers: int = 0
@@ -48,6 +51,7 @@ class Judge:
     open: agent_pb2.Vector | None = None
     body: bytes = b""
     following: dict[int, int] = field(default_factory=dict)
+    kept: tuple[agent_pb2.Vector, bytes] | None = None
 
     def judge(self, frame: bytes) -> list[Accepted] | None:
         """The vectors that ``frame`` completes; None when it must be refused, and whatever follows with it."""
@@ -58,6 +62,22 @@ class Judge:
         except (Refused, DecodeError):
             self.dead = True
             return None
+
+    def broke(self) -> tuple[int, int, int, bytes] | None:
+        """The call is over, another one begins.  What the sender is told: stream, round, bytes and hash of a prefix."""
+        if self.dead or self.expect.study:
+            self.kept = None
+        elif self.open is not None and self.body:
+            self.kept = self.open, self.body
+        self.dead, self.open, self.body = False, None, b""
+        if self.kept is None:
+            return None
+        vector, body = self.kept
+        lacks = {number: self.following.get(number, first) for number, (_, first) in self.expect.streams.items()}
+        if any((k, number) < (vector.round, vector.stream) for number, k in lacks.items()):
+            self.kept = None
+            return None
+        return vector.stream, vector.round, len(body), vector.sha256
 
     def _chunk(self, frame: bytes) -> list[Accepted]:
         message = agent_pb2.Frame.FromString(frame)
@@ -72,6 +92,7 @@ class Judge:
         if len(self.body) < self.open.nbytes:
             return []
         vector, body, self.open, self.body = self.open, self.body, None, b""
+        self.kept = None
         return [self._whole(vector, body)]
 
     def _headers(self, frame: bytes) -> list[Accepted]:
@@ -86,7 +107,7 @@ class Judge:
             self._header(vectors[0], size)
             if size <= self.expect.inline_bytes:
                 raise Refused
-            self.open = vectors[0]
+            self._opened(vectors[0])
             return []
         accepted = []
         for vector in vectors:
@@ -96,6 +117,16 @@ class Judge:
             self._finite(vector.data)
             accepted.append(self._whole(vector, vector.data))
         return accepted
+
+    def _opened(self, vector: agent_pb2.Vector) -> None:
+        kept = self.kept
+        if vector.from_byte:
+            if kept is None or vector.from_byte != len(kept[1]):
+                raise Refused
+            if any(getattr(vector, name) != getattr(kept[0], name) for name in ("stream", "round", "sha256")):
+                raise Refused
+            self.body = kept[1]
+        self.open = vector
 
     def _header(self, vector: agent_pb2.Vector, size: int) -> None:
         expect = self.expect
@@ -109,6 +140,8 @@ class Judge:
         if (vector.dtype, vector.dimension, vector.nbytes) != (expect.dtype, expect.dimension, size):
             raise Refused
         if len(vector.sha256) != 32 or size > 4 << 30:
+            raise Refused
+        if vector.from_byte and size <= self.expect.inline_bytes:
             raise Refused
         self.headers += 1
 

@@ -22,6 +22,7 @@ from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.runtime.agent.streams import ReceivingEdge, SendingEdge
 from dpgt_node.runtime.calls import Framing
+from dpgt_node.wire.kept import Kept
 from tests.swarm.calls import Calls
 from tests.swarm.checkers import Violation
 from tests.swarm.disk import Disk
@@ -48,6 +49,7 @@ class AgentProcess(Process):
         self._life = life
         self._instance = bytes([index, life & 255]) * 8
         self._run_id = b""
+        self._kept: dict[str, Kept] = {}
         self._events: deque[Any] = deque()
         self._stepping = False
         self._due_ns: int | None = None
@@ -227,7 +229,13 @@ class AgentProcess(Process):
             return SendingEdge(self._run_id, self.name)
         streams = self.world.streams.get((self.world.names.index(call.peer), self.index), frozenset())
         return ReceivingEdge(
-            call.peer, streams, self.work.wire_dtype, self.work.dimension, self.world.K, self.work.codes
+            call.peer,
+            streams,
+            self.work.wire_dtype,
+            self.work.dimension,
+            self.world.K,
+            self.work.codes,
+            self._kept.setdefault(call.peer, Kept()),
         )
 
     def _window(self, call: c.Call) -> int:

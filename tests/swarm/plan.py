@@ -90,6 +90,7 @@ class Plan:
     the test keystream, and the result must equal that of a run without faults, bit for bit.
     ``checkpoint_every``: rounds between checkpoints.  ``threads``: work and commits take time and come back as events.
     ``budget``: last round each agent's budget covers, None without a cap.  ``window``: unread messages a stream takes.
+    ``chunk``: every vector travels in chunks of so many bytes; None: within its header, as small ones do.
     """
 
     seed: int
@@ -103,6 +104,7 @@ class Plan:
     delay_ns: tuple[int, int]
     window: int
     faults: tuple[Fault, ...]
+    chunk: int | None = None
 
     def __str__(self) -> str:
         run = self.run
@@ -111,7 +113,8 @@ class Plan:
             f"{run.data.dataset} {dict(run.data.params)}, barrier every {run.runtime.barrier_every}, checkpoint every "
             f"{self.checkpoint_every}, announce every {self.announce_every}, "
             f"{'threads' if self.threads else 'inline'}, {'fresh' if self.fresh else 'test'} keystream, "
-            f"on_agent_loss = {run.runtime.on_agent_loss}, budget {list(self.budget)}, window {self.window}",
+            f"on_agent_loss = {run.runtime.on_agent_loss}, budget {list(self.budget)}, window {self.window}, "
+            f"{'vectors inline' if self.chunk is None else f'chunks of {self.chunk} bytes'}",
             f"R = {[list(row) for row in run.graph.R]}",
             f"C = {[list(row) for row in run.graph.C]}",
             *(f"fault {number}: {fault}" for number, fault in enumerate(self.faults)),
@@ -186,10 +189,16 @@ def sharing(seed: int) -> Plan:
 
 def any_method(seed: int) -> Plan:
     """The trial of ``seed`` by Algorithm 1 in six of ten cases, else by another method; in one of five with shared
-    noise.  Where each gradient is perturbed once, some rounds release nothing in half of the cases.
+    noise.  Where each gradient is perturbed once, some rounds release nothing in half of the cases.  In one of three
+    cases vectors travel in chunks.
 
     Mutants are hunted in ``plan_for``: where there is no noise, a redraw does not show.
     """
+    chunk = random.Random(f"chunks of {seed}").choice([None, None, None, None, 3, 5])
+    return replace(_any_method(seed), chunk=chunk)
+
+
+def _any_method(seed: int) -> Plan:
     chance, plan = random.Random(f"method of {seed}"), plan_for(seed)
     if seed % 5 == 3:
         return _apart(seed, sharing(seed))

@@ -14,6 +14,9 @@ import pytest
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import model
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.protocol.messages import Prefix
+from dpgt_node.protocol.types import Payload
+from dpgt_node.wire import codec
 from tests.oracles import mechanisms, noise
 from tests.sim.cases import CARRIED
 from tests.swarm.mutants import MUTANTS
@@ -61,6 +64,23 @@ def test_the_plans_cover_what_they_should() -> None:
     assert {plan.run.n for plan in plans} == {1, 2, 3, 4, 5}
     assert {plan.run.runtime.on_agent_loss for plan in plans} == {"wait", "stop"}
     assert any(plan.run.graph.R[i][i] for plan in plans for i in range(plan.run.n))
+
+
+def test_vectors_in_chunks_go_on_where_streams_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    same, begun_anew = codec.is_of, []
+    went_on = []
+
+    def spied(prefix: Prefix, payload: Payload) -> bool:
+        found = same(prefix, payload)
+        if (prefix.stream, prefix.k) == (payload.stream, payload.k):
+            (went_on if found else begun_anew).append(payload.k)
+        return found
+
+    monkeypatch.setattr(codec, "is_of", spied)
+    chunked = [plan for plan in map(any_method, range(40)) if plan.chunk is not None]
+    for plan in chunked:
+        assert_holds(plan)
+    assert len(chunked) > 8 and len(went_on) > 4 * len(begun_anew), "another release only where a backup came back"
 
 
 # ---------------------------------------------------------------- the result

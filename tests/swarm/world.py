@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
@@ -31,6 +34,7 @@ from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.coordinator.membership import Membership
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, State
 from dpgt_node.types import F64, Stream
+from dpgt_node.wire import codec
 from tests.swarm.agent import AgentProcess
 from tests.swarm.checkers import Checkers, Violation
 from tests.swarm.clock import SECOND, Clock
@@ -95,6 +99,11 @@ class _Watched:
         return self.inner.stream(k, purpose)
 
 
+def in_chunks(size: int) -> AbstractContextManager[Any]:
+    """Every vector counts as a large one: a header, then chunks of ``size`` bytes."""
+    return mock.patch.multiple(codec, INLINE_BYTES=0, CHUNK_BYTES=size)
+
+
 class World:
     """Runs ``plan`` once.  ``trace``: keep a transcript."""
 
@@ -157,6 +166,10 @@ class World:
 
     def go(self) -> None:
         """Run to the end.  Raises Violation."""
+        with contextlib.nullcontext() if self.plan.chunk is None else in_chunks(self.plan.chunk):
+            self._go()
+
+    def _go(self) -> None:
         for fault in self.plan.faults:
             if fault.boundary is None:
                 self.clock.at(fault.at_ns, lambda fault=fault: self._strike(fault))  # type: ignore[misc]

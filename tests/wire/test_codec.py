@@ -20,6 +20,7 @@ from dpgt_node.types import Stream, WireDtype
 from dpgt_node.wire import codec
 from dpgt_node.wire.codec import CHUNK_BYTES, INLINE_BYTES, Gate, Reassembler, encode_vectors, study_payload
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
+from dpgt_node.wire.kept import Kept
 from tests.wire.vectors import LARGE, RUN_ID, SENDER, chunk, edited, feed_all, gate, payload
 
 Edit = Callable[[agent_pb2.Vector], None]
@@ -66,6 +67,81 @@ def test_hand_written_chunk_frames_are_protobuf(size: int) -> None:
     body = bytes(size)
     assert codec._chunk_prefix(size) + body == chunk(body)
     assert codec._chunk_body(memoryview(chunk(body))) == body
+
+
+# --- calls that break in the midst of a vector ----------------------------------------------------------------------
+
+
+def broken_off(sent: Payload, chunks: int) -> tuple[Kept, Reassembler]:
+    """What an edge keeps, and the reader of a call that broke behind so many chunks of ``sent``."""
+    kept = Kept()
+    reader = Reassembler(gate(LARGE), kept)
+    assert feed_all(reader, list(encode_vectors(RUN_ID, SENDER, [sent]))[: 1 + chunks]) == []
+    return kept, reader
+
+
+def test_a_vector_goes_on_where_a_call_broke_it_off_as_often_as_that_happens() -> None:
+    sent = payload("X", 0, LARGE)
+    kept, _ = broken_off(sent, 1)
+    for received in (1, 2):
+        reader = Reassembler(gate(LARGE), kept)
+        prefix = kept.prefix({"X": 0, "Y": 0})
+        assert prefix is not None and prefix.nbytes == received * CHUNK_BYTES
+        frames = list(encode_vectors(RUN_ID, SENDER, [sent, payload("Y", 0, LARGE)], prefix=prefix))
+        assert sum(map(len, frames[1 : 4 - received])) < sent.nbytes - prefix.nbytes + 20, "what is there is not sent"
+        if received == 1:
+            assert feed_all(reader, frames[:2]) == []
+    assert feed_all(reader, frames) == [sent, payload("Y", 0, LARGE)]
+    assert kept.vector is None and kept.prefix({"X": 1, "Y": 1}) is None, "what is whole is not kept as well"
+
+
+def test_another_release_of_the_round_begins_anew_and_a_prefix_of_it_is_not_gone_on_with() -> None:
+    first, redrawn = payload("X", 0, LARGE), payload("X", 0, LARGE, seed=1)
+    kept, _ = broken_off(first, 1)
+    reader = Reassembler(gate(LARGE), kept)
+    prefix = kept.prefix({"X": 0, "Y": 0})
+    frames = list(encode_vectors(RUN_ID, SENDER, [redrawn], prefix=prefix))
+    assert agent_pb2.Frame.FromString(frames[0]).vectors[0].from_byte == 0
+    assert feed_all(reader, frames) == [redrawn]
+    kept, _ = broken_off(first, 1)
+    forged = edited(frames[0], lambda vector: setattr(vector, "from_byte", CHUNK_BYTES))
+    with pytest.raises(PeerError, match="which nobody asked for"):
+        Reassembler(gate(LARGE), kept).feed(forged)
+    assert kept.vector is None, "after a refusal it begins anew"
+
+
+def test_bytes_that_do_not_make_the_vector_are_dropped_with_it() -> None:
+    sent = payload("X", 0, LARGE)
+    kept, _ = broken_off(sent, 2)
+    assert kept.vector is not None
+    kept.vector.view[0] ^= 1
+    kept.vector.digest = hashlib.sha256(kept.vector.view[: kept.vector.received])
+    frames = list(encode_vectors(RUN_ID, SENDER, [sent], prefix=kept.prefix({"X": 0})))
+    with pytest.raises(PeerError, match="does not have the sha256"):
+        feed_all(Reassembler(gate(LARGE), kept), frames)
+    assert kept.vector is None
+
+
+def test_only_the_vector_that_comes_next_is_kept() -> None:
+    lacks: tuple[tuple[dict[Stream, int], bool], ...] = (
+        ({"X": 0}, True), ({"X": 0, "Y": 0}, True), ({"X": 0, "Y": 1}, True), ({"X": 1, "Y": 0}, False),
+    )  # fmt: skip
+    for first, comes_next in lacks:
+        kept, _ = broken_off(payload("X", 0, LARGE), 1)
+        assert (kept.prefix(first) is not None, kept.vector is not None) == (comes_next, comes_next)
+    kept, _ = broken_off(payload("Y", 0, LARGE), 1)
+    assert kept.prefix({"X": 0, "Y": 0}) is None and kept.vector is None
+
+
+def test_a_call_that_was_replaced_writes_no_more_into_the_vector() -> None:
+    sent = payload("X", 0, LARGE)
+    kept, old = broken_off(sent, 1)
+    reader = Reassembler(gate(LARGE), kept)
+    header, *chunks = encode_vectors(RUN_ID, SENDER, [sent], prefix=kept.prefix({"X": 0, "Y": 0}))
+    assert reader.feed(header) == []
+    with pytest.raises(PeerError, match="a frame after one that was refused"):
+        old.feed(chunks[0])
+    assert feed_all(reader, chunks) == [sent]
 
 
 def test_frames_may_be_memoryviews() -> None:

@@ -101,7 +101,15 @@ STATUS = m.StatusReply(
 PLAIN: list[tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[Any]]] = [
     (convert.encode_agent_message, convert.decode_agent_message, AGENT),
     (convert.encode_coordinator_message, convert.decode_coordinator_message, COORDINATOR),
-    (convert.encode_exchange_reply, convert.decode_exchange_reply, [m.Resume("a", RUN, 0, 7, 8), m.Received(9)]),
+    (
+        convert.encode_exchange_reply,
+        convert.decode_exchange_reply,
+        [
+            m.Resume("a", RUN, 0, 7, 8),
+            m.Resume("a", RUN, 3, 3, 0, m.Prefix("Y", 3, 1 << 20, bytes(range(32)))),
+            m.Received(9),
+        ],
+    ),
     (convert.encode_upload_reply, convert.decode_upload_reply, [m.UploadReply(3)]),
     (convert.encode_status_request, convert.decode_status_request, [m.StatusRequest()]),
     (

@@ -15,15 +15,17 @@ import numpy as np
 
 from dpgt_node.adversary.decode.http2 import Calls, Frames
 from dpgt_node.adversary.decode.packets import Capture, Packet
+from dpgt_node.adversary.decode.sighting import Sighting
 from dpgt_node.adversary.decode.stages import Connection, Endpoint, Piped, Sink, Stages
 from dpgt_node.adversary.decode.tally import Edge, Statistics, Tally
 from dpgt_node.adversary.decode.tcp import Reassembly, TcpCounts
 from dpgt_node.adversary.decode.tls.keys import Decryptor, TlsCounts
 from dpgt_node.adversary.decode.tls.secrets import KeyLog
-from dpgt_node.adversary.decode.vectors import Sighting, Vectors
+from dpgt_node.adversary.decode.vectors import Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.wire.overheard import Overheard
 from dpgt_node.wire.transcript import Channel, Header, Link, Seen
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 
@@ -112,6 +114,8 @@ class Decoder:
         self._source = source
         self._writer: TranscriptWriter | None = None
         self._tally = Tally()
+        self._parts: dict[tuple[str, str, Stream], tuple[Sighting, str, str]] = {}
+        self._readers: dict[tuple[str, str, Stream | None], Vectors] = {}
         self._named: Counter[str] = Counter()
         self._study = self._orphan_bytes = self._tls = 0
         self._tcp = Reassembly(self._connection, ports)
@@ -129,6 +133,8 @@ class Decoder:
 
     def close(self, *, capture_dropped: int = 0) -> Decoded:
         self._tcp.close()
+        for part in self._parts.values():
+            self._record(*part)
         tally, counts = self._tally, self._tcp.counts
         channel: Channel = "tls" if not tally.messages and self._tls and not self._stages else self._channel
         self._open(channel).close(
@@ -201,6 +207,16 @@ class Decoder:
         """Values of nobody knows which vector."""
         self._orphan_bytes += size
 
+    def begins(self, head: Overheard, where: str, reader: Vectors) -> None:
+        """A vector in chunks goes to ``where``.  One that goes on there was broken off in the call before: no end of
+        that call need ever be seen.
+        """
+        edge = head.sender, where, head.stream
+        before = self._readers.get(edge)
+        if head.from_byte and before is not None and before is not reader:
+            before.abandon()
+        self._readers[edge] = reader
+
     def vector(self, sighting: Sighting, receiver: str, where: str) -> None:
         """A vector that went to ``receiver`` (empty: unknown, but always the same at ``where``)."""
         head = sighting.head
@@ -227,6 +243,21 @@ class Decoder:
         if self._links and (Link(head.sender, receiver) not in self._links):
             self._elsewhere += 1
             return
+        edge = head.sender, where, head.stream
+        if (before := self._parts.pop(edge, None)) is not None:
+            if sighting.goes_on(before[0]):
+                sighting = sighting.joined(before[0])
+            else:
+                self._record(*before)
+        if sighting.cut:
+            self._parts[edge] = sighting, receiver, where
+        else:
+            self._record(sighting, receiver, where)
+
+    def _record(self, sighting: Sighting, receiver: str, where: str) -> None:
+        """Count it, and write down what is new."""
+        head = sighting.head
+        assert head.stream is not None
         digest = b"" if sighting.missing else hashlib.sha256(sighting.data).digest()
         declared = self._tally.declared(head)
         copy, news = self._tally.add(head, receiver or where, digest, sighting.data)
@@ -308,6 +339,9 @@ class _Side:
         decoder = self._of.decoder
         receiver = self._of.receiver or decoder.receivers.get(self._to, "")
         decoder.vector(sighting, receiver, str(self._to))
+
+    def begins(self, head: Overheard, reader: Vectors) -> None:
+        self._of.decoder.begins(head, str(self._to), reader)
 
     def resume(self, message: Resume) -> None:
         """Whoever sent this receives vectors, and has this name."""

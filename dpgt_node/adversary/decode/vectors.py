@@ -7,10 +7,11 @@ header was seen, the order of the protocol says it (rounds are consecutive on a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from dpgt_node.adversary.decode.messages import PREFIX_BYTES, Message, Region, joined
+from dpgt_node.adversary.decode.sighting import Missing, Sighting
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.types import Stream
@@ -30,22 +31,6 @@ MAX_VECTOR_BYTES = (2 << 30) - (1 << 20)
 """What fits into an entry of a transcript."""
 _SLACK_BYTES = 512
 _START_TAG = 0x1A
-Missing = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A vector as it crossed the link.  ``missing``: bytes of ``data`` that were not seen, where it has zeros."""
-
-    head: Overheard
-    data: memoryview = field(repr=False)
-    missing: Missing
-    time_ns: int
-
-    @property
-    def blank(self) -> bool:
-        """Nothing of its values was seen."""
-        return self.missing == ((0, self.head.nbytes),)
 
 
 class Host(Protocol):
@@ -53,6 +38,10 @@ class Host(Protocol):
 
     def vector(self, sighting: Sighting) -> None:
         """A vector ended."""
+        ...
+
+    def begins(self, head: Overheard, reader: Vectors) -> None:
+        """``reader`` saw the header of a vector in chunks."""
         ...
 
     def resume(self, message: m.Resume) -> None:
@@ -82,7 +71,8 @@ class _Open:
         self.data = bytearray(head.nbytes)
         self.view = memoryview(self.data)
         self.missing: list[tuple[int, int]] = []
-        self.next = 0  # values so far, in bytes
+        self.next = head.from_byte  # values so far, in bytes
+        self.skip(0, self.next)
         self.at = at  # where the next message should begin
         self.chunk = min(CHUNK_BYTES, head.nbytes)
         self.time_ns = 0
@@ -145,7 +135,7 @@ class Vectors:
         self._region, self._after = region, ()
 
     def close(self) -> None:
-        self._abandon()
+        self.abandon()
         self._forget_region()
 
     # --- headers
@@ -160,7 +150,7 @@ class Vectors:
         heads = self._repaired(message, found) if message.holes else found
         if not heads:
             return
-        self._abandon()
+        self.abandon()
         seen = bool(found)
         self._learn(heads, seen)
         self._resolve()
@@ -169,6 +159,7 @@ class Vectors:
         if heads[0].nbytes > MAX_VECTOR_BYTES:
             self._host.foreign(f"a vector of {heads[0].nbytes} bytes, more than a transcript takes")
         elif heads[0].values is None:
+            self._host.begins(heads[0], self)
             self._open = _Open(heads[0], end)
         else:
             for head in heads:
@@ -251,6 +242,8 @@ class Vectors:
             shift = len(region.raw) - size
             # What first follows a hole of a likely size may be the rest of a frame header.
             trusted = 0 if not region.sure or (region.whole and not shift) else region.sure + _SLACK_BYTES
+            if shift < 0:  # it may begin with the header of a vector that goes on in its midst
+                trusted = max(trusted, _SLACK_BYTES)
             data, missing = cut(region, pieces, shift, trusted, whose.nbytes)
             self._host.vector(Sighting(whose, memoryview(data), missing, region.time_ns))
 
@@ -270,7 +263,7 @@ class Vectors:
         size = end - start
         if start < 0 or offset + size > vector.head.nbytes:
             self._host.foreign("more bytes in chunks than the vector's header says")
-            self._abandon()
+            self.abandon()
             return
         vector.skip(vector.next, offset)
         vector.view[offset : offset + size] = body[start:end]
@@ -297,7 +290,7 @@ class Vectors:
             return
         self._host.orphan(end - start)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """The vector that is open will not be completed."""
         if self._open is not None:
             self._open.skip(self._open.next, self._open.head.nbytes)

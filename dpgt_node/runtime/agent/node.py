@@ -59,6 +59,7 @@ from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.types import F64, Stream
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
+from dpgt_node.wire.kept import Kept
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class Node:
             raise
         senders = self._network.senders(setup.index)
         self._streams_in = {self._network.names[j]: frozenset(streams) for j, streams in senders.items()}
+        self._kept: dict[str, Kept] = {}
         self._run_id = b""
         self._advertise = ""
         self._interrupted = False
@@ -347,7 +349,8 @@ class Node:
             return SendingEdge(self._run_id, self._setup.name)
         streams = self._streams_in.get(call.peer, frozenset[Stream]())
         work = self._work
-        return ReceivingEdge(call.peer, streams, work.wire_dtype, work.dimension, self._run.K, work.codes)
+        kept = self._kept.setdefault(call.peer, Kept())
+        return ReceivingEdge(call.peer, streams, work.wire_dtype, work.dimension, self._run.K, work.codes, kept)
 
     def _make_agent(self, read: s.RunRead, begun: s.RunBegun) -> AgentMachine:
         runtime = self._run.runtime

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc.aio
 
 from dpgt_node.protocol.calls import COORDINATOR, Call
-from dpgt_node.protocol.messages import ExchangeReply, Resume
+from dpgt_node.protocol.messages import ExchangeReply, Prefix, Resume
 from dpgt_node.runtime.calls import Calls, Framing, Stream
 from dpgt_node.runtime.trust.channels import Security, agent_identity
 from dpgt_node.types import Codes, WireDtype
 from dpgt_node.types import Stream as VectorStream
 from dpgt_node.wire import codec, services
+from dpgt_node.wire.kept import Kept
 
 
 class SendingEdge(Framing):
-    """Payloads of a round out, Resume and Received in."""
+    """Payloads of a round out, Resume and Received in.  A vector of which Resume names a prefix goes on behind it."""
 
     def __init__(self, run_id: bytes, sender: str) -> None:
         self._run_id = run_id
         self._sender = sender
+        self._prefix: Prefix | None = None
 
     def encode(self, message: Any) -> Iterable[bytes]:
         """The frames of one round's payloads."""
-        return codec.encode_vectors(self._run_id, self._sender, message)
+        return codec.encode_vectors(self._run_id, self._sender, message, prefix=self._prefix)
+
+    def decode(self, frame: Any) -> object:
+        """A reply."""
+        if isinstance(frame, Resume):
+            self._prefix = frame.prefix
+        return frame
 
 
 class ReceivingEdge(Framing):
     """Vectors in, through the gate.  What Resume says is what the gate lets in from then on.
 
     Vectors from beyond the inbox's window are not refused: the machine holds the call, and flow control the sender.
+    ``kept``: what this edge's calls hand on, the vector that one of them left incomplete.
     """
 
     def __init__(
@@ -43,16 +53,17 @@ class ReceivingEdge(Framing):
         dimension: int,
         last_round: int,
         codes: Codes | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self._sender = sender
         self._streams = streams
         self._dtype = dtype
         self._dimension = dimension
-        self._last_round, self._codes = last_round, codes
+        self._last_round, self._codes, self._kept = last_round, codes, kept or Kept()
         self._reassembler: codec.Reassembler | None = None
 
     def encode(self, message: Any) -> Iterable[ExchangeReply]:
-        """A reply; Resume makes the gate."""
+        """A reply; Resume makes the gate, and says what is kept."""
         if isinstance(message, Resume):
             first: dict[VectorStream, int] = {"X": message.x_from, "Y": message.y_from}
             gate = codec.Gate(
@@ -64,7 +75,8 @@ class ReceivingEdge(Framing):
                 window=lambda which: (first[which], self._last_round),
                 codes=self._codes,
             )
-            self._reassembler = codec.Reassembler(gate)
+            self._reassembler = codec.Reassembler(gate, self._kept)
+            message = replace(message, prefix=self._kept.prefix({stream: first[stream] for stream in self._streams}))
         return (message,)
 
     def decode(self, frame: Any) -> object:

@@ -22,7 +22,7 @@ from dpgt_node.adversary.decode.tally import Rounds
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.wire import convert
-from dpgt_node.wire.codec import encode_vectors
+from dpgt_node.wire.codec import CHUNK_BYTES, encode_vectors
 from dpgt_node.wire.transcript import Link, Seen, Transcript, TranscriptError
 from tests.adversary.decode import wires as w
 from tests.fuzz.http2 import DATA, frame, message
@@ -246,6 +246,48 @@ def test_resends_are_copies_and_may_complete_what_was_cut_off(tmp_path: Path) ->
     assert found.resent >= 2 and found.conflicting == 0 and not faults(payloads, entries)
     assert {(e.stream, e.k): e.copies for e in entries if e.complete}["X", 0] == 2
     assert sum(1 for e in entries if e.complete) == 6
+
+
+def parts(payloads: Payloads, *cuts: int, sender: str = "agent-1") -> list[w.Wire]:
+    """One large vector over a connection for each part: it breaks behind chunk ``cuts[n]`` and goes on in the next."""
+    (sent,) = payloads[0]
+    wires: list[w.Wire] = []
+    received = 0
+    for number, cut in enumerate((*cuts, sent.nbytes)):
+        prefix = m.Prefix(sent.stream, sent.k, received, sent.sha256) if received else None
+        header, *chunks = encode_vectors(w.RUN, sender, [sent], prefix=prefix)
+        taken = chunks[: (cut * CHUNK_BYTES - received) // CHUNK_BYTES]
+        received += len(taken) * CHUNK_BYTES
+        talk = w.Talk(client=("127.0.0.1", 40_000 + number), first=(5 + number, 5), clock=10**9 * (number + 1)).open()
+        talk.say(0, w.opening()).say(1, w.answer("agent-2"))
+        talk.say(0, w.in_frames([header, *taken], random.Random(number), 16384))
+        wires += talk.wires
+    return wires
+
+
+def test_a_vector_in_parts_over_several_connections_is_one(tmp_path: Path) -> None:
+    payloads = run(1_000_000, 1, "X")
+    wires = parts(payloads, 1, 3)
+    found, (entry,) = w.decoded(tmp_path, wires)
+    assert (found.messages, found.complete, found.resent, found.conflicting) == (1, 1, 0, 0)
+    assert (entry.copies, entry.complete) == (1, True) and not faults(payloads, [entry])
+    for missed_connection, start, end in ((10**9, 0, 1), (2 * 10**9, 1, 3)):
+        rest = [wire for wire in wires if not missed_connection <= wire.time_ns < missed_connection + 10**9]
+        found, entries = w.decoded(tmp_path, rest)
+        assert found.with_holes == 1 and not faults(payloads, entries)
+        assert {hole for entry in entries for hole in entry.missing} == {(start * CHUNK_BYTES, end * CHUNK_BYTES)}
+    found, entries = w.decoded(tmp_path, [wire for wire in wires if wire.time_ns < 3 * 10**9])
+    assert found.with_holes == 1 and not faults(payloads, entries), "what was cut off and never went on is written too"
+    assert missed(payloads, entries) == payloads[0][0].nbytes - 3 * CHUNK_BYTES
+
+
+def test_a_part_of_another_release_is_not_joined(tmp_path: Path) -> None:
+    payloads, redrawn = run(1_000_000, 1, "X"), run(1_000_000, 1, "X", seed=1)
+    wires = [wire for wire in parts(payloads, 1) if wire.time_ns < 2 * 10**9]
+    wires += [wire for wire in parts(redrawn, 1) if wire.time_ns >= 2 * 10**9]
+    found, entries = w.decoded(tmp_path, wires)
+    assert (found.messages, found.complete) == (1, 0) and len(entries) >= 1
+    assert not faults(payloads, entries[:1])
 
 
 def test_copies_with_other_bytes_are_conflicting(tmp_path: Path) -> None:

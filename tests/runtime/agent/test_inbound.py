@@ -22,13 +22,14 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.participant import Participant
 from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.edge.receiver import ACK_ROUNDS, Receiver
-from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
+from dpgt_node.protocol.messages import ExchangeReply, Prefix, Received, Resume
 from dpgt_node.runtime.agent.streams import Neighbours, ReceivingEdge
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter
 from dpgt_node.runtime.trust.guard import Guard
 from dpgt_node.types import Stream
 from dpgt_node.wire import codec, services
+from dpgt_node.wire.kept import Kept
 from tests.runtime.cluster import eventually, make_run
 from tests.wire import vectors
 
@@ -58,6 +59,7 @@ class Served:
         self.machine = Participant(self.agent, self.names, receivers, RUN_ID, K, recorded=True, **times)
         self.got: list[tuple[int, Stream, int]] = []
         self.broke: list[BaseException] = []
+        self.kept: dict[str, Kept] = {}
         self.calls = Calls(self.names[index], self.feed, self.broke.append, framing=self._framing)
         self.interpreter = Interpreter(self.machine, self._carry_out, self.broke.append)
 
@@ -74,7 +76,8 @@ class Served:
             self.calls.carry_out(effect)  # type: ignore[arg-type]
 
     def _framing(self, call: c.Call) -> Framing:
-        return ReceivingEdge(call.peer, self.streams.get(call.peer, frozenset()), "float64", self.dimension, K)
+        streams, kept = self.streams.get(call.peer, frozenset()), self.kept.setdefault(call.peer, Kept())
+        return ReceivingEdge(call.peer, streams, "float64", self.dimension, K, kept=kept)
 
     def begin(self) -> None:
         self.feed(s.Admit(RUN_ID, self.agent))
@@ -237,7 +240,9 @@ async def test_acknowledgements_are_cumulative_and_come_in_batches() -> None:
         call.cancel()
 
 
-async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_vector_cut_off_in_its_midst_is_handed_out_when_the_rest_came(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     large = list(codec.encode_vectors(RUN_ID, "agent-1", [vectors.payload("X", 0, vectors.LARGE)]))
     async with serving(AGENT_2, dimension=vectors.LARGE) as served:
         call = served.call("agent-1")
@@ -246,12 +251,16 @@ async def test_a_vector_cut_off_in_the_middle_is_never_handed_out(caplog: pytest
         await call.done_writing()
         assert await call.read() is None
         assert served.got == [] and "X of round 0" in caplog.text
-        whole = served.call("agent-1")
-        assert isinstance(await whole.read(), Resume)
-        await send(whole, large)
-        assert await whole.read() == Received(len(large)), "a large vector is acknowledged at once"
+        rest = served.call("agent-1")
+        resume = await rest.read()
+        assert isinstance(resume, Resume)
+        sent = vectors.payload("X", 0, vectors.LARGE)
+        assert resume.prefix == Prefix("X", 0, 2 * codec.CHUNK_BYTES, sent.sha256)
+        left = list(codec.encode_vectors(RUN_ID, "agent-1", [sent], prefix=resume.prefix))
+        await send(rest, left)
+        assert await rest.read() == Received(2), "a large vector is acknowledged at once"
         assert np.array_equal(served.agent._inbox.take("X")[0], vectors.payload("X", 0, vectors.LARGE).array())
-        whole.cancel()
+        rest.cancel()
 
 
 @pytest.mark.parametrize("welcomed", [True, False], ids=["in a run", "before Welcome"])

@@ -20,13 +20,14 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.uplink import Uplink
 from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.edge.sender import Sender
-from dpgt_node.protocol.messages import ExchangeReply, Received, Resume
+from dpgt_node.protocol.messages import ExchangeReply, Prefix, Received, Resume
 from dpgt_node.runtime.agent.streams import ReceivingEdge, SendingEdge
 from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter, Machine
 from dpgt_node.runtime.trust.channels import Opened
-from dpgt_node.wire import services
+from dpgt_node.wire import codec, services
 from dpgt_node.wire.codec import Reassembler
+from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from tests.runtime.cluster import eventually
 from tests.wire import vectors
 
@@ -428,3 +429,16 @@ def test_a_resumed_call_lets_in_each_stream_from_its_own_round(x_from: int, y_fr
     for again in (vectors.payload("X", x_from - 1, 3), vectors.payload("Y", y_from - 1, 3)):
         with pytest.raises(PeerError):
             heard(again)
+
+
+def test_a_sender_goes_on_behind_the_prefix_of_the_very_vector_that_it_holds() -> None:
+    """The bytes that Resume names are not sent again; those of another release are not taken for them."""
+    sent, other = vectors.payload("X", 3, vectors.LARGE), vectors.payload("X", 3, vectors.LARGE, seed=1)
+    for held, begin in ((sent, codec.CHUNK_BYTES), (other, 0)):
+        edge = SendingEdge(RUN_ID, NAME)
+        edge.decode(Resume("agent-9", RUN_ID, 3, 3, 0, Prefix("X", 3, codec.CHUNK_BYTES, sent.sha256)))
+        header, *chunks = (agent_pb2.Frame.FromString(frame) for frame in edge.encode((held,)))
+        assert header.vectors[0].from_byte == begin
+        assert b"".join(frame.chunk for frame in chunks) == held.data[begin:]
+        after = [agent_pb2.Frame.FromString(frame) for frame in edge.encode((vectors.payload("X", 4, vectors.LARGE),))]
+        assert after[0].vectors[0].from_byte == 0

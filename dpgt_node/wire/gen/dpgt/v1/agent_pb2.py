@@ -24,27 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64pgt/v1/agent.proto\x12\x07\x64pgt.v1\"8\n\x05\x46rame\x12 \n\x07vectors\x18\x01 \x03(\x0b\x32\x0f.dpgt.v1.Vector\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"\xb8\x01\n\x06Vector\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x1f\n\x06stream\x18\x04 \x01(\x0e\x32\x0f.dpgt.v1.Stream\x12\x1d\n\x05\x64type\x18\x05 \x01(\x0e\x32\x0e.dpgt.v1.Dtype\x12\x11\n\tdimension\x18\x06 \x01(\x04\x12\x0e\n\x06nbytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\"a\n\rExchangeReply\x12!\n\x06resume\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.ResumeH\x00\x12%\n\x08received\x18\x02 \x01(\x0b\x32\x11.dpgt.v1.ReceivedH\x00\x42\x06\n\x04kind\"`\n\x06Resume\x12\x10\n\x08receiver\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\x0c\x12\x0e\n\x06x_from\x18\x03 \x01(\r\x12\x0e\n\x06y_from\x18\x04 \x01(\r\x12\x14\n\x0cmixed_before\x18\x05 \x01(\r\"\x1a\n\x08Received\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x04*9\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x05\n\x01X\x10\x01\x12\x05\n\x01Y\x10\x02\x12\t\n\x05STUDY\x10\x03*X\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT64\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x12\x08\n\x04INT8\x10\x03\x12\t\n\x05INT16\x10\x04\x12\t\n\x05INT32\x10\x05\x32?\n\x05\x41gent\x12\x36\n\x08\x45xchange\x12\x0e.dpgt.v1.Frame\x1a\x16.dpgt.v1.ExchangeReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64pgt/v1/agent.proto\x12\x07\x64pgt.v1\"8\n\x05\x46rame\x12 \n\x07vectors\x18\x01 \x03(\x0b\x32\x0f.dpgt.v1.Vector\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"\xcb\x01\n\x06Vector\x12\x0e\n\x06run_id\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x1f\n\x06stream\x18\x04 \x01(\x0e\x32\x0f.dpgt.v1.Stream\x12\x1d\n\x05\x64type\x18\x05 \x01(\x0e\x32\x0e.dpgt.v1.Dtype\x12\x11\n\tdimension\x18\x06 \x01(\x04\x12\x0e\n\x06nbytes\x18\x07 \x01(\x04\x12\x0e\n\x06sha256\x18\x08 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\x12\x11\n\tfrom_byte\x18\n \x01(\x04\"a\n\rExchangeReply\x12!\n\x06resume\x18\x01 \x01(\x0b\x32\x0f.dpgt.v1.ResumeH\x00\x12%\n\x08received\x18\x02 \x01(\x0b\x32\x11.dpgt.v1.ReceivedH\x00\x42\x06\n\x04kind\"\x81\x01\n\x06Resume\x12\x10\n\x08receiver\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\x0c\x12\x0e\n\x06x_from\x18\x03 \x01(\r\x12\x0e\n\x06y_from\x18\x04 \x01(\r\x12\x14\n\x0cmixed_before\x18\x05 \x01(\r\x12\x1f\n\x06prefix\x18\x06 \x01(\x0b\x32\x0f.dpgt.v1.Prefix\"X\n\x06Prefix\x12\x1f\n\x06stream\x18\x01 \x01(\x0e\x32\x0f.dpgt.v1.Stream\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06nbytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"\x1a\n\x08Received\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x04*9\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x05\n\x01X\x10\x01\x12\x05\n\x01Y\x10\x02\x12\t\n\x05STUDY\x10\x03*X\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT64\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\x12\x08\n\x04INT8\x10\x03\x12\t\n\x05INT16\x10\x04\x12\t\n\x05INT32\x10\x05\x32?\n\x05\x41gent\x12\x36\n\x08\x45xchange\x12\x0e.dpgt.v1.Frame\x1a\x16.dpgt.v1.ExchangeReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dpgt.v1.agent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STREAM']._serialized_start=502
-  _globals['_STREAM']._serialized_end=559
-  _globals['_DTYPE']._serialized_start=561
-  _globals['_DTYPE']._serialized_end=649
+  _globals['_STREAM']._serialized_start=645
+  _globals['_STREAM']._serialized_end=702
+  _globals['_DTYPE']._serialized_start=704
+  _globals['_DTYPE']._serialized_end=792
   _globals['_FRAME']._serialized_start=32
   _globals['_FRAME']._serialized_end=88
   _globals['_VECTOR']._serialized_start=91
-  _globals['_VECTOR']._serialized_end=275
-  _globals['_EXCHANGEREPLY']._serialized_start=277
-  _globals['_EXCHANGEREPLY']._serialized_end=374
-  _globals['_RESUME']._serialized_start=376
-  _globals['_RESUME']._serialized_end=472
-  _globals['_RECEIVED']._serialized_start=474
-  _globals['_RECEIVED']._serialized_end=500
-  _globals['_AGENT']._serialized_start=651
-  _globals['_AGENT']._serialized_end=714
+  _globals['_VECTOR']._serialized_end=294
+  _globals['_EXCHANGEREPLY']._serialized_start=296
+  _globals['_EXCHANGEREPLY']._serialized_end=393
+  _globals['_RESUME']._serialized_start=396
+  _globals['_RESUME']._serialized_end=525
+  _globals['_PREFIX']._serialized_start=527
+  _globals['_PREFIX']._serialized_end=615
+  _globals['_RECEIVED']._serialized_start=617
+  _globals['_RECEIVED']._serialized_end=643
+  _globals['_AGENT']._serialized_start=794
+  _globals['_AGENT']._serialized_end=857
 # @@protoc_insertion_point(module_scope)

@@ -42,7 +42,7 @@ class Frame(_message.Message):
     def __init__(self, vectors: _Optional[_Iterable[_Union[Vector, _Mapping]]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class Vector(_message.Message):
-    __slots__ = ("run_id", "sender", "round", "stream", "dtype", "dimension", "nbytes", "sha256", "data")
+    __slots__ = ("run_id", "sender", "round", "stream", "dtype", "dimension", "nbytes", "sha256", "data", "from_byte")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Vector(_message.Message):
     NBYTES_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    FROM_BYTE_FIELD_NUMBER: _ClassVar[int]
     run_id: bytes
     sender: str
     round: int
@@ -61,7 +62,8 @@ class Vector(_message.Message):
     nbytes: int
     sha256: bytes
     data: bytes
-    def __init__(self, run_id: _Optional[bytes] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., stream: _Optional[_Union[Stream, str]] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., dimension: _Optional[int] = ..., nbytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+    from_byte: int
+    def __init__(self, run_id: _Optional[bytes] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., stream: _Optional[_Union[Stream, str]] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., dimension: _Optional[int] = ..., nbytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ..., from_byte: _Optional[int] = ...) -> None: ...
 
 class ExchangeReply(_message.Message):
     __slots__ = ("resume", "received")
@@ -72,18 +74,32 @@ class ExchangeReply(_message.Message):
     def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before")
+    __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before", "prefix")
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     X_FROM_FIELD_NUMBER: _ClassVar[int]
     Y_FROM_FIELD_NUMBER: _ClassVar[int]
     MIXED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
     receiver: str
     run_id: bytes
     x_from: int
     y_from: int
     mixed_before: int
-    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ...) -> None: ...
+    prefix: Prefix
+    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ..., prefix: _Optional[_Union[Prefix, _Mapping]] = ...) -> None: ...
+
+class Prefix(_message.Message):
+    __slots__ = ("stream", "round", "nbytes", "sha256")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    NBYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    stream: Stream
+    round: int
+    nbytes: int
+    sha256: bytes
+    def __init__(self, stream: _Optional[_Union[Stream, str]] = ..., round: _Optional[int] = ..., nbytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Received(_message.Message):
     __slots__ = ("frames",)
