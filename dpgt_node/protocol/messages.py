@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpgt_node.protocol.liveness import EdgeReport
+from dpgt_node.protocol.pace import Slowest, Spent
 from dpgt_node.types import Stream
 
 PROTOCOL_VERSION = 1
@@ -94,12 +95,14 @@ class Done:
     """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
 
     ``ledger_head``: of the agent's ledger after round ``k``, 32 bytes; empty while it replays rounds of before.
+    ``spent``: what the rounds since the Done before took.
     """
 
     k: int
     durable_through: int
     bytes_sent: int
     ledger_head: bytes = b""
+    spent: Spent = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +290,8 @@ class AgentStatus:
     """One agent as the coordinator sees it.  ``last_seen_s`` None: never seen.  ``epsilon``: see StatusReply.
 
     ``state``: absent, here, left, silent, cut or slow.  ``missing_s``: since its last sign of life, for one that left
-    or is silent.  ``waits_for``: in-neighbours whose vectors its round lacks.  ``strength``: the word for its epsilon.
+    or is silent; since it is waited for, where it never came.  ``waits_for``: in-neighbours whose vectors its round
+    lacks.  ``strength``: the word for its epsilon.
     """
 
     name: str
@@ -308,7 +312,8 @@ class StatusReply:
 
     ``accountant``: whose epsilon the agents' is, None while none has a value; ``delta``: of that accountant, None where
     its epsilon is pure; ``adjacency``: the relation between data sets that it is about, in words.  ``delta_warning``:
-    what is said of a delta of 1/D or more, whatever accountant it is; empty where there is none.
+    what is said of a delta of 1/D or more, whatever accountant it is; empty where there is none.  ``gives_up_s``: when
+    the run ends unless who is missing comes; None: it waits for ever, or for nobody.
     """
 
     state: str
@@ -324,6 +329,8 @@ class StatusReply:
     delta: float | None = None
     adjacency: str = ""
     delta_warning: str = ""
+    gives_up_s: float | None = None
+    slowest: Slowest | None = None
 
 
 @dataclass(frozen=True, slots=True)

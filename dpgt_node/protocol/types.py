@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpgt_node.protocol.pace import Spent
 from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
 
 
@@ -229,6 +230,13 @@ class Dismissed:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluating:
+    """Of the time since the step before, ``for_ns`` went into an evaluation that the round waited for."""
+
+    for_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A deadline passed; ``now_ns`` of the step says when."""
 
@@ -247,6 +255,7 @@ AgentEvent = (
     | PeerGone
     | FinalSaved
     | Dismissed
+    | Evaluating
     | Tick
 )
 
@@ -328,10 +337,14 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class ReportDone:
-    """Tell the coordinator that round ``k`` is done here; rounds <= ``durable_through`` will not be asked for again."""
+    """Tell the coordinator that round ``k`` is done here; rounds <= ``durable_through`` will not be asked for again.
+
+    ``spent``: what the rounds since the report before took.
+    """
 
     k: int
     durable_through: int
+    spent: Spent = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

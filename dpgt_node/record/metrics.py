@@ -67,7 +67,7 @@ class MetricsStore:
     def __init__(self, out_dir: Path) -> None:
         self.path = out_dir / METRICS_FILE
         out_dir.mkdir(parents=True, exist_ok=True)
-        fresh = not self.path.exists() or not _cut_torn_line(self.path)
+        fresh = not self.path.exists() or not cut_torn_line(self.path)
         self._columns = COLUMNS if fresh else self._columns_there()
         self._file = self.path.open("a", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
@@ -153,7 +153,7 @@ def _parse(record: dict[str, str]) -> MetricsRow:
     return MetricsRow(record["agent"], int(record["k"]), **values, epsilon=Epsilon.of(costs))
 
 
-def _cut_torn_line(path: Path) -> bool:
+def cut_torn_line(path: Path) -> bool:
     """Truncate ``path`` behind its last newline; False when nothing is left."""
     with path.open("r+b") as file:
         data = file.read()

@@ -6,16 +6,14 @@ Free text is cut to its limit instead, because it may quote somebody else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.privacy.strength import WORDS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import EdgeReport
-from dpgt_node.wire import edges, keys, metrics
+from dpgt_node.protocol.pace import PHASES
+from dpgt_node.wire import edges, keys, metrics, status
 from dpgt_node.wire.fields import (
     MAX_DIMENSION,
     MAX_SAMPLES,
@@ -27,14 +25,11 @@ from dpgt_node.wire.fields import (
     json_field,
     malformed,
     name_field,
-    no_nan,
     one_line,
     parse,
-    real_field,
     require,
     round_field,
     shown,
-    state_field,
     text_field,
 )
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
@@ -62,8 +57,9 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
     match v:
         case m.Done():
             done = pb.Done(
-                round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head
-            )
+                round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head,
+                spent_us=v.spent,
+            )  # fmt: skip
             return pb.AgentMessage(done=done).SerializeToString()
         case m.Heartbeat():
             message = pb.AgentMessage(heartbeat=pb.Heartbeat())
@@ -100,7 +96,10 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
 
 
 def _done(p: coordinator_pb2.Done) -> m.Done:
-    return m.Done(p.round, round_field(p.durable_through, "durable_through", -1), p.bytes_sent, _head(p.ledger_head))
+    spent = tuple(p.spent_us)
+    require(len(spent) in (0, len(PHASES)), f"spent_us of {len(spent)} phases")
+    durable = round_field(p.durable_through, "durable_through", -1)
+    return m.Done(p.round, durable, p.bytes_sent, _head(p.ledger_head), spent)
 
 
 def _head(value: bytes) -> bytes:
@@ -323,59 +322,12 @@ def decode_status_request(data: bytes) -> m.StatusRequest:
 
 
 def encode_status_reply(v: m.StatusReply) -> bytes:
-    agents = [
-        coordinator_pb2.AgentStatus(
-            name=a.name, connected=a.connected, round=a.k, last_seen_s=no_nan(a.last_seen_s),
-            accuracy_test=no_nan(a.accuracy_test), epsilon=no_nan(a.epsilon),
-            state=a.state, missing_s=no_nan(a.missing_s), waits_for=a.waits_for, strength=a.strength,
-        )
-        for a in v.agents
-    ]  # fmt: skip
-    return coordinator_pb2.StatusReply(
-        state=v.state, round=v.k, iterations=v.K, run_id=v.run_id, name=v.name, rounds_per_second=v.rounds_per_second,
-        agents=agents, consensus_error=no_nan(v.consensus_error), reason=one_line(v.reason),
-        accountant=v.accountant or "", delta=v.delta, adjacency=v.adjacency,
-        delta_warning=one_line(v.delta_warning),
-    ).SerializeToString()  # fmt: skip
+    return status.to_protobuf(v).SerializeToString()
 
 
 def decode_status_reply(data: bytes) -> m.StatusReply:
     """A status reply; PeerError if it is malformed or out of range."""
-    p = parse(coordinator_pb2.StatusReply, data, "status reply")
-    require(0.0 <= p.rounds_per_second < math.inf, f"rounds_per_second {p.rounds_per_second} is out of range")
-    require(p.accountant in ("", *ACCOUNTANTS), f"accountant {shown(p.accountant)} is unknown")
-    for a in p.agents:
-        require(a.strength in ("", *WORDS), f"strength {shown(a.strength)} is no word for an epsilon")
-    agents = tuple(
-        m.AgentStatus(
-            name=name_field(a.name, "name"),
-            connected=a.connected,
-            k=round_field(a.round, "round", -1),
-            last_seen_s=real_field(a, "last_seen_s", 0.0),
-            accuracy_test=real_field(a, "accuracy_test", 0.0, 1.0),
-            epsilon=real_field(a, "epsilon", 0.0),
-            state=state_field(a.state),
-            missing_s=real_field(a, "missing_s", 0.0),
-            waits_for=tuple(name_field(name, "waits_for") for name in a.waits_for),
-            strength=a.strength,
-        )
-        for a in p.agents
-    )
-    return m.StatusReply(
-        state=state_field(p.state),
-        k=round_field(p.round, "round", -1),
-        K=p.iterations,
-        run_id=bytes_field(p.run_id, "run_id", RUN_ID_BYTES),
-        name=text_field(p.name, "name", 0, 256),
-        rounds_per_second=p.rounds_per_second,
-        agents=agents,
-        consensus_error=real_field(p, "consensus_error", 0.0),
-        reason=text_field(p.reason, "reason"),
-        accountant=p.accountant or None,
-        delta=real_field(p, "delta", 0.0, 1.0),
-        adjacency=text_field(p.adjacency, "adjacency", 0, 256),
-        delta_warning=text_field(p.delta_warning, "delta_warning"),
-    )
+    return status.from_protobuf(parse(coordinator_pb2.StatusReply, data, "status reply"))
 
 
 def encode_control_request(v: m.ControlRequest) -> bytes:

@@ -29,7 +29,7 @@ SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.http2.max_ping_strikes", 0))
 """Daemons ask often whether their connection lives."""
 UNTIMED = ("heartbeat", "edges")
 """Kinds of messages that a clock sends."""
-LEFT_OUT = ("bytes_sent", "last_seen_s", "missing_s", "rounds_per_second")
+LEFT_OUT = ("bytes_sent", "gives_up_s", "last_seen_s", "missing_s", "rounds_per_second", "slowest", "spent_us")
 Message = Any
 
 

@@ -18,6 +18,7 @@ from dpgt_node.errors import PeerError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
+from dpgt_node.protocol.pace import MAX_US, Slowest
 from dpgt_node.wire import convert
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
 
@@ -97,6 +98,8 @@ STATUS = m.StatusReply(
     "gdp",
     1e-5,
     "replace-one",
+    gives_up_s=12.5,
+    slowest=Slowest("agent-1", "compute", 0.25, 1.0),
 )
 PLAIN: list[tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[Any]]] = [
     (convert.encode_agent_message, convert.decode_agent_message, AGENT),
@@ -397,6 +400,27 @@ def test_bad_status_replies(fields: dict[str, Any], error: str) -> None:
 def test_bad_agents_in_status_replies(fields: dict[str, Any], error: str) -> None:
     message = coordinator_pb2.StatusReply.FromString(convert.encode_status_reply(STATUS))
     _change(message.agents[1], fields)
+    with pytest.raises(PeerError, match=error):
+        convert.decode_status_reply(message.SerializeToString())
+
+
+def test_what_rounds_took_arrives_whole_or_not_at_all() -> None:
+    data = convert.encode_agent_message(m.Done(7, 6, 1, b"h" * 32, (1, 2, 3, 4, 5, MAX_US)))
+    done = convert.decode_agent_message(data)
+    assert isinstance(done, m.Done) and done.spent == (1, 2, 3, 4, 5, MAX_US)
+    message = coordinator_pb2.AgentMessage.FromString(data)
+    message.done.spent_us.append(1)
+    with pytest.raises(PeerError, match="spent_us of 7 phases"):
+        convert.decode_agent_message(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [({"phase": "sleep"}, "phase 'sleep'"), ({"share": 1.5}, "out of range"), ({"agent": "?"}, "agent '\\?'")],
+)
+def test_a_slowest_phase_is_one(fields: dict[str, Any], error: str) -> None:
+    message = coordinator_pb2.StatusReply.FromString(convert.encode_status_reply(STATUS))
+    _change(message.slowest, fields)
     with pytest.raises(PeerError, match=error):
         convert.decode_status_reply(message.SerializeToString())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -159,6 +160,11 @@ def _result(run_dir: Path) -> StatusReply | None:
     )
 
 
+def _over(run_dir: Path | None) -> StatusReply | None:
+    """The end of the run in ``run_dir``; None while there is none, or where only an address was given."""
+    return None if run_dir is None else _result(run_dir)
+
+
 def _show(reply: StatusReply) -> str:
     from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import judged
@@ -171,11 +177,16 @@ def _show(reply: StatusReply) -> str:
         lines.append(f"  adjacent data sets: {reply.adjacency}")
     if reply.delta_warning:
         lines.append(f"  WARNING: {reply.delta_warning}")
+    if reply.gives_up_s is not None:
+        lines.append(f"  the run ends in {reply.gives_up_s:.0f} s unless who is missing comes")
+    if reply.slowest is not None:
+        lines.append(f"  {reply.slowest.line()}")
     for agent in reply.agents:
         seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
         state = "connected" if agent.connected else "NOT connected"
         if agent.missing_s is not None:
             seen = f"MISSING for {agent.missing_s:.1f} s"
+            seen += " (never seen)" if agent.last_seen_s is None else ""
         elif agent.state == ENDED:
             state, seen = reply.state, "ended"
         if agent.waits_for:
@@ -190,10 +201,18 @@ def _show(reply: StatusReply) -> str:
 @click.command()
 @_target
 @common.format_option
+@click.option("--watch", "watched", is_flag=True, help="Go on showing it until the run is over; Ctrl-C leaves the run.")
 def status(
-    run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool, format_: str
+    run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool, format_: str, watched: bool
 ) -> ExitCode:
     """Where a run stands and who is connected."""
+    if watched:
+        from dpgt_node.cli.running.watch import watch
+
+        if format_ != "text":
+            raise ConfigError.one("command line", "--watch", "shows text; leave --format out")
+        target = _resolve(run_dir, address, tls_folder, insecure)
+        return watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _over(run_dir))
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
         click.echo(common.reddened(_show(reply)))
@@ -226,6 +245,8 @@ def status(
         "delta": reply.delta,
         "adjacency": reply.adjacency,
         "delta_warning": reply.delta_warning or None,
+        "gives_up_s": reply.gives_up_s,
+        "slowest": None if reply.slowest is None else asdict(reply.slowest),
         "agents": agents,
     }
     click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "dpgt.interrupted"
 """In a command's ``meta``: a signal came while it launched, so nothing more is begun."""
 
+ABSENT_SHOWN = 5
+"""So many agents that never came are named."""
+
 
 @click.command()
 @common.run_argument
@@ -200,5 +203,15 @@ def live_status(status: StatusReply) -> LiveStatus:
         status.consensus_error,
         status.accountant,
         status.delta,
-        status.reason if any(a.state in ("left", "silent", "cut", "slow") for a in status.agents) else "",
+        _trouble(status),
     )
+
+
+def _trouble(status: StatusReply) -> str:
+    """Who is missing, for how long, until when; empty when all is well."""
+    until = "" if status.gives_up_s is None else f"; the run ends in {status.gives_up_s:.0f} s unless they come"
+    if any(a.state in ("left", "silent", "cut", "slow") for a in status.agents):
+        return status.reason + until
+    absent = [f"{a.name} ({a.missing_s:.0f} s)" for a in status.agents if a.missing_s is not None]
+    more = f" and {len(absent) - ABSENT_SHOWN} more" if len(absent) > ABSENT_SHOWN else ""
+    return f"waited for: {', '.join(absent[:ABSENT_SHOWN])}{more}{until}" if absent else ""

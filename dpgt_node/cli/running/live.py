@@ -71,28 +71,29 @@ class LiveStatus:
 class LiveView:
     """Shows snapshots: a table redrawn in place in a terminal, else a line every tenth of the rounds or 5 seconds.
 
-    ``keystream``: "test" under the test keystream.  ``clock``: seconds, monotonic.  Use it as a context manager, or
-    call :meth:`close`, so that an interrupted run leaves the terminal as it was.
+    ``run``: None where only its status is known.  ``keystream``: "test" under the test keystream.  ``clock``: seconds,
+    monotonic.  Use it as a context manager, or call :meth:`close`, so that an interrupted run leaves the terminal as it
+    was.
     """
 
     def __init__(
         self,
-        run: RunConfig,
+        run: RunConfig | None,
         console: Console | None = None,
         *,
         keystream: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run = run
         self._console = console or Console()
         self._clock = clock
         self._live: Live | None = None
         self._last: LiveStatus | None = None
         self._printed: tuple[str, int] | None = None
         self._printed_at = -math.inf
-        print_warnings(run, self._console, keystream)
-        line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
-        self._console.print(Text(line, style="dim"), soft_wrap=True)
+        if run is not None:
+            print_warnings(run, self._console, keystream)
+            line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=False)
 
@@ -138,7 +139,7 @@ class LiveView:
 def plain_line(status: LiveStatus) -> str:
     """``k 120/200  rounds/s 85.3  worst test accuracy 0.861 (agent-3)  ...``; before round 0, who is here."""
     if status.k < 0:
-        return f"{status.state}  {_connected(status)}"
+        return "  ".join([status.state, _connected(status), *([status.trouble] if status.trouble else [])])
     parts = [] if status.state == "running" else [status.state]
     parts.append(f"k {status.k}/{status.K}")
     if status.rounds_per_second is not None:

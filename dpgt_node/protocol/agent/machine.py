@@ -34,6 +34,7 @@ from enum import Enum, auto
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.errors import Broken, StaleState, invariant
 from dpgt_node.protocol.agent.inbox import Inbox
+from dpgt_node.protocol.pace import MAX_US, Spent
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -44,6 +45,7 @@ from dpgt_node.protocol.types import (
     Dismissed,
     DrawRelease,
     Evaluate,
+    Evaluating,
     FinalReady,
     FinalSaved,
     Finish,
@@ -83,6 +85,10 @@ class Phase(Enum):
     FINAL = auto()
     SERVING = auto()
     ENDED = auto()
+
+
+_PACE = (Phase.COMPUTING, Phase.READY, Phase.DRAWING, Phase.PERSISTING, Phase.EXCHANGING)
+"""What ``pace`` calls compute, barrier, noise, store and exchange."""
 
 
 class AgentMachine:
@@ -139,6 +145,8 @@ class AgentMachine:
         self._pruned = -1
         self._exchange_since_ns = 0
         self._deadline_ns: int | None = None
+        self._spent_ns = dict.fromkeys(Phase, 0)
+        self._evaluated_ns = self._stepped_ns = 0
         self._to = {s: frozenset(j for j in out if j != edges.index) for s, out in edges.outgoing.items()}
         self._peers = tuple(sorted(frozenset().union(*self._to.values())))
 
@@ -208,6 +216,8 @@ class AgentMachine:
         """Take one event, return the effects in the order in which they must be carried out."""
         if self._phase is Phase.ENDED:
             return ()
+        self._spent_ns[self._phase] += now_ns - self._stepped_ns  # within a step no time passes
+        self._stepped_ns = now_ns
         out: list[AgentEffect] = []
         match event:
             case VectorReceived():
@@ -248,21 +258,33 @@ class AgentMachine:
             case FinalSaved():
                 self._phase = Phase.SERVING
                 self._durable_through = self._K
-                out.append(ReportDone(self._K, self._K))
+                out.append(ReportDone(self._K, self._K, self._spent()))
             case Dismissed():
                 invariant(self._durable_through == self._K, "dismissed before the result was saved")
                 self._end(Finish("finished", "every agent finished"), out)
             case StopRequested():
                 self._end(Finish("stopped", event.reason), out)
+            case Evaluating(for_ns):
+                self._spent_ns[self._phase] -= for_ns
+                self._evaluated_ns += for_ns
             case Tick():
                 self._tick(out, now_ns)
         return tuple(out)
+
+    def _spent(self) -> Spent:
+        """What the rounds since the last report took, by the phases of ``pace``."""
+        self._spent_ns[Phase.COMPUTING] += self._spent_ns[Phase.FINAL]
+        spans = (*(self._spent_ns[phase] for phase in _PACE), self._evaluated_ns)
+        self._spent_ns = dict.fromkeys(Phase, 0)
+        self._evaluated_ns = 0
+        return tuple(min(max(span, 0) // 1000, MAX_US) for span in spans)
 
     def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
         self._go_through = max(self._go_through, event.go_through)
         if self._phase is not Phase.WAITING:  # repeated when an agent rejoined, perhaps after a Go that was lost
             self._try_release(out, now_ns)
             return
+        self._spent_ns = dict.fromkeys(Phase, 0)
         if self._finished is not None:
             self._phase = Phase.SERVING
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]
@@ -352,7 +374,8 @@ class AgentMachine:
             out.append(AdvanceFinal(self._state, received, own))
             return
         self._phase = Phase.COMPUTING
-        out += [ReportDone(k, self._durable_through), Advance(self._state, received, own, self._records.get(k + 1))]
+        done = ReportDone(k, self._durable_through, self._spent())
+        out += [done, Advance(self._state, received, own, self._records.get(k + 1))]
 
     def _resend(self, event: PeerNeeds, out: list[AgentEffect]) -> None:
         lacks: dict[Stream, int] = {s: event.first(s) for s, peers in self._to.items() if event.peer in peers}

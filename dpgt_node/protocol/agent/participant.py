@@ -198,7 +198,7 @@ class Participant:
     def _done(self, effect: t.ReportDone, out: list[Any], now_ns: int) -> None:
         committed, head = self._head  # none while rounds of before are replayed
         of_round = head if effect.k == committed else b""
-        out.append(s.Say(m.Done(effect.k, effect.durable_through, self._bytes_sent(), of_round)))
+        out.append(s.Say(m.Done(effect.k, effect.durable_through, self._bytes_sent(), of_round, effect.spent)))
         self._emit(self._reports.step(effect, now_ns), out, now_ns)
 
     def _bytes_sent(self) -> int:

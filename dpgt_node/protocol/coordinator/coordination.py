@@ -52,6 +52,7 @@ from dpgt_node.protocol.coordinator.coordination_types import (
 from dpgt_node.protocol.coordinator.membership import Membership, Out, Seat
 from dpgt_node.protocol.coordinator.relay import KeyRelay
 from dpgt_node.protocol.liveness import EdgeReport
+from dpgt_node.protocol.pace import Pace
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 SETTLE_BEATS = 3
@@ -115,6 +116,7 @@ class Coordination:
         )
         known = self._heads, self._samples
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
+        self.pace = Pace(run.graph.agents)
         self._relay = None if masks(run) is None else KeyRelay(run.graph.agents)
         self._stage = Stage.OPEN
         self._conclusion: co.Conclude | None = None
@@ -309,6 +311,7 @@ class Coordination:
         if head and k > self._heads.get(name, (-1, b""))[0]:
             self._heads[name] = (k, head)
             out.append(NoteHead(name, k, head))
+        self.pace.done(name, k - self.barrier.done(name), message.spent)
         self._move(co.AgentDone(name, k, message.durable_through), out, now_ns)
         if self._local:
             out.append(KeepRow(name, k + 1))

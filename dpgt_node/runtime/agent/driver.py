@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -23,6 +24,7 @@ from dpgt_node.protocol.types import (
     AdvanceFinal,
     DrawRelease,
     Evaluate,
+    Evaluating,
     FinalSaved,
     Persist,
     Persisted,
@@ -185,12 +187,14 @@ class AgentDriver:
             self._turns.acquire()
 
     def _evaluate(self, effect: Evaluate) -> None:
+        began_ns = time.monotonic_ns()
         try:
             metrics = self._work.evaluate(effect)
         finally:
             self._turns.release()
         if self._evaluate_inline:
             self._evaluated(effect.k, effect.x, metrics)
+            self._feed(Evaluating(time.monotonic_ns() - began_ns))
         else:
             self._loop.call_soon_threadsafe(self._hand_over, effect, metrics)
 

@@ -25,6 +25,7 @@ from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples,
 from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
 from dpgt_node.runtime.coordinator.progress import Progress
 from dpgt_node.runtime.coordinator.results import Results
+from dpgt_node.runtime.coordinator.watch import Events, Recent, Watch
 from dpgt_node.runtime.interpreter import Interpreter, Undone
 from dpgt_node.runtime.store.limits import announce_every
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
@@ -52,7 +53,13 @@ class Coordinator:
         with blamed(out.path / HEADS_FILE):
             self._heads = Heads(out.path, run.graph.agents)
         self._progress = Progress()
-        self._results = Results(run, out, keystream=keystream, failed=lambda error: self.feed(self._no_disk(error)))
+        self._results = Results(
+            run,
+            out,
+            keystream=keystream,
+            failed=lambda error: self.feed(self._no_disk(error)),
+            took=lambda name: self.machine.pace.agents[name],
+        )
         self.machine = Coordination(
             run,
             out.run_id,
@@ -62,6 +69,9 @@ class Coordinator:
             announce=announce_every,
             now_ns=time.monotonic_ns(),
         )
+        self.events = Events(out.path)
+        self.recent = Recent(self.machine.pace)
+        self._watch = Watch(self.recent, self.stands, self._flush)
         self._interpreter = Interpreter(self.machine, self._carry_out, self._broken)
         self._calls = Calls("the coordinator", self.feed, self._broken)
         self._cause = ""
@@ -75,8 +85,17 @@ class Coordinator:
         self._interpreter.feed(event)
 
     def close(self) -> None:
+        """May be called twice."""
         self._interpreter.stop()
+        self._watch.close()
         self._heads.close()
+        self.events.close()
+
+    def _flush(self) -> None:
+        try:
+            self._results.flush()
+        except OSError as error:
+            self.feed(self._no_disk(error))
 
     def _broken(self, error: BaseException) -> None:
         self.close()
@@ -115,6 +134,7 @@ class Coordinator:
                 self._results.begin(registers, k)
             case c.Note(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+                self.events.note(level, text)
             case ct.KeepPause(paused):
                 self._keep_paused(paused)
             case ct.Answer(reply):
@@ -122,6 +142,7 @@ class Coordinator:
             case co.Conclude():
                 self._end(effect)
             case ct.Exit():
+                self._watch.end()
                 self.close()
                 self.done.set_result(self._outcome)
 
@@ -152,6 +173,7 @@ class Coordinator:
                 conclude = co.Conclude("failed", ExitCode.CONFIG, CANNOT_WRITE)
         own = replace(conclude, reason=self._cause) if conclude.reason == CANNOT_WRITE else conclude
         self._outcome = Outcome(own, summary)
+        self.events.note("info" if own.exit_code is ExitCode.DONE else "error", f"{own.status}: {own.reason}")
         self.feed(ct.Closed(conclude))
 
     def _close(self, conclude: co.Conclude) -> Summary | None:
@@ -176,8 +198,12 @@ class Coordinator:
             agents = {f"dpgt:agent:{name}" for name in self._run.graph.agents}
             if caller.identity not in agents | {COORDINATOR_IDENTITY, OPERATOR_IDENTITY}:
                 raise PeerError(f"{caller.identity} is not enrolled in this run", grpc_status="PERMISSION_DENIED")
-        rate, now_ns = self._progress.rate(), time.monotonic_ns()
-        return status.reply(self._run, self._out.run_id, self.machine, self._results, rate, now_ns)
+        return self.stands()
+
+    def stands(self) -> m.StatusReply:
+        """Where the run stands."""
+        rate, slow, now_ns = self._progress.rate(), self.recent.slowest(), time.monotonic_ns()
+        return status.reply(self._run, self._out.run_id, self.machine, self._results, rate, slow, now_ns)
 
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:
         """Pause, resume, stop; with TLS only the coordinator's own or an operator's certificate."""

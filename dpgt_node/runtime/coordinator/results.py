@@ -17,7 +17,9 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.pace import Took
 from dpgt_node.protocol.types import Payload
+from dpgt_node.record.phases import PhaseStore
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.summary import Summary
 from dpgt_node.runtime.coordinator.outdir import OutDir
@@ -28,16 +30,24 @@ from dpgt_node.wire.codec import Gate, Reassembler
 class Results:
     """The outputs of ``run`` under ``out``, from the first round on; before it, every report is refused.
 
-    ``failed`` hears of an output that cannot be written.
+    ``failed`` hears of an output that cannot be written.  ``took``: what an agent's rounds took.
     """
 
     def __init__(
-        self, run: RunConfig, out: OutDir, *, keystream: str | None, failed: Callable[[OSError], None]
+        self,
+        run: RunConfig,
+        out: OutDir,
+        *,
+        keystream: str | None,
+        failed: Callable[[OSError], None],
+        took: Callable[[str], Took],
     ) -> None:
         self._run = run
         self._out = out
         self._keystream = keystream
         self._failed = failed
+        self._took = took
+        self._phases: PhaseStore | None = None
         self._topology = Topology.from_config(run.graph)
         self._schedule = Schedule.from_config(run)
         self._names = run.graph.agents
@@ -62,6 +72,7 @@ class Results:
             dimension=self._dimension,
             keystream=self._keystream,
         )
+        self._phases = PhaseStore(self._out.path)
         self._preparing = asyncio.create_task(self._prepare(self.recorder))
         for name in self._names:
             self.local_row(name, 0)
@@ -77,6 +88,8 @@ class Results:
         """Write the summary and the report of a run that ended in round ``k``; None when it never began."""
         if self.recorder is None:
             return None
+        if self._phases is not None:
+            self._phases.close()
         finals = None
         if self.study and conclude.exit_code is ExitCode.DONE:
             finals = {n: np.load(self._final_path(n), mmap_mode="r", allow_pickle=False) for n in self._names}
@@ -99,6 +112,7 @@ class Results:
             return
         metrics = Metrics(report.loss_train, report.accuracy_train, report.accuracy_test, report.grad_norm)
         self.recorder.evaluated(name, report.k, metrics, self._wall_s())
+        self._note_phases(name, report.k)
 
     def local_row(self, name: str, k: int) -> None:
         """In local runs metrics stay with the agents: the coordinator's rows hold what the schedule alone says."""
@@ -106,6 +120,17 @@ class Results:
             return
         if k % self._run.evaluate.every == 0 or k == self._run.K + 1:
             self.recorder.evaluated(name, k, None, self._wall_s())
+            self._note_phases(name, k)
+
+    def _note_phases(self, name: str, k: int) -> None:
+        assert self._phases is not None
+        took = self._took(name)
+        self._phases.note(name, k, took.rounds, took.total_us)
+
+    def flush(self) -> None:
+        """Let readers of phases.csv see what is there.  OSError: it cannot be written."""
+        if self._phases is not None:
+            self._phases.flush()
 
     def finished(self, name: str, report: m.FinishedReport) -> None:
         """The last report of an agent that is done with every round.  PeerError when it cannot be."""

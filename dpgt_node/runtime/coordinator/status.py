@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.liveness import Trouble
+from dpgt_node.protocol.pace import Slowest
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.coordinator.results import Results
+
+MISSING = ("left", "silent")
+"""Kinds of trouble with an agent that is not there, or seems so."""
 
 
 def reply(
@@ -20,6 +25,7 @@ def reply(
     coordination: Coordination,
     results: Results,
     rounds_per_second: float,
+    slowest: Slowest | None,
     now_ns: int,
 ) -> m.StatusReply:
     """Where the run stands at ``now_ns`` of the machine's clock."""
@@ -30,7 +36,11 @@ def reply(
     for name in run.graph.agents:
         done = machine.done(name)
         trouble = next((t for t in troubles if name == t.agent), None)
-        missing = trouble is not None and trouble.kind in ("left", "silent")
+        since_ns = None
+        if trouble is not None and trouble.kind in MISSING:
+            since_ns = trouble.since_ns
+        elif machine.phase is co.CoordinatorPhase.GATHERING and not machine.connected(name):
+            since_ns = machine.heard_ns(name)
         agents.append(
             m.AgentStatus(
                 name,
@@ -41,7 +51,7 @@ def reply(
                 epsilon=recorder.spent(name, done) if recorder else None,
                 strength=recorder.worth(name, done) if recorder else "",
                 state=trouble.kind if trouble else "here" if machine.connected(name) else "absent",
-                missing_s=(now_ns - trouble.since_ns) / 1e9 if trouble and missing else None,
+                missing_s=None if since_ns is None else max(0, now_ns - since_ns) / 1e9,
                 waits_for=machine.waits_for(name),
             )
         )
@@ -60,7 +70,22 @@ def reply(
         delta=run.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=adjacency(run),
         delta_warning=(recorder.delta_warning() or "") if recorder else "",
+        gives_up_s=_gives_up_s(run, machine, troubles, now_ns),
+        slowest=slowest,
     )
+
+
+def _gives_up_s(
+    run: RunConfig, machine: co.CoordinatorMachine, troubles: Sequence[Trouble], now_ns: int
+) -> float | None:
+    """Seconds until the run ends because somebody is missing; None: it waits for ever, or for nobody."""
+    if machine.phase is co.CoordinatorPhase.GATHERING:
+        due_ns = machine.next_deadline_ns()
+    else:
+        ends = [trouble.since_ns for trouble in troubles if trouble.kind != "slow"]
+        stops = ends and run.runtime.on_agent_loss == "stop"
+        due_ns = min(ends) + int(run.runtime.round_timeout_s * SECOND) if stops else None
+    return None if due_ns is None else max(0, due_ns - now_ns) / SECOND
 
 
 def _standstill(machine: co.CoordinatorMachine, troubles: Sequence[Trouble], now_ns: int) -> str:

@@ -101,16 +101,18 @@ class Ready(_message.Message):
     def __init__(self) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("round", "durable_through", "bytes_sent", "ledger_head")
+    __slots__ = ("round", "durable_through", "bytes_sent", "ledger_head", "spent_us")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     DURABLE_THROUGH_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    SPENT_US_FIELD_NUMBER: _ClassVar[int]
     round: int
     durable_through: int
     bytes_sent: int
     ledger_head: bytes
-    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ...) -> None: ...
+    spent_us: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ..., spent_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("round", "loss_train", "accuracy_train", "accuracy_test", "grad_norm", "epsilon")
@@ -346,7 +348,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason", "accountant", "delta", "adjacency", "delta_warning")
+    __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason", "accountant", "delta", "adjacency", "delta_warning", "gives_up_s", "slowest")
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +362,8 @@ class StatusReply(_message.Message):
     DELTA_FIELD_NUMBER: _ClassVar[int]
     ADJACENCY_FIELD_NUMBER: _ClassVar[int]
     DELTA_WARNING_FIELD_NUMBER: _ClassVar[int]
+    GIVES_UP_S_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_FIELD_NUMBER: _ClassVar[int]
     state: str
     round: int
     iterations: int
@@ -373,7 +377,21 @@ class StatusReply(_message.Message):
     delta: float
     adjacency: str
     delta_warning: str
-    def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ..., accountant: _Optional[str] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ..., delta_warning: _Optional[str] = ...) -> None: ...
+    gives_up_s: float
+    slowest: Slowest
+    def __init__(self, state: _Optional[str] = ..., round: _Optional[int] = ..., iterations: _Optional[int] = ..., run_id: _Optional[bytes] = ..., name: _Optional[str] = ..., rounds_per_second: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[AgentStatus, _Mapping]]] = ..., consensus_error: _Optional[float] = ..., reason: _Optional[str] = ..., accountant: _Optional[str] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ..., delta_warning: _Optional[str] = ..., gives_up_s: _Optional[float] = ..., slowest: _Optional[_Union[Slowest, _Mapping]] = ...) -> None: ...
+
+class Slowest(_message.Message):
+    __slots__ = ("agent", "phase", "seconds", "share")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    phase: str
+    seconds: float
+    share: float
+    def __init__(self, agent: _Optional[str] = ..., phase: _Optional[str] = ..., seconds: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
 
 class AgentStatus(_message.Message):
     __slots__ = ("name", "connected", "round", "last_seen_s", "accuracy_test", "epsilon", "state", "missing_s", "waits_for", "strength")

@@ -1,0 +1,88 @@
+"""``phases.csv``: where the rounds of each agent took their time, one row an agent and evaluation.
+
+A row covers the ``rounds`` that the agent made since its row before, up to round ``k`` - 1; the others are seconds of
+these rounds together, by the phases of :mod:`dpgt_node.protocol.pace`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpgt_node.errors import ConfigError
+from dpgt_node.protocol.pace import PHASES
+from dpgt_node.record.metrics import cut_torn_line
+
+PHASES_FILE = "phases.csv"
+COLUMNS = ("agent", "k", "rounds", *PHASES)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """``seconds``: of these rounds together, in the order of ``PHASES``."""
+
+    agent: str
+    k: int
+    rounds: int
+    seconds: tuple[float, ...]
+
+
+class PhaseStore:
+    """Appends to ``OUT/phases.csv``; a continued run goes on in the same file.  Rows wait for :meth:`flush`."""
+
+    def __init__(self, out_dir: Path) -> None:
+        path = out_dir / PHASES_FILE
+        fresh = not path.exists() or not cut_torn_line(path)
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._before: dict[str, tuple[int, tuple[int, ...]]] = {}
+        if fresh:
+            self._writer.writerow(COLUMNS)
+
+    def note(self, agent: str, k: int, rounds: int, total_us: Sequence[int]) -> None:
+        """Agent ``agent`` is in round ``k``; its ``rounds`` of this life of the writer took ``total_us`` by phase."""
+        made, was = self._before.get(agent, (0, (0,) * len(PHASES)))
+        if rounds <= made:
+            return
+        self._before[agent] = (rounds, tuple(total_us))
+        spans = ((now - before) / 1e6 for now, before in zip(total_us, was, strict=True))
+        self._writer.writerow([agent, k, rounds - made, *(f"{span:.6f}" for span in spans)])
+
+    def flush(self) -> None:
+        """Give what waits to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close; may be called twice."""
+        self._file.close()
+
+
+def read_phases(out_dir: Path) -> tuple[PhaseRow, ...]:
+    """All whole rows of ``OUT/phases.csv``, in file order; () when there is none.
+
+    Raises :class:`ConfigError` naming file and line for a cell that is not a number.
+    """
+    path = out_dir / PHASES_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
+    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+    rows = []
+    for record in reader:
+        try:
+            rows.append(phase_row(record))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError.one(str(path), f"line {reader.line_num}", f"is not a row of phases ({error})") from error
+    return tuple(rows)
+
+
+def phase_row(record: dict[str, str]) -> PhaseRow:
+    """One line by column.  KeyError, TypeError, ValueError: it is none."""
+    seconds = tuple(float(record[phase]) for phase in PHASES)
+    return PhaseRow(record["agent"], int(record["k"]), int(record["rounds"]), seconds)
