@@ -25,6 +25,7 @@ from dpgt_node.adversary.decode.vectors import Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.wire.codec import DTYPE
 from dpgt_node.wire.overheard import Overheard
 from dpgt_node.wire.transcript import Channel, Header, Link, Seen
 from dpgt_node.wire.transcript_writer import TranscriptWriter
@@ -279,7 +280,7 @@ class Decoder:
             return None
         if self._keep.kind == "all":
             return sighting.data
-        values = np.frombuffer(sighting.data, dtype=f"<f{sighting.head.nbytes // sighting.head.dimension}")
+        values = np.frombuffer(sighting.data, dtype=DTYPE[sighting.head.dtype])
         if self._keep.coordinates[-1] >= len(values):
             raise ConfigError.one("command line", "--keep", f"coordinate {self._keep.coordinates[-1]} of {len(values)}")
         return memoryview(values[np.array(self._keep.coordinates)].tobytes())

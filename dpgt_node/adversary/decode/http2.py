@@ -2,11 +2,13 @@
 
 Header compression is not undone: round, sender and stream are inside the messages, and grpc's core writes the path of
 a method in plain text when it first names it.  Where a frame header was missed, or the tap started in mid-connection,
-the next header is looked for by its type, flags and stream, by the header that must follow it, and by what it carries.
+the next header is looked for by its type, flags and stream where data of this kind do not show these by chance, by the
+header that must follow it, and by what it carries.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -20,6 +22,8 @@ _OF_STREAMS = (_DATA, _HEADERS, _PRIORITY, _RST, _PUSH, _CONTINUATION)
 _END_STREAM, _PADDED = 1, 8
 _MAX_FRAME_BYTES = 16 << 20
 _FRUITLESS_BYTES = 32 << 20
+_LIKE_BYTES = 2048
+_CHANCE = 1e-11  # of taking data for a frame's header, a byte
 _MAX_CALLS = 256
 _MAX_BLOCK_BYTES = 16 << 10
 _PATH = re.compile(rb"/[A-Za-z][A-Za-z0-9_.]*/[A-Za-z]\w*")
@@ -60,6 +64,7 @@ class Frames:
         self._left = 0  # bytes of the frame's payload that are to come
         self._call: Messages | None = None  # whose they are
         self._ending = 0  # the call that ends with this frame
+        self._torn = False  # and that its sender broke off
         self._block: tuple[int, bytearray] | None = None  # a header block
         self._last: Messages | None = None  # the call whose data came last
         self._time = 0
@@ -68,6 +73,9 @@ class Frames:
         self._missed = 0  # bytes missed in front of _search, which begin with a frame's header
         self._owed = 0  # at least so many of them are headers
         self._fruitless = 0
+        self._recent = b""  # some of what was seen last: what data are like
+        self._doubtful = False  # what is searched may hide a header
+        self._broken = False  # what was read since the last hole is wrong somewhere
 
     def feed(self, item: Item) -> None:
         """The next bytes, or how many were missed."""
@@ -122,6 +130,7 @@ class Frames:
 
     def _frames(self, data: memoryview) -> None:
         at, size = 0, len(data)
+        self._recent = bytes(data[:_LIKE_BYTES])
         while at < size:
             if self._left:
                 taken = min(self._left, size - at)
@@ -141,6 +150,7 @@ class Frames:
                 header, self._head = self._head, bytearray()
                 if not self._header(header):
                     self._lose(0, 0)
+                    self._broken = True
                     self._search = header + data[at:]
                     self._from = 1
                     self._find()
@@ -153,6 +163,7 @@ class Frames:
             kind > _CONTINUATION
             or size > _MAX_FRAME_BYTES
             or (kind != _WINDOW and (kind in _OF_STREAMS) != bool(stream))
+            or not (self._intact or self._sensible(header, 0))
         ):
             return False
         self._left = size
@@ -164,7 +175,7 @@ class Frames:
             self._last = self._last or self._of(stream)  # whose data they will be, most likely
             self._block = stream, bytearray()
         if kind == _RST or (kind in (_DATA, _HEADERS) and flags & _END_STREAM):
-            self._ending = stream
+            self._ending, self._torn = stream, kind == _RST
         if not size:
             self._frame_end()
         return True
@@ -183,7 +194,7 @@ class Frames:
         if self._block is not None and (path := _PATH.search(self._block[1])):
             self._calls.named(self._block[0], path.group().decode("ascii"))
         if self._ending:
-            self._end(self._ending, ended=True)
+            self._end(self._ending, ended=not self._torn)
         self._call = self._block = None
         self._ending = 0
 
@@ -200,10 +211,13 @@ class Frames:
         if self._search is not None:
             self._find(last=True)
         if self._search is not None:
-            if self._synced:
-                self._hand_over(self._search)
+            rest = len(self._search) - _HEADER_BYTES + 1  # in the last of it a header may begin
+            if self._synced and rest > 0:
+                self._hand_over(self._search[:rest])
+                self._missed, self._owed = size + _HEADER_BYTES - 1, 0
+            else:
+                self._missed += len(self._search) + size
             self._search, self._from = bytearray(), 0
-            self._missed, self._owed = size, 0
             return
         taken = min(size, self._left)
         if taken:
@@ -230,8 +244,12 @@ class Frames:
         """
         if self._last is not None:
             rest = memoryview(data)[max(0, self._owed - self._missed) :]
-            self._last.gap(max(0, self._missed - self._owed), sure=False, clean=not rest)
+            missed = max(0, self._missed - self._owed)
+            if self._doubtful:
+                missed, rest = missed + len(rest), rest[:0]
+            self._last.gap(missed, sure=False, clean=not rest, broken=self._broken)
             self._last.data(rest, self._time)
+        self._broken = self._doubtful = False
 
     def _find(self, *, last: bool = False) -> None:
         """Look for a frame header in what followed a hole.  ``last``: nothing follows that could confirm it."""
@@ -272,14 +290,22 @@ class Frames:
         if not self._sensible(search, at):
             return False
         size, kind, _, _ = _fields(search, at)
-        after = at + _HEADER_BYTES + size
-        if len(search) >= after + _HEADER_BYTES:
-            return self._sensible(search, after)
         if kind == _DATA and likely_prefix(search, at + _HEADER_BYTES):
             return True
         if self._synced:
-            return True  # six bytes of it are those of a known call
-        return False if last else None
+            self._doubtful = self._doubtful or self._chance(search, at) > _CHANCE
+            return self._chance(search, at) <= _CHANCE
+        after = at + _HEADER_BYTES + size
+        if len(search) < after + _HEADER_BYTES:
+            return False if last else None
+        return self._sensible(search, after) and self._chance(search, at) * self._chance(search, after) <= _CHANCE
+
+    def _chance(self, search: bytearray, at: int) -> float:
+        """How often bytes of data, as they are here, pass for type, flags and stream of the header at ``at``: about
+        2^-48 for noise, often where most of them are zeros and ones.
+        """
+        like = self._recent + bytes(search[:_LIKE_BYTES])
+        return math.prod((like.count(byte) + 1) / (len(like) + 256) for byte in search[at + 3 : at + _HEADER_BYTES])
 
     def _sensible(self, data: bytearray, at: int) -> bool:
         size, kind, flags, stream = _fields(data, at)
@@ -291,7 +317,7 @@ class Frames:
             return flags <= 1 and fits.get(kind, False)
         if kind == _HEADERS:
             return 0 < size < 1 << 16 and not flags & ~0x2D and stream % 2 == 1
-        if self._synced and stream not in known:
+        if self._synced and known and stream not in known:
             return False
         if kind == _DATA:
             return flags <= 1 and (0 < size <= _MAX_FRAME_BYTES or flags == 1) and stream % 2 == 1

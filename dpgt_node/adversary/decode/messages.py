@@ -3,6 +3,8 @@
 A message is five bytes (compressed or not, length) and its body.  Bytes that the tap missed are zeros and a hole in
 the mask.  Where a prefix was missed, the reader above predicts the next message's size; where an HTTP/2 frame header
 was missed, the size of the hole is only likely: what follows it counts once the message's end was found in its place.
+Bytes count only where their place is certain: from a message's beginning up to the first such hole, and back from its
+end to the last one.  What lies between two of them counts if no hole was smaller than it was taken.
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Protocol
-
-from dpgt_node.adversary.decode.alignment import wrong_hole
 
 PREFIX_BYTES = 5
 MAX_BODY_BYTES = 8 << 20
@@ -85,8 +85,8 @@ class Reader(Protocol):
 
     def message(self, message: Message) -> None: ...
 
-    def expected(self) -> int | None:
-        """Size of the next body in bytes, if it can be known before it was seen."""
+    def expected(self) -> tuple[int, bool] | None:
+        """Size of the next body in bytes, if it can be known before it was seen, and whether it is certain."""
         ...
 
     def compressed(self) -> None:
@@ -121,6 +121,8 @@ class Messages:
         self._fill = 0  # bytes of it so far, prefix included
         self._size = 0  # of it, prefix included; 0: not known yet
         self._predicted = False
+        self._guessed = False  # its size is a prediction that only what follows can confirm
+        self._broken = False  # bytes behind an unsure hole were read wrongly, nobody knows from where on
         self._compressed = False
         self._holes: Holes = []
         self._unsure: Holes = []  # those of its holes whose size is only likely
@@ -158,17 +160,23 @@ class Messages:
                 if self._fill == goal:
                     self._reached()
 
-    def gap(self, size: int, *, sure: bool, clean: bool = False) -> None:
+    def gap(self, size: int, *, sure: bool, clean: bool = False, broken: bool = False) -> None:
         """``size`` bytes were not seen; not ``sure``: at most so many, and unless ``clean`` a little of what follows
-        may be no data.
+        may be no data.  ``broken``: what came since the last such hole was read wrongly, nobody knows from where on.
         """
-        self._clean = self._clean if sure else clean
         if self._look is not None:
             if self._place(last=False) is None:  # nothing to tell its end by
                 size, sure = size + len(self._look), False
                 self._drop_doubtful()
             else:
                 self._settle()
+        self._clean = self._clean if sure else clean
+        self._broken = self._broken or broken
+        if not size and not sure and self._fill and not self._lost:
+            if self._size:
+                self._hole(0, sure)
+            else:
+                self._lose()  # in the midst of a prefix
         while size and not self._lost:
             if not self._size and not self._predict():
                 self._lose()
@@ -197,7 +205,7 @@ class Messages:
 
     def _reached(self) -> None:
         """The prefix is there, or all of the message."""
-        if self._unsure:
+        if self._size and (self._unsure or self._guessed):
             self._look = bytearray()
             return
         if self._size:
@@ -223,8 +231,8 @@ class Messages:
         expected = self._reader.expected()
         if expected is None:
             return False
-        self._predicted = True
-        self._make_room(PREFIX_BYTES + expected)
+        self._predicted, self._guessed = True, not expected[1]
+        self._make_room(PREFIX_BYTES + expected[0])
         return True
 
     def _hole(self, size: int, sure: bool) -> None:
@@ -233,8 +241,8 @@ class Messages:
             self._view[hole[0] : hole[1]] = bytes(size)
             self._holes.append(hole)
             self._fill = hole[1]
-            if not sure:
-                self._unsure.append(hole)
+        if not sure:
+            self._unsure.append(hole)
 
     def _hand_on(self) -> None:
         body = self._view[PREFIX_BYTES : self._size]
@@ -251,7 +259,7 @@ class Messages:
         self._at += size
         self._fill = self._size = 0
         self._holes, self._unsure = [], []
-        self._predicted = self._compressed = False
+        self._predicted = self._guessed = self._compressed = self._broken = False
 
     # --- in doubt
 
@@ -266,32 +274,33 @@ class Messages:
         """Where the message in doubt ends, or where the next one begins, by what follows."""
         shift = self._place(last=last)
         look, self._look = self._look or bytearray(), None
-        if shift and self._size and not self._shift(look, shift):
+        if shift is not None and self._size and not self._shift(look, shift):
             shift = None
         if shift is None:
             self._drop_doubtful()
             self._lose()
         elif self._size:
             self._hand_on()
-        else:
-            self._at += shift
         if len(look) > (shift or 0):
             self.data(memoryview(look)[shift or 0 :], self._time)
 
     def _shift(self, look: bytearray, shift: int) -> bool:
-        """An unsure hole was ``shift`` bytes smaller, or so many bytes behind it were no data (the rest of a frame
-        header that began in it); False: it cannot be.  At shift 0 all holes are right, for none is larger than it was
-        taken.  Where it cannot be told which hole it was, what lies between them is not used.
+        """Unsure holes were ``shift`` bytes smaller together, or so many bytes behind them were no data (the rest of a
+        frame header that began in one); False: it cannot be.
+
+        At shift 0 all holes are right, for none is larger than it was taken.  Else nobody knows which hole it was: what
+        lies between the first and the last one is not used.  Of what was read wrongly, nothing is.
         """
-        which = len(self._unsure) - 1
-        if which:
-            found = wrong_hole(self._view[: self._size], self._unsure, joined(self._holes), shift)
-            if found is None:
-                self._blank(self._unsure[0][1], self._unsure[-1][0])
-            which = which if found is None else found
-        start, end = self._unsure[which]
-        last = which == len(self._unsure) - 1
-        keep = end - shift if self._clean and last else end  # what came first behind the hole
+        if self._guessed and shift:
+            return False
+        if self._broken:
+            self._blank(0, self._size)
+            return True
+        if not shift:
+            return True
+        self._blank(self._unsure[0][1], self._unsure[-1][0])
+        start, end = self._unsure[-1]
+        keep = end - shift if self._clean else end  # what came first behind the hole
         if keep < start:
             return False
         moved = bytes(self._view[end : self._size]) + look[:shift]
@@ -304,7 +313,9 @@ class Messages:
         """Hand the message on without what came behind an unsure hole."""
         self._look = None
         if self._size:
-            if self._unsure:
+            if self._guessed or self._broken:
+                self._blank(0, self._size)
+            elif self._unsure:
                 self._blank(self._unsure[0][1], self._size)
             self._hand_on()
 
@@ -337,6 +348,7 @@ class Messages:
         if size:
             self._missing.append((start, start + size))
         self._looked = len(self._pending)
+        self._whole = self._whole and not self._broken
         if not sure:
             self._sure = len(self._pending)
 

@@ -64,7 +64,7 @@ class Host(Protocol):
 class _Open:
     """A vector whose chunks are coming."""
 
-    __slots__ = ("at", "chunk", "data", "head", "missing", "next", "time_ns", "view")
+    __slots__ = ("at", "chunk", "data", "head", "missing", "next", "time_ns", "unsure", "view")
 
     def __init__(self, head: Overheard, at: int) -> None:
         self.head = head
@@ -75,7 +75,15 @@ class _Open:
         self.skip(0, self.next)
         self.at = at  # where the next message should begin
         self.chunk = min(CHUNK_BYTES, head.nbytes)
+        self.unsure: int | None = None  # from here on the number of chunks that were missed is only likely
         self.time_ns = 0
+
+    def blank_unsure(self) -> None:
+        """Forget values whose place only the vector's end could have confirmed."""
+        if self.unsure is not None:
+            self.missing = [(a, min(b, self.unsure)) for a, b in self.missing if a < self.unsure]
+            self.view[self.unsure : self.next] = bytes(self.next - self.unsure)
+            self.skip(self.unsure, self.next)
 
     def skip(self, start: int, end: int) -> None:
         """Bytes of values that were not seen."""
@@ -100,12 +108,14 @@ class Vectors:
 
     # --- the messages' reader
 
-    def expected(self) -> int | None:
-        """Size of the next frame, when the last one says what must follow."""
+    def expected(self) -> tuple[int, bool] | None:
+        """Size of the next frame, when the last one says what must follow; a header's is certain only afterwards: a
+        stream may begin later than the other one.
+        """
         if self._open is not None:
-            return chunk_frame_bytes(min(self._open.chunk, self._open.head.nbytes - self._open.next))
+            return chunk_frame_bytes(min(self._open.chunk, self._open.head.nbytes - self._open.next)), True
         following = self._following()
-        return predicted(*following)[0] if following else None
+        return (predicted(*following)[0], False) if following else None
 
     def message(self, message: Message) -> None:
         """A frame, or another message of the protocol."""
@@ -182,7 +192,8 @@ class Vectors:
             ]
         else:
             following = self._following()
-            if following is None or self._guessed or abs(message.start - self._end) > _SLACK_BYTES:
+            # Where a message begins may be overestimated, never by less than what would lie in between.
+            if following is None or self._guessed or not 0 <= message.start - self._end < PREFIX_BYTES + size:
                 return ()
             patterns = [following]
         for pattern, k in patterns:
@@ -251,17 +262,16 @@ class Vectors:
 
     def _chunk(self, vector: _Open, message: Message) -> None:
         body, holes = message.body, message.holes
+        if message.start != vector.at and vector.unsure is None:
+            vector.unsure = vector.next
+        offset = vector.next + self._jumped(vector, message) * vector.chunk
+        size = min(vector.chunk, vector.head.nbytes - offset)
         try:
-            start, end = read_chunk(body) if not (holes and holes[0][0] < 5) else (len(body), len(body))
+            start, end = read_chunk(body) if not (holes and holes[0][0] < 5) else (len(body) - size, len(body))
         except PeerError as error:
             self._host.foreign(f"in a vector's chunks: {error}")
             return
-        if start == end:  # its own beginning was missed: the size is what was expected
-            end = len(body)
-            start = end - min(vector.chunk, vector.head.nbytes - vector.next)
-        offset = vector.next + self._jumped(vector, message) * vector.chunk
-        size = end - start
-        if start < 0 or offset + size > vector.head.nbytes:
+        if size <= 0 or len(body) != chunk_frame_bytes(size) or end - start != size:
             self._host.foreign("more bytes in chunks than the vector's header says")
             self.abandon()
             return
@@ -291,8 +301,9 @@ class Vectors:
         self._host.orphan(end - start)
 
     def abandon(self) -> None:
-        """The vector that is open will not be completed."""
+        """The vector that is open will not be completed: chunks behind some that were missed may be others."""
         if self._open is not None:
+            self._open.blank_unsure()
             self._open.skip(self._open.next, self._open.head.nbytes)
             self._done(self._open)
 

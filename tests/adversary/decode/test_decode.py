@@ -121,11 +121,11 @@ def trial(seed: int, folder: Path) -> tuple[Payloads, Decoded, list[Seen]]:
         rng.choice((3, 100, 300, 5000, 20_000)), rng.randint(1, 5), rng.choice(("XY", "X", "Y")), seed=seed,
         dtype=rng.choice(("float32", "float64")),
     )  # fmt: skip
-    talk = w.Talk(mss=rng.choice((536, 1448, 9000)))
+    talk = w.Talk(mss=rng.choice((536, 1448, 9000, 65_483)))
     wires = w.exchange(payloads, seed=seed, largest=rng.choice((100, 16384, 200_000)), talk=talk).wires
     if rng.random() < 0.4:
         wires = wires[rng.randrange(len(wires)) :]
-    share = rng.choice((0.01, 0.1, 0.3))
+    share = rng.choice((0.01, 0.1, 0.2, 0.4))
     wires = [wire for wire in wires if rng.random() > share]
     if rng.random() < 0.4:
         wires = [wires[i] for i in sorted(range(len(wires)), key=lambda i: i + rng.random() * 5)]
@@ -164,7 +164,7 @@ def _no_gaps(self: tcp.Reassembly, direction: Any, size: int) -> None:
 
 
 def _always_sure(real: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, size, *, sure, clean=False: real(self, size, sure=True)
+    return lambda self, size, *, sure, clean=False, broken=False: real(self, size, sure=True)
 
 
 def _no_holes(real: Callable[..., None]) -> Callable[..., None]:
