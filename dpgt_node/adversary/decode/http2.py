@@ -292,13 +292,15 @@ class Frames:
         size, kind, _, _ = _fields(search, at)
         if kind == _DATA and likely_prefix(search, at + _HEADER_BYTES):
             return True
-        if self._synced:
-            self._doubtful = self._doubtful or self._chance(search, at) > _CHANCE
-            return self._chance(search, at) <= _CHANCE
+        if self._chance(search, at) > _CHANCE:
+            self._doubtful = True
+            return False
         after = at + _HEADER_BYTES + size
+        if self._synced:
+            return True
         if len(search) < after + _HEADER_BYTES:
             return False if last else None
-        return self._sensible(search, after) and self._chance(search, at) * self._chance(search, after) <= _CHANCE
+        return self._sensible(search, after)
 
     def _chance(self, search: bytearray, at: int) -> float:
         """How often bytes of data, as they are here, pass for type, flags and stream of the header at ``at``: about

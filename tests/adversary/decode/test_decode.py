@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.decode import messages, tally, tcp, vectors
+from dpgt_node.adversary.decode import http2, messages, tally, tcp, vectors
 from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, Capture, PcapError
 from dpgt_node.adversary.decode.stages import Gap, Item, Segment
@@ -119,7 +119,7 @@ def trial(seed: int, folder: Path) -> tuple[Payloads, Decoded, list[Seen]]:
     rng = random.Random(seed)
     payloads = run(
         rng.choice((3, 100, 300, 5000, 20_000)), rng.randint(1, 5), rng.choice(("XY", "X", "Y")), seed=seed,
-        dtype=rng.choice(("float32", "float64")),
+        dtype=rng.choice(("float32", "float64", "int8")),
     )  # fmt: skip
     talk = w.Talk(mss=rng.choice((536, 1448, 9000, 65_483)))
     wires = w.exchange(payloads, seed=seed, largest=rng.choice((100, 16384, 200_000)), talk=talk).wires
@@ -177,6 +177,8 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "masks are forgotten": (vectors.Vectors, "message", _no_holes),
     "a message ends wherever it should": (messages.Messages, "_place", lambda _: lambda *_, **__: 0),
     "a shift is not made": (messages.Messages, "_shift", lambda _: lambda *_: True),
+    "what lies between holes is used": (messages.Messages, "_blank", lambda _: lambda *_: None),
+    "data pass for headers of frames": (http2, "_CHANCE", lambda _: 1.0),
     "late segments are appended": (
         tcp.Reassembly, "_wait", lambda _: lambda self, d, start, data, t: (d.take(data, t), None)[1],
     ),

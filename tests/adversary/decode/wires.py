@@ -27,7 +27,10 @@ EXCHANGE = b"/dpgt.v1.Agent/Exchange"
 
 def payload(stream: Stream, k: int, d: int, dtype: WireDtype = "float32", seed: int = 0) -> Payload:
     rng = np.random.default_rng((seed, k, stream == "Y"))
-    data = rng.normal(size=d).astype("<f4" if dtype == "float32" else "<f8").tobytes()
+    if dtype == "int8":  # codes that look like parts of headers
+        data = rng.integers(-1, 2, size=d, dtype=np.int8).tobytes()
+    else:
+        data = rng.normal(size=d).astype("<f4" if dtype == "float32" else "<f8").tobytes()
     return Payload(stream, k, dtype, d, data, hashlib.sha256(data).digest())
 
 
