@@ -2,7 +2,8 @@
 
 Every agent sends the same bytes to all of its neighbours, and again after a lost connection; a copy with other bytes
 means that noise was drawn again: the average of n draws has n times less variance, and the second draw was never paid
-for.  Counts both what a tap saw of one stream and copies on different edges.
+for.  Counts both what a tap saw of one stream and copies on different edges.  Only intact copies accuse: each was seen
+whole, with the hash that its sender declared.  A hash that was not seen, a hole or a damaged byte says nothing.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ class Edge:
 class Tally:
     """Counts messages: one is one (agent, round, stream) on one edge, however often and in however many parts it came.
 
-    ``resent``: further copies.  ``conflicting``: copies of one (agent, round, stream), on any edge, with other bytes.
+    ``resent``: further copies.  ``conflicting``: copies of one (agent, round, stream), on any edge, with other bytes,
+    both whole and with the hash that they declare: damaged ones accuse nobody.
     ``wrong_hash``: messages seen whole whose hash is not the one declared.  ``unverified``: seen whole, but the header
     with the hash was not.
     """
@@ -154,9 +155,8 @@ class Tally:
         crossed = self._crossed.setdefault((head.sender, receiver, stream), _Series())
         declared = self.declared(head)
         whole = bool(digest) and digest == declared
-        said = digest or head.sha256
         known = released.recent.get(head.k)
-        conflict = known is not None and said not in (b"", known)
+        conflict = whole and known not in (None, digest)
         self.conflicting += conflict
         self.bytes += head.nbytes
         if whole and known is None:

@@ -6,6 +6,7 @@ agent, its data or its noise.  Ground truth reaches only reports (:mod:`dpgt_nod
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,9 +51,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A copy of a release (agent index, stream, round) with other bytes than the first one that was seen.
-
-    ``difference``: copy less first, where both were seen; empty where their declared hashes alone differ.
+    """A copy of a release (agent index, stream, round) with other bytes than another one, both intact: each was seen
+    whole, with the hash that its sender declared.  ``difference``: copy less first.
     """
 
     sender: int
@@ -66,8 +66,10 @@ class Observation:
     """Released vectors by agent index, stream and round, merged over edges and over transcripts.
 
     ``headers``: vantage points, one a transcript.  ``counts``: their sums.  ``links``: on which edge what was seen.
-    ``copies``: how often each release was seen.  ``conflicts``: copies that differ.  ``time_ns``: of the first that was
-    seen, nanoseconds since 1970; 0: not known.  ``coordinates``: which ones the vectors hold, (width,); None: all.
+    ``copies``: how often each release was seen.  ``conflicts``: intact copies that differ.  ``damaged``: copies whose
+    hash is another than declared, or that differ from one that is intact or is as doubtful as they are.  No value of
+    theirs is used, and they are no evidence.  ``time_ns``: of the first that was seen, nanoseconds since 1970; 0: not
+    known.  ``coordinates``: which ones the vectors hold, (width,); None: all.
     """
 
     facts: Facts
@@ -81,6 +83,7 @@ class Observation:
     conflicts: tuple[Conflict, ...] = ()
     time_ns: int = 0
     coordinates: I64 | None = field(default=None, repr=False)
+    damaged: int = 0
 
     @classmethod
     def load(
@@ -110,10 +113,9 @@ class Observation:
         for transcript in transcripts:
             for entry in transcript:
                 merge.add(transcript.path, entry)
-        if merge.shape is None:
-            raise TranscriptError(
-                f"{', '.join(map(str, paths))}: no vector was seen (under TLS, sizes and times are all)"
-            )
+        if merge.shape is None or (merge.damaged and not merge.vectors):
+            what = f"all {merge.damaged} are damaged" if merge.damaged else "no vector was seen"
+            raise TranscriptError(f"{', '.join(map(str, paths))}: {what} (under TLS, sizes and times are all)")
         return cls(
             facts,
             tuple(transcript.header for transcript in transcripts),
@@ -126,6 +128,7 @@ class Observation:
             tuple(merge.conflicts),
             merge.time_ns,
             merge.chosen,
+            merge.damaged,
         )
 
     @property
@@ -166,6 +169,8 @@ class Observation:
             parts.append(f"{absent} of {expected} vectors were not seen")
         if holes:
             parts.append(f"{holes} vectors have missing coordinates")
+        if self.damaged:
+            parts.append(f"{self.damaged} damaged copies were left out")
         if self.counts.segments_lost:
             parts.append(f"{self.counts.segments_lost} segments were lost by the tap")
         return "; ".join(parts)
@@ -192,12 +197,13 @@ def _check_once(transcripts: Sequence[Transcript]) -> None:
     """Two copies of one file would pass for two looks at every release."""
     if len(transcripts) < 2:
         return
-    known: list[tuple[Header, Counts, int]] = []
+    known: list[Transcript] = []
     for t in transcripts:
-        this = (t.header, t.counts(), t.path.stat().st_size)
-        if this in known or (t.header.observers and t.header.observers in [header.observers for header, *_ in known]):
+        observers = t.header.observers
+        same_observer = bool(observers) and observers in [other.header.observers for other in known]
+        if same_observer or any(filecmp.cmp(t.path, other.path, shallow=False) for other in known):
             raise TranscriptError(f"{t.path}: the same observer's transcript twice")
-        known.append(this)
+        known.append(t)
 
 
 def _chosen(transcripts: Sequence[Transcript], coordinates: Sequence[int] | None) -> I64 | None:
@@ -222,24 +228,24 @@ class _Merge:
         self.shape: tuple[int, WireDtype] | None = None
         self._last_round, self._codes = facts.run.K, codes_of(facts.run)
         self._index = {name: i for i, name in enumerate(facts.names)}
-        self._declared: dict[tuple[int, Stream, int], bytes] = {}
+        self._intact: dict[tuple[int, Stream, int], bytes] = {}
+        self.damaged = 0
 
     def add(self, path: Path, entry: Seen) -> None:
         """Take in what was seen.  TranscriptError: it is not of this run."""
         self._check(f"{path}: {entry.stream} of round {entry.k} of {entry.sender}", entry)
         if not entry.own:
             self.links.add((Link(entry.sender, entry.receiver), entry.stream))
+        if not entry.missing and any(entry.sha256) and not entry.complete:
+            self.damaged += 1
+            return
         values = entry.array() if self._codes is None else self._codes.values(entry.array())
         if self.chosen is not None:
             values = values[self.chosen]
         key = (self._index[entry.sender], entry.stream, entry.k)
         self.copies[key] = self.copies.get(key, 0) + entry.copies
         self.time_ns = min(self.time_ns or entry.time_ns, entry.time_ns or self.time_ns)
-        sha256 = entry.sha256 or entry.sha256_seen
-        differs = self._declared.setdefault(key, sha256) != sha256
-        gap = self._fill(key, values)
-        if differs or gap.any():
-            self.conflicts.append(Conflict(*key, gap if gap.any() else np.empty(0)))
+        self._judge(key, values, entry.sha256_seen if entry.complete else b"")
 
     def _check(self, where: str, entry: Seen) -> None:
         if entry.sender not in self._index or (entry.receiver and entry.receiver not in self._index):
@@ -256,17 +262,26 @@ class _Merge:
         if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
             raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")
 
-    def _fill(self, key: tuple[int, Stream, int], values: F64) -> F64:
-        """Copies of one release should be equal: a later one fills holes only.  How much it differs, where seen."""
-        before = self.vectors.get(key)
+    def _judge(self, key: tuple[int, Stream, int], values: F64, intact: bytes) -> None:
+        """One more copy, ``intact`` its hash where that vouches for it.  An intact one is taken before others; of two
+        others only that in which they agree, and what one alone has.
+        """
+        before, known = self.vectors.get(key), self._intact.get(key, b"")
         if before is None:
-            self.vectors[key] = values
-            return np.zeros(1)
-        gap = values - before
-        holes = np.isnan(before)
-        if holes.any():
+            self.vectors[key], self._intact[key] = values, intact
+            return
+        gap = np.nan_to_num(values - before, nan=0.0)
+        if intact and known:
+            if intact != known:
+                self.conflicts.append(Conflict(*key, gap))
+            return
+        self.damaged += bool(gap.any())
+        if intact:
+            self.vectors[key], self._intact[key] = values, intact
+        elif not known:
+            holes = np.isnan(before)
             before[holes] = values[holes]
-        return np.nan_to_num(gap, nan=0.0)
+            before[gap != 0.0] = np.nan
 
 
 def _total(counts: Iterable[Counts]) -> Counts:

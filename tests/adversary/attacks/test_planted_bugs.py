@@ -256,7 +256,15 @@ def test_a_release_that_was_drawn_again_is_found(sound: Play, tmp_path: Path) ->
     assert set(verdicts(retries.run(one_edge, None, Options()))) == {"no power"}
 
 
-def test_a_declared_hash_that_differs_is_a_copy_that_differs(sound: Play, tmp_path: Path) -> None:
+DAMAGE = {
+    "the hash was not seen": {"sha256": bytes(32)},
+    "another hash was declared": {"sha256": bytes(range(32))},
+    "a hole, and another hash was declared": {"sha256": bytes(range(32)), "missing": ((0, 8),), "sha256_seen": b""},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_evidence_accuses_nobody(sound: Play, tmp_path: Path, damage: str) -> None:
     from dpgt_node.wire.transcript import Transcript
     from dpgt_node.wire.transcript_writer import TranscriptWriter
 
@@ -264,9 +272,9 @@ def test_a_declared_hash_that_differs_is_a_copy_that_differs(sound: Play, tmp_pa
     with TranscriptWriter(tmp_path / "t", whole.header) as writer:
         for entry in whole:
             last = (entry.sender, entry.receiver, entry.k, entry.stream) == ("agent-2", "agent-3", 2, "Y")
-            writer.write(replace(entry, sha256=bytes(32)) if last else entry)
+            writer.write(replace(entry, **DAMAGE[damage]) if last else entry)  # type: ignore[arg-type]
     result = retries.run(Observation.load([tmp_path / "t"], sound.run), None, Options())
-    assert verdicts(result)[1] == "succeeds"
+    assert verdicts(result)[1] == "clean" and result.findings[1].measured["that_differ"] == 0.0
 
 
 # ---------------------------------------------------------------- floats

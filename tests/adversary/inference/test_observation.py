@@ -64,6 +64,26 @@ def test_it_merges_copies_and_says_what_is_missing(tmp_path: Path) -> None:
     assert Observation.load([whole], RUN, coordinates=[1]).series(0, "X")[1].tolist() == [5.0]
 
 
+def test_an_intact_copy_is_taken_and_a_damaged_one_is_not(tmp_path: Path) -> None:
+    good = write(tmp_path / "good", TAP, ("agent-1", "agent-2", 1, [4.0, 5.0]))
+    other = write(tmp_path / "other", TAP, ("agent-1", "agent-2", 1, [4.0, 7.0]))
+    wrong_hash = write(tmp_path / "bad", TAP, ("agent-1", "agent-2", 1, [1e300, 5.0]), sha256=bytes(range(32)))
+    doubtful = write(tmp_path / "unsure", TAP, ("agent-1", "agent-2", 1, [4.0, 6.0]), sha256=bytes(32))
+    holed = write(tmp_path / "holed", TAP, ("agent-1", "agent-2", 1, [0, 6.5]), missing=((0, 8),), sha256_seen=b"")
+    with pytest.raises(TranscriptError, match="all 1 are damaged"):
+        load(wrong_hash)
+    for paths, damaged in (((wrong_hash, good), 1), ((doubtful, good), 1), ((good, doubtful, wrong_hash, holed), 3)):
+        for order in (paths, paths[::-1]):
+            both = load(*order)
+            assert both.series(0, "X")[1].tolist() == [4.0, 5.0]
+            assert both.conflicts == () and 1 <= both.damaged <= damaged and "damaged copies" in both.missing()
+    for order in ((doubtful, holed), (holed, doubtful)):  # nobody knows which one is right
+        both = load(*order)
+        assert both.series(0, "X")[1][0] == 4.0 and np.isnan(both.series(0, "X")[1][1])
+    (clash,) = load(good, other, holed).conflicts  # two releases, both intact
+    assert clash.k == 1 and clash.difference.tolist() == [0.0, 2.0]
+
+
 def test_a_coalition_is_several_agents(tmp_path: Path) -> None:
     one = write(
         tmp_path / "a",
