@@ -5,26 +5,53 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
 
-from dpgt_node.adversary.attack import Finding, Result, Verdict
+from dpgt_node import __version__
+from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64
 
+VERSION = 1
+"""Of the format; a reader refuses a later one."""
 RESULTS_FILE = "attacks.json"
 ARRAYS_FILE = "attacks.npz"
 
 
-def to_json(results: Sequence[Result], skipped: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """{ attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ],
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the results are of.  ``run_id``: 16 bytes, empty where it is not known; ``transcripts``: files attacked."""
+
+    run: str = ""
+    run_id: bytes = b""
+    transcripts: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+
+def to_json(
+    results: Sequence[Result], skipped: Mapping[str, str] | None = None, about: About | None = None
+) -> dict[str, Any]:
+    """{ version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ],
     pictures, curves } ], skipped: { name: reason } }; infinite is "inf", what does not apply null.
 
-    ``pictures`` and ``curves`` list the captions, in the order of the arrays of attacks.npz.
+    ``pictures`` and ``curves`` list the captions, in the order of the arrays of attacks.npz.  ``agents`` and ``rounds``
+    are those asked for (empty: all).
     """
+    of = about or About()
     return {
+        "version": VERSION,
+        "dpgt_node": __version__,
+        "run": of.run or None,
+        "run_id": of.run_id.hex() or None,
+        "transcripts": list(of.transcripts),
+        "seed": of.options.seed,
+        "agents": list(of.options.agents),
+        "rounds": list(of.options.rounds),
+        "settings": dict(of.options.extra),
         "attacks": [
             {
                 "attack": result.attack,
@@ -50,7 +77,9 @@ def to_json(results: Sequence[Result], skipped: Mapping[str, str] | None = None)
     }
 
 
-def save(folder: Path, results: Sequence[Result], skipped: Mapping[str, str] | None = None) -> Path:
+def save(
+    folder: Path, results: Sequence[Result], skipped: Mapping[str, str] | None = None, about: About | None = None
+) -> Path:
     """Write both files into ``folder``, made when it is not there; the path of the first."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, F64] = {}
@@ -62,7 +91,7 @@ def save(folder: Path, results: Sequence[Result], skipped: Mapping[str, str] | N
     with (folder / ARRAYS_FILE).open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its stub takes the names for its own options
     path = folder / RESULTS_FILE
-    path.write_text(json.dumps(to_json(results, skipped), allow_nan=False, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(to_json(results, skipped, about), allow_nan=False, indent=2) + "\n", encoding="utf-8")
     return path
 
 
@@ -70,6 +99,8 @@ def load(folder: Path) -> tuple[tuple[Result, ...], dict[str, str]]:
     """Results and what was skipped, as :func:`save` wrote them.  ConfigError: they are not there or damaged."""
     try:
         document = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+        if document.get("version", VERSION) != VERSION:
+            raise ValueError(f"version {document['version']}, this reads {VERSION}")
         with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:
             results = tuple(_result(number, entry, arrays) for number, entry in enumerate(document["attacks"]))
         return results, {str(name): str(reason) for name, reason in document["skipped"].items()}

@@ -156,6 +156,17 @@ def mean(values: Sequence[float] | F64) -> float | None:
     return float(array.mean()) if array.size else None
 
 
+def _noisy(observation: Observation) -> bool:
+    """Whether any release of the run has noise, by its run file."""
+    facts = observation.facts
+    cells = ((stream, i) for stream in facts.network.streams for i in range(len(facts.names)))
+    return any(facts.schedule.sigma(stream, i, facts.schedule.last_release(0)) > 0.0 for stream, i in cells)
+
+
+def _told(note: str) -> str:
+    return "; ".join(filter(None, (note, "there is no noise: the attack is too weak, the run is not safe")))
+
+
 def result(
     attack: str,
     summary: str,
@@ -165,11 +176,18 @@ def result(
     curves: Curves | None = None,
     pictures: Mapping[str, F64] | None = None,
 ) -> Result:
-    """With vantage point and missing data, as every result must have them."""
+    """With vantage point and missing data, as every result must have them.
+
+    An attack that fails where there is no noise says something of itself and nothing of the run: it had no power.
+    """
+    silent = not _noisy(observation)
     return Result(
         attack,
         summary,
-        tuple(findings),
+        tuple(
+            replace(f, verdict="no power", note=_told(f.note)) if silent and f.verdict == "fails" else f
+            for f in findings
+        ),
         observation.vantage,
         observation.missing(),
         pictures or {},

@@ -243,7 +243,8 @@ def judged(
     notes = [f"round {k}, {len(batch.labels)} a batch, {batch.how}", f"s = {batch.s:.3g}"]
     if batch.misfit is not None:
         notes.append(f"1 - cosine = {batch.misfit:.2g}")
-    notes.append(f"a picture is {'' if expected else 'not '}expected")
+    word = "expected" if batch.psnr is not None or not expected else "possible"  # the rule for s rules out, no more
+    notes.append(f"a picture is {'' if expected else 'not '}{word}")
     predicted: dict[str, float | None] = {"psnr_unclipped_db": batch.psnr, "noise_ratio": batch.s}
     nothing = dict.fromkeys(("psnr_db", "psnr_unclipped_db", "ssim", "label_accuracy", "noise_ratio"))
     if truth is None or len(truth.labels) != len(batch.labels):
@@ -272,7 +273,7 @@ def judged(
 
 
 def _expected(psnr: float | None, s: float | None) -> bool:
-    """Whether a picture should come out: by the predicted PSNR, else by the rule for s."""
+    """Whether a picture should come out, by the predicted PSNR; else whether the rule for s leaves it possible."""
     return psnr >= SUCCEEDS_DB if psnr is not None else s is not None and s <= search.WORKS_UP_TO
 
 
@@ -297,7 +298,7 @@ def _summary(findings: list[Finding]) -> str:
     if not values:
         tried = [f.predicted for f in findings if f.verdict != "no power"]
         hopeful = sum(_expected(p["psnr_unclipped_db"], p["noise_ratio"]) for p in tried)
-        told = f", with a picture expected of {hopeful or 'none'} of them" if tried else ""
+        told = f", with a picture possible of {hopeful or 'none'} of them" if tried else ""
         return f"not measured: {len(tried)} of {len(findings)} gradients were inverted{told}"
     worked = sum(f.verdict == "succeeds" for f in findings)
     return (

@@ -25,7 +25,7 @@ from dpgt_node.types import F64, I64
 
 Method = Literal["auto", "lbfgs", "adam"]
 WORKS_UP_TO = 0.15
-"""s up to which a search is expected to recover a picture."""
+"""s above which no search recovered a picture; below it some do and some do not."""
 _FLOAT64_TO = 200_000
 """Parameters up to which everything is float64: a fit to rounding needs it, a large model cannot afford it."""
 _RATE = 0.1

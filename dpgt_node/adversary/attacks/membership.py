@@ -11,6 +11,9 @@ everything is done with inner products of samples; V_k^-1 by Woodbury.  The AUC'
 The ROC curve has an entry (i/c, share of members above the i-th highest of the c others); below i/c false alarms no
 threshold reaches more.
 
+Gradients are clipped as the agents clip theirs, each round by its own share of the run's clip: what a sample can move
+is what the clip leaves of it.  Rounds that release no gradient, or class sums in its place, say nothing here.
+
 The AUC predicted is that of noise and sampling as V_k has them: near the truth where noise dominates, an upper bound
 where the same samples return every round.
 
@@ -21,7 +24,7 @@ labels) anybody's samples are scored, and nothing is measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
@@ -48,6 +51,7 @@ from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax, public_samples
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
@@ -98,9 +102,41 @@ class Scores:
     rounds: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """What the agents do to each sample's gradient: ``clip`` (None: nothing), and its ``share`` in round k, 0.0 where the
+    round releases no such gradient.
+    """
+
+    clip: Clip | None
+    share: Callable[[int], float]
+
+    @classmethod
+    def of(cls, observation: Observation) -> Clipping:
+        """As the run file says it."""
+        schedule = observation.facts.schedule
+        return cls(
+            Clip.from_config(observation.facts.run.privacy), lambda k: 0.0 if schedule.sums(k) else schedule.share(k)
+        )
+
+    def clipped(self, k: int, model: Softmax, errors: F64, phi: F64) -> F64:
+        """``errors`` (m, classes) of samples ``phi`` (m, p), scaled in place so that their gradients, the outer products
+        of both, are those that the agents release in round ``k``.
+        """
+        if self.clip is not None:
+            inputs = np.column_stack([phi, np.full(len(phi), model.bias)])
+            norms = self.clip.norms(errors, axis=1) * self.clip.norms(inputs, axis=1)
+            self.clip.times(self.share(k)).scale(errors.T, norms)
+        return errors
+
+
+_AS_IT_IS = Clipping(None, lambda _: 1.0)
+
+
 def scores(
-    v: es.View, model: Softmax, candidates: Samples, public: Samples, *, m: int, D: int | None, whitened: bool = True
-) -> Scores:
+    v: es.View, model: Softmax, candidates: Samples, public: Samples, *, m: int, D: int | None, whitened: bool = True,
+    clipping: Clipping = _AS_IT_IS,
+) -> Scores:  # fmt: skip
     """The matched filter; ``m``: samples of a batch."""
     fused = least_squares(v)
     points = gradient_points(v)
@@ -109,10 +145,12 @@ def scores(
     kernel_cp = candidates.phi @ public.phi.T + model.bias**2
     kernel_pp = public.phi @ public.phi.T + model.bias**2
     for k in range(v.rounds):
-        if np.isnan(fused.g[k]).any() or np.isnan(points[k]).any():
+        if np.isnan(fused.g[k]).any() or np.isnan(points[k]).any() or not clipping.share(k):
             continue
-        ec = model.errors(points[k], candidates.phi, candidates.labels)
-        ep = model.errors(points[k], public.phi, public.labels)
+        ec, ep = (
+            clipping.clipped(k, model, model.errors(points[k], one.phi, one.labels), one.phi)
+            for one in (candidates, public)
+        )
         W, b = model.split(fused.g[k])
         # Inner products of per-sample gradients are products of two small ones.
         cp, pp, cc = (ec @ ep.T) * kernel_cp, (ep @ ep.T) * kernel_pp, np.square(ec).sum(axis=1) * kernel_cc
@@ -194,7 +232,8 @@ def _one(
     m = m_run or D
     if m is None:
         return Finding(v.name, "not measured", {"auc": None}, note='m is "full": say how many samples with --set D=')
-    found = scores(v, model, candidates, teach, m=m, D=D, whitened=kind == "whitened")
+    whitened, clipping = kind == "whitened", Clipping.of(observation)
+    found = scores(v, model, candidates, teach, m=m, D=D, whitened=whitened, clipping=clipping)
     if not found.rounds:
         return Finding(v.name, "no power", {"auc": None}, note="no gradient was seen")
     if not known:
@@ -208,7 +247,7 @@ def _one(
     inside, outside = found.score[: len(members.labels)], found.score[len(members.labels) :]
     value, low, high = auc(inside, outside)
     expected = None
-    if D is not None and kind == "whitened":
+    if D is not None and whitened:
         expected = NormalDist().cdf(math.sqrt(max(float(np.mean(found.N)), 0.0)) / D / math.sqrt(2.0))
     false = np.sort(outside)[::-1]
     curves[f"{v.name}: ROC"] = (
@@ -225,16 +264,8 @@ def _one(
         "others": float(len(outside)),
         "rounds": float(found.rounds),
     }
-    return Finding(v.name, _verdict(value, low, high), measured, {"auc": expected}, _note(observation, D))
-
-
-def _note(observation: Observation, D: int | None) -> str:
-    notes = []
-    if observation.facts.run.privacy.enforced:
-        notes.append("per-sample clipping is not modelled")
-    if D is None:
-        notes.append("D is not known: scores are T/sqrt(N), no AUC is predicted")
-    return "; ".join(notes)
+    note = "" if D is not None else "D is not known: scores are T/sqrt(N), no AUC is predicted"
+    return Finding(v.name, _verdict(value, low, high), measured, {"auc": expected}, note)
 
 
 def _verdict(value: float, low: float, high: float) -> Verdict:

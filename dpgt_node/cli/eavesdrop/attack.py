@@ -51,10 +51,10 @@ def attack(
     """Attack transcripts of one run: `dpgt eavesdrop attack TRANSCRIPT... --run RUN.toml [--truth OUTDIR]`.
 
     Ground truth is used for nothing but measuring.  Without --attack, every attack that applies is run.  Traffic
-    analysis takes captures (FILE.pcap) in the place of transcripts.
+    analysis takes captures (FILE.pcap) in the place of transcripts.  Exits 1 when an attack succeeds.
     """
     from dpgt_node.adversary.attack import NotApplicable
-    from dpgt_node.adversary.results import save, to_json
+    from dpgt_node.adversary.results import About, save, to_json
 
     chosen, skipped = _chosen(names)
     if list_:
@@ -78,13 +78,16 @@ def attack(
             if names:
                 raise
             skipped[name] = str(error)
+    run_id = b"" if case.observation is None else case.observation.run_id
+    about = About(case.run.name, run_id, tuple(map(str, transcripts)), case.options)
     if out is not None:
-        save(out, results, skipped)
+        save(out, results, skipped, about)
     if format_ == "json":
-        click.echo(json.dumps(to_json(results, skipped), allow_nan=False, indent=2))
+        click.echo(json.dumps(to_json(results, skipped, about), allow_nan=False, indent=2))
     else:
         click.echo("\n".join(render(results, skipped, case)))
-    return ExitCode.DONE
+    succeeded = any(finding.verdict == "succeeds" for result in results for finding in result.findings)
+    return ExitCode.CHECK_FAILED if succeeded else ExitCode.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +184,15 @@ def _case(
 
 
 def _is_capture(path: Path) -> bool:
-    """By its first bytes: pcap of either byte order and precision, or pcapng."""
+    """By its first bytes: pcap of either byte order and precision, or pcapng, or packed, as no transcript is."""
+    from dpgt_node.adversary.decode.packed import unpacker
+
     try:
         with path.open("rb") as file:
             head = file.read(4)
     except OSError as error:
         raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
-    return head.hex() in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
+    return unpacker(head) is not None or head.hex() in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
 
 
 def _load_run(path: Path) -> RunConfig:
