@@ -35,8 +35,11 @@ class About:
 def to_json(
     results: Sequence[Result], skipped: Mapping[str, str] | None = None, about: About | None = None
 ) -> dict[str, Any]:
-    """{ version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ],
-    pictures, curves } ], skipped: { name: reason } }; infinite is "inf", what does not apply null.
+    """What attacks.json holds; infinite is "inf", what does not apply null.
+
+    { version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, attacks: [ { attack,
+    summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ], pictures, curves } ],
+    skipped: { name: reason } }
 
     ``pictures`` and ``curves`` list the captions, in the order of the arrays of attacks.npz.  ``agents`` and ``rounds``
     are those asked for (empty: all).

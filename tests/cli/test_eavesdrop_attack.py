@@ -10,6 +10,7 @@ import pytest
 
 from dpgt_node.cli import run as dpgt
 from dpgt_node.config import RunConfig, to_toml
+from dpgt_node.wire.transcript import Transcript
 from tests.adversary.record import Play, play, run_of
 
 RING = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
@@ -34,7 +35,7 @@ def attack(case: tuple[Path, Play], *arguments: object) -> int:
 
 
 def test_text_has_measured_beside_predicted(case: tuple[Path, Play], capsys: pytest.CaptureFixture[str]) -> None:
-    assert attack(case, "--truth", case[0], "--attack", "gradients", "--set", "fuse=no") == 0
+    assert attack(case, "--truth", case[0], "--attack", "gradients", "--set", "fuse=no") == 1  # it succeeds
     text = capsys.readouterr().out
     assert "seen by eavesdropper on every link (plain)" in text and f"ground truth: {case[0]}" in text
     assert "missing: nothing" in text and "measured  predicted" in text
@@ -52,9 +53,13 @@ def test_every_attack_by_default_and_files(
 ) -> None:
     from dpgt_node.adversary.results import load
 
-    assert attack(case, "--truth", case[0], "--out", tmp_path / "out", "--set", "bits=3", "--format", "json") == 0
+    assert attack(case, "--truth", case[0], "--out", tmp_path / "out", "--set", "bits=3", "--format", "json") == 1
     document = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     results, skipped = load(tmp_path / "out")
+    about = {key: document[key] for key in ("version", "run_id", "seed", "agents", "rounds")}
+    run_id = Transcript(case[0] / "all.transcript").header.run_id.hex()
+    assert about == {"version": 1, "run_id": run_id, "seed": 0, "agents": [], "rounds": []}
+    assert document["settings"]["bits"] == "3" and document["dpgt_node"] and document["run"] == case[1].run.name
     names = [one["attack"] for one in document["attacks"]]
     assert names == [one.attack for one in results] and {"gradients", "labels", "generator", "floats"} <= set(names)
     assert skipped == document["skipped"] and "captures" in skipped["traffic"]
@@ -77,7 +82,7 @@ def test_ones_own_attack_is_one_file(
     shutil.copy(EXAMPLES / "my_attack.py", tmp_path / "copied_attack.py")
     monkeypatch.chdir(tmp_path)
     name = "copied_attack:attack"
-    assert attack(case, "--truth", case[0], "--attack", name, "--set", "skip=1", "--format", "json") == 0
+    assert attack(case, "--truth", case[0], "--attack", name, "--set", "skip=1", "--format", "json") == 1
     (result,) = json.loads(capsys.readouterr().out)["attacks"]
     assert result["attack"] == "gradient-length" and result["missing"] == ""
     for finding in result["findings"]:

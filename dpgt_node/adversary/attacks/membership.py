@@ -104,8 +104,8 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """What the agents do to each sample's gradient: ``clip`` (None: nothing), and its ``share`` in round k, 0.0 where the
-    round releases no such gradient.
+    """What the agents do to each sample's gradient: ``clip`` (None: nothing), and its ``share`` in round k, 0.0 where
+    the round releases no such gradient.
     """
 
     clip: Clip | None
@@ -120,8 +120,8 @@ class Clipping:
         )
 
     def clipped(self, k: int, model: Softmax, errors: F64, phi: F64) -> F64:
-        """``errors`` (m, classes) of samples ``phi`` (m, p), scaled in place so that their gradients, the outer products
-        of both, are those that the agents release in round ``k``.
+        """``errors`` (m, classes) of samples ``phi`` (m, p), scaled in place so that their gradients, the outer
+        products of both, are those that the agents release in round ``k``.
         """
         if self.clip is not None:
             inputs = np.column_stack([phi, np.full(len(phi), model.bias)])

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.attack import Attack, NotApplicable, Options, Result
+from dpgt_node.adversary.attack import Attack, Finding, NotApplicable, Options, Result
 from dpgt_node.adversary.attacks import ATTACKS
+from dpgt_node.adversary.attacks.common import result
 from dpgt_node.adversary.attacks.floats import attack as floats
 from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.inversion import inversion
 from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
 from dpgt_node.adversary.attacks.labels import attack as labels
+from dpgt_node.adversary.attacks.membership import Clipping, auc, scores
 from dpgt_node.adversary.attacks.membership import attack as membership
-from dpgt_node.adversary.attacks.membership import auc, scores
 from dpgt_node.adversary.attacks.properties import _verdict, guessing
 from dpgt_node.adversary.attacks.properties import attack as properties
 from dpgt_node.adversary.attacks.retries import attack as retries
@@ -27,6 +28,7 @@ from dpgt_node.adversary.inference.estimators import view
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax, class_count, public_samples
 from dpgt_node.adversary.inference.observation import Conflict, Observation
 from dpgt_node.config import RunConfig
+from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import build_oracle
 from tests.adversary.record import Play, play, run_of
@@ -262,6 +264,31 @@ def test_the_filter_is_the_dense_one(few: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(got.T, T, rtol=1e-6)
     np.testing.assert_allclose(got.N, N, rtol=1e-6)
     np.testing.assert_allclose(got.score, T / 40 - N / 3200, rtol=1e-6)
+
+
+@pytest.mark.parametrize("privacy", [Privacy(clip_l1=2.0), Privacy(clip_l2=0.5)])
+def test_the_attack_clips_as_the_agents_do(few: Path, tmp_path: Path, privacy: Privacy) -> None:
+    p = play(
+        replace(ring(K=3, m=10, data=f'dataset = "npz:{few}"', model="bias = 0.3\ninit_seed = 2"), privacy=privacy)
+    )
+    oracle = build_oracle(p.run, 0)
+    model = Softmax.of(p.run, oracle.dimension, 10)
+    phi, y = oracle._x[:9], oracle._y[:9]  # type: ignore[attr-defined]
+    x = np.random.default_rng(0).standard_normal(oracle.dimension)
+    clipping = Clipping.of(p.observe(tmp_path / "t"))
+    errors = clipping.clipped(1, model, model.errors(x, phi, y), phi)
+    gradients = np.concatenate([(errors[:, :, None] * phi[:, None, :]).reshape(9, -1), model.bias * errors], axis=1)
+    np.testing.assert_allclose(gradients.mean(axis=0), oracle.gradient(x, np.arange(9)), atol=1e-12)
+    assert np.abs(model.errors(x, phi, y)).sum() > 1.5 * np.abs(errors).sum()  # the clip does something
+
+
+def test_no_noise_and_no_success_is_no_safety(few: Path, tmp_path: Path) -> None:
+    """An attack that fails though nothing hides the secret is a weak one."""
+    for scale, verdict in ((0.0, "no power"), (3.0, "fails")):
+        failed = Finding("agent-1", "fails", {"auc": 0.5})
+        noise = {"zeta": scale, "eta": scale} if scale else {"multiplier": 0.0}
+        (found,) = result("any", "", [failed], play(ring(K=1, **noise)).observe(tmp_path / "t")).findings
+        assert found.verdict == verdict and ("the run is not safe" in found.note) == (not scale)
 
 
 def test_the_model_of_the_attack_is_that_of_the_agents() -> None:

@@ -67,7 +67,9 @@ def test_the_grid_is_seen_through_the_public_factor(out: Path) -> None:
 def test_gradients_are_measured_where_they_were_taken(out: Path) -> None:
     for finding in on(gradients, out).findings:
         assert finding.measured["B_rms"] == pytest.approx(finding.predicted["B_rms"], rel=0.1)
-    assert [f.measured["rounds"] for f in on(membership, out).findings] == [len(RELEASES)] * 2
+    assert [f.measured["rounds"] for f in on(membership, out).findings] == [
+        len(RELEASES) - 1
+    ] * 2  # class sums say nothing here
 
 
 def test_what_stands_in_free_rounds_is_no_new_evidence(out: Path) -> None:

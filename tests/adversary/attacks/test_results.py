@@ -44,7 +44,7 @@ def test_json_holds_no_infinity(tmp_path: Path) -> None:
     assert document["attacks"][0]["findings"][0]["measured"] == {"cosine": 1.0, "psnr_db": "inf", "rest": None}
 
 
-@pytest.mark.parametrize("spoil", ["absent", "half", "other", "verdict", "arrays"])
+@pytest.mark.parametrize("spoil", ["absent", "half", "other", "verdict", "arrays", "later"])
 def test_what_are_no_results_is_named(tmp_path: Path, spoil: str) -> None:
     path = save(tmp_path, [RESULT])
     if spoil == "absent":
@@ -53,6 +53,8 @@ def test_what_are_no_results_is_named(tmp_path: Path, spoil: str) -> None:
         path.write_text(path.read_text()[:100])
     elif spoil == "other":
         path.write_text("[]")
+    elif spoil == "later":
+        path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
     elif spoil == "verdict":
         path.write_text(path.read_text().replace("succeeds", "wins"))
     else:
