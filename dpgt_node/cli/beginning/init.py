@@ -178,6 +178,7 @@ def _planned(
 def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) -> RunConfig:
     """What is planned: a run without noise and steps of its own."""
     from dpgt_node.config import parse_document
+    from dpgt_node.privacy.mechanisms import NOISE_ONCE
 
     ways: dict[str, Any] = {"generator": "complete"}
     if count > _COMPLETE:
@@ -185,7 +186,7 @@ def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) 
     return parse_document(
         {
             "name": draft.data["dataset"].rpartition("/")[2].rpartition(":")[2].partition(".")[0][:100] or "run",
-            "algorithm": {"mechanism": "noise-once", "iterations": 1},
+            "algorithm": {"mechanism": NOISE_ONCE.name, "iterations": 1},
             "scheme": {"kind": "S2", "alpha": 0.1, "beta": 0.1, "gamma": 1.0, "p_m": 1.0, "samples": "full"},
             "noise": {"multiplier": 0.0},
             "graph": {"agents": count, "R": ways, "C": ways},
