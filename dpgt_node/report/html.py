@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.config import load_run
@@ -17,7 +17,7 @@ from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
-from dpgt_node.report import adversary_html, headline, privacy_html, svg, text
+from dpgt_node.report import adversary_html, audit_html, headline, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
 
@@ -31,16 +31,17 @@ def build_report(out_dir: Path) -> Path:
     """Write ``OUT/report.html`` from what ``OUT`` holds and return its path.
 
     Needs run.toml; metrics.csv may be missing or short, summary.json may be missing (an unfinished run).  What attacks
-    found is shown where adversary/ has it, what agents reach alone where rivals.json does.  Equal inputs give equal
-    bytes.  Raises :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
+    and audits found is shown where adversary/ has it, what agents reach alone where rivals.json does.  Equal inputs
+    give equal bytes.  Raises :class:`dpgt_node.errors.ConfigError` for files that cannot be read.
     """
     run_file = out_dir / "run.toml"
     run = load_run(run_file)
     rows = MetricsStore.read(out_dir)
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE
-    found = adversary_html.load(out_dir)
-    write_text(path, render(run, run_file.read_text(encoding="utf-8"), rows, summary, found, load_rivals(out_dir)))
+    found, audit = adversary_html.load(out_dir), audit_html.load(out_dir)
+    run_text = run_file.read_text(encoding="utf-8")
+    write_text(path, render(run, run_text, rows, summary, found, load_rivals(out_dir), audit))
     return path
 
 
@@ -129,10 +130,12 @@ def render(
     summary: Summary,
     attacks: adversary_html.Found | None = None,
     rivals: Rivals | None = None,
+    audit: Mapping[str, Any] | None = None,
 ) -> str:
     """The whole page; everything that comes from files or names is escaped.
 
     ``attacks``: what they found, if any.  ``rivals``: what stands beside the run's accuracies, if anything.
+    ``audit``: the document of one, if any.
     """
     worst = text.worst_agent(summary.agents)
     highlighted = worst.name if worst is not None else None
@@ -152,6 +155,7 @@ def render(
             "graphs": _graphs(run),
             "privacy": privacy_html.section(run, summary),
             "attacks": found,
+            "audit": None if audit is None else audit_html.section(audit),
             "agents": _agents(summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,

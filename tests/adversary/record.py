@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,13 @@ from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent.machine import AgentMachine
-from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady
+from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady, RoundRecord
 from dpgt_node.record.truth import Truth, TruthRound, find_truth, write_round
 from dpgt_node.sim.simulate import STALL_NEVER_NS, build_oracles, keystream_for
-from dpgt_node.sim.world import SimAgent, World
+from dpgt_node.sim.world import Observer, SimAgent, World
 from dpgt_node.wire.transcript import Header, Link, seen
 from dpgt_node.wire.transcript_writer import TranscriptWriter
-from tests.states import parts
+from tests.states import Parts, parts
 
 RUN_ID = bytes(range(16))
 
@@ -97,6 +97,7 @@ class Play:
     run: RunConfig
     payloads: list[tuple[int, Payload]]
     truth: list[tuple[int, TruthRound]]
+    records: list[tuple[int, RoundRecord]] = field(default_factory=list)
 
     def entries(self) -> Iterable[tuple[str, str, Payload]]:
         """(sender, receiver, payload) of every message."""
@@ -191,8 +192,13 @@ class _Work(AgentWork):
 
     def release(self, effect: DrawRelease) -> ReleaseReady:
         ready = super().release(effect)
+        if set(ready.state.vectors) != set(Parts._fields):  # another method than Algorithm 1
+            found = self.private(ready.state, 0)
+            self.keep(ready, found.x, found.y, found.g)
+            return ready
+        own = parts(ready.state)
         # Under noise-once the complete state holds g~; the raw gradient waits in the pending one.
-        self.keep(ready, parts(effect.state).p if effect.state.pending else parts(ready.state).g)
+        self.keep(ready, own.x, own.y, parts(effect.state).p if effect.state.pending else own.g)
         return ready
 
 
@@ -222,12 +228,13 @@ def play(
         work = _Work(run, topology, schedule, i, oracles[i], stream, sampler(run))
         work.keep = _keeper(out, i, oracles[i], samples)
         agents.append(SimAgent(machine, work))
-    World(run.graph.agents, agents, run.K).run()
+    kept = Observer(persisted=lambda i, record: out.records.append((i, record)))
+    World(run.graph.agents, agents, run.K, observer=kept).run()
     return out
 
 
-def _keeper(out: Play, i: int, oracle: Oracle, samples: bool) -> Callable[[ReleaseReady, np.ndarray], None]:
-    def keep(ready: ReleaseReady, g: np.ndarray) -> None:
+def _keeper(out: Play, i: int, oracle: Oracle, samples: bool) -> Callable[..., None]:
+    def keep(ready: ReleaseReady, x: np.ndarray, y: np.ndarray, g: np.ndarray) -> None:
         state = ready.state
         if out.run.algorithm.mechanism == "published-point":
             g = parts(state).g
@@ -236,8 +243,6 @@ def _keeper(out: Play, i: int, oracle: Oracle, samples: bool) -> Callable[[Relea
         if samples and hasattr(oracle, "_y"):  # a data set
             full = len(state.batch) == len(oracle._y)  # then in order: no copies of the whole data set every round
             labels, inputs = (a if full else a[state.batch] for a in (oracle._y, oracle._x))
-        out.truth.append(
-            (i, TruthRound(state.k, parts(state).x, parts(state).y, g.copy(), state.batch, labels, inputs))
-        )
+        out.truth.append((i, TruthRound(state.k, x.copy(), y.copy(), g.copy(), state.batch, labels, inputs)))
 
     return keep

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpgt_node.adversary.audit import finding
 from dpgt_node.adversary.audit.bounds import Bound
+from dpgt_node.adversary.audit.finding import Finding
 from dpgt_node.adversary.audit.witness import Claim
 
+VERSION = 1
+"""Of the format."""
+AUDIT_FILE = "audit.json"
 LIMITS = "Not refuted is not proved: an audit bounds epsilon from below, for the pair of data sets that it looked at."
 
 
@@ -36,14 +41,16 @@ class Audit:
         return any(claim.refuted for claim in self.claims)
 
 
-def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
-    """{ realised_llr, claims: [ { mechanism, accountant, claimed, realised, refuted, ... } ], ... }.
+def to_json(audits: Sequence[Audit], findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """{ version, realised_llr, refuted, findings, claims: [ { mechanism, accountant, claimed, ... } ], notes }.
 
-    ``realised_llr``: the largest |T|.
+    ``realised_llr``: the largest |T|, null where none was taken.
     """
     return {
-        "realised_llr": _number(max(abs(audit.llr) for audit in audits)),
-        "refuted": any(audit.refuted for audit in audits),
+        "version": VERSION,
+        "realised_llr": _number(max((abs(audit.llr) for audit in audits), default=None)),
+        "refuted": any(audit.refuted for audit in audits) or any(one.refuted for one in findings),
+        "findings": finding.to_json(findings),
         "claims": [
             {
                 "mechanism": claim.mechanism,
@@ -68,8 +75,8 @@ def to_json(audits: Sequence[Audit]) -> dict[str, Any]:
     }
 
 
-def to_text(audits: Sequence[Audit]) -> str:
-    lines = []
+def to_text(audits: Sequence[Audit], findings: Sequence[Finding] = ()) -> str:
+    lines = [finding.to_text(findings)] if findings else []
     for audit in audits:
         sure = "certain" if audit.confidence is None else f"each claim with {100 * audit.confidence:g} % confidence"
         lines += [f"{audit.agent}, seen by {audit.vantage}: {_evidence_base(audit)}, {sure}"]

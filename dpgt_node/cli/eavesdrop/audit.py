@@ -1,4 +1,4 @@
-"""``dpgt eavesdrop audit``: is what an accountant claims true?  Exit 1 when a claim is refuted."""
+"""``dpgt eavesdrop audit``: is what accountants and ledgers claim true?  Exit 1 when something is refuted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,6 +15,7 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
+    from dpgt_node.adversary.audit.finding import Finding
     from dpgt_node.adversary.audit.report import Audit
     from dpgt_node.config import RunConfig
     from dpgt_node.learning.oracle import Oracle
@@ -38,6 +39,19 @@ RUNS = 10_000
     "--truth",
     type=common.FOLDER,
     help="Of the transcripts: the output folder with the agents' study files; needed where m < D.",
+)
+@click.option(
+    "--ledger",
+    "ledgers",
+    metavar="OUT|NAME=STATE_DIR",
+    multiple=True,
+    help="With --run: recount the ledgers under the run's output folder, or of one agent, and hold transcripts against "
+    "them.",
+)
+@click.option(
+    "--out",
+    type=common.FOLDER,
+    help="Write audit.json there as well; DIR/adversary shows it in the report of DIR.",
 )
 @click.option(
     "--agent",
@@ -83,6 +97,8 @@ def audit(
     preset: str | None,
     run_file: Path | None,
     truth: Path | None,
+    ledgers: tuple[str, ...],
+    out: Path | None,
     agents: tuple[str, ...],
     runs: int,
     launches: int | None,
@@ -95,45 +111,51 @@ def audit(
     test_keystream: str | None,
     format_: str,
 ) -> ExitCode:
-    """Audit what accountants claim; exits 1 when a claim is refuted.
+    """Audit what accountants and ledgers claim; exits 1 when something is refuted.
 
     RUN.toml alone: canaries through the release path of the run's own mechanism, noise and accountants.
 
     TRANSCRIPT... with --run: the exact log-likelihood ratio of what was captured.
 
+    [TRANSCRIPT...] with --run and --ledger: is all that was captured charged, and does every row say what it costs?
+
     --preset counterexample: a run in which the paper's Lemma 5 is false.
 
     --preset partial-observer: a run in which the row-space formula for observers of a part of the messages is false.
     """
+    context = click.get_current_context()
+
+    def say(audits: Sequence[Audit], findings: Sequence[Finding] = (), run_id: bytes = b"") -> ExitCode:
+        return _say(audits, findings, format_, out, _about(context, files, run_file, run_id, test_keystream))
+
     if preset is not None:
-        if files or run_file or truth:
+        if files or run_file or truth or ledgers:
             raise ConfigError.one("command line", "--preset", "takes no files")
         from dpgt_node.experiments.partial_runs import partial_audits
         from dpgt_node.experiments.witnesses import counterexample_audits
 
         made = counterexample_audits if preset == "counterexample" else partial_audits
-        return _say(made(test_keystream), format_)
+        return say(made(test_keystream))
+    if run_file is not None and ledgers:
+        from dpgt_node.cli.eavesdrop.evidence import Captured, ledger_findings
+
+        seen = Captured.of(files, run_file)
+        return say((), ledger_findings(seen, ledgers, agents), seen.run_id)
     if not files:
         raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
     if run_file is not None:
-        return _say(_transcripts(files, run_file, truth, agents), format_)
-    if len(files) > 1 or truth is not None or _is_transcript(files[0]):
+        return say(_transcripts(files, run_file, truth, agents))
+    if len(files) > 1 or truth is not None or ledgers or _is_transcript(files[0]):
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
     if launches is not None:
         if test_keystream is not None:
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
-        return _say(_launches(files[0], agents, launches, resume, test, confidence), format_)
+        return say(_launches(files[0], agents, launches, resume, test, confidence))
     if colluding is not None or common.load_local_run(files[0]).noise.cancel is not None:
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
-        return _say(
-            _coalitions(files[0], agents, colluding, runs, resume, test, confidence, test_keystream),
-            format_,
-        )
-    return _say(
-        _canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream),
-        format_,
-    )
+        return say(_coalitions(files[0], agents, colluding, runs, resume, test, confidence, test_keystream))
+    return say(_canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream))
 
 
 def _is_transcript(path: Path) -> bool:
@@ -146,11 +168,43 @@ def _is_transcript(path: Path) -> bool:
         return False  # whoever reads it says why not
 
 
-def _say(audits: Sequence[Audit], format_: str) -> ExitCode:
-    from dpgt_node.adversary.audit.report import to_json, to_text
+def _about(
+    context: click.Context, files: Sequence[Path], run_file: Path | None, run_id: bytes, test_keystream: str | None
+) -> dict[str, Any]:
+    """What a document says of itself: version, run, settings, and where chance came from."""
+    from dpgt_node import __version__
 
-    click.echo(json.dumps(to_json(audits), allow_nan=False, indent=2) if format_ == "json" else to_text(audits))
-    return ExitCode.CHECK_FAILED if any(one.refuted for one in audits) else ExitCode.DONE
+    given = {
+        name: [str(one) for one in value]
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, Path)
+        else value
+        for name, value in context.params.items()
+        if name not in ("format_", "out") and value not in (None, ())
+    }
+    return {
+        "dpgt_node": __version__,
+        "run": str(run_file or (files[0] if files else "")) or None,
+        "run_id": run_id.hex() or None,
+        "seed": test_keystream or "system entropy",
+        "settings": given,
+    }
+
+
+def _say(
+    audits: Sequence[Audit], findings: Sequence[Finding], format_: str, out: Path | None, about: dict[str, Any]
+) -> ExitCode:
+    from dpgt_node.adversary.audit.report import AUDIT_FILE, to_json, to_text
+    from dpgt_node.durable import write_text
+
+    text = json.dumps(to_json(audits, findings) | about, allow_nan=False, indent=2)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(out / AUDIT_FILE, text + "\n")
+    click.echo(text if format_ == "json" else to_text(audits, findings))
+    refuted = any(one.refuted for one in audits) or any(one.refuted for one in findings)
+    return ExitCode.CHECK_FAILED if refuted else ExitCode.DONE
 
 
 def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agents: Sequence[str]) -> list[Audit]:
