@@ -91,7 +91,7 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
     else:
         click.echo(reddened(render(report, disk_lines(needs, unknown), odd)))
         if staying is not None:
-            click.echo(staying.words("synthetic data of the same shape"))
+            click.echo(staying.words)
         click.echo("\n".join(f"Refused: {line}" for line in (refused or "").splitlines()), nl=refused is not None)
     return ExitCode.CHECK_FAILED if report.failed_hard or refused is not None else ExitCode.DONE
 

@@ -255,6 +255,7 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data; ConfigError where it is not known."""
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.oracle import data_is_here, sample_counts
+    from dpgt_node.sim.plans.choosing import is_tabular
     from dpgt_node.sim.plans.rehearsal import Shape
 
     if run.data.dataset in TOYS:
@@ -270,10 +271,12 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
             raise ConfigError.one(
                 "command line", "--shape", f"must be P,CLASSES,D (integers, as in 784,10,12000), not {text!r}"
             )
-        return Shape(p, classes, (D,) * run.n)
+        return Shape(p, classes, (D,) * run.n, is_tabular(run.data.dataset, p))
     root = data_root()
     if not data_is_here(run, root):
         message = f"{resolved_dataset(run)} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
         raise ConfigError.one(source, "data.dataset", message)
     data = run_dataset(run, root)
-    return Shape(data.x_train.shape[1], data.classes, tuple(D for D in sample_counts(run, root) if D is not None))
+    p = data.x_train.shape[1]
+    tabular = is_tabular(run.data.dataset, p, picture=data.image is not None)
+    return Shape(p, data.classes, tuple(D for D in sample_counts(run, root) if D is not None), tabular)

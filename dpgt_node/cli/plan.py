@@ -18,11 +18,11 @@ from dpgt_node.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.learning.data.datasets import Dataset
     from dpgt_node.report.pareto import Point
+    from dpgt_node.sim.plans.choosing import Choice
     from dpgt_node.sim.plans.everyround import Found
-    from dpgt_node.sim.plans.planning import Plan, Planner
+    from dpgt_node.sim.plans.planning import Plan
     from dpgt_node.sim.plans.rehearsal import Shape
     from dpgt_node.sim.plans.releasing import Drawn
-    from dpgt_node.sim.plans.staying import Ground
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Epsilons of the Pareto curve, as parts of the one asked for."""
@@ -56,11 +56,12 @@ _WIDTH = 116
     "...); never the agents' own.",
 )
 @common.alike_option
-@click.option("--keep-clip", is_flag=True, help="Keep the clip of the run file, or its declared C.")
+@click.option("--keep-features", is_flag=True, help="Keep features, normalise and bias of the run file.")
+@click.option("--keep-clip", is_flag=True, help="Keep the clip of the run file, or its declared C; and its features.")
 @click.option(
     "--keep-steps",
     is_flag=True,
-    help="Keep K, alpha, beta, gamma, releases and clip of the run file; fill in mechanism and noise.",
+    help="Keep K, alpha, beta, gamma, releases, clip and features of the run file; fill in mechanism and noise.",
 )
 @click.option(
     "--pareto",
@@ -78,63 +79,66 @@ def plan(
     shape_text: str | None,
     public: str | None,
     alike: str | None,
+    keep_features: bool,
     keep_clip: bool,
     keep_steps: bool,
     pareto: Path | None,
 ) -> ExitCode:
-    """Choose mechanism, noise, releases, clip and steps of RUN.toml so that every agent keeps to EPSILON.
+    """Choose mechanism, noise, releases, clip, steps and features of RUN.toml so that every agent keeps to EPSILON.
 
     The new run file goes to standard output, with reasons as comments.  Of the agents' data only the shape is used, and
-    how alike you say they are: candidates are tried on synthetic data.  The plan says where staying alone is expected
-    to be better, and where nothing learns.  Takes about a minute.
+    how alike you say they are: candidates are tried on synthetic data.  The plan says which accuracy it expects, where
+    learning begins, and where staying alone is expected to be better.  Takes about a minute.
     """
     from dpgt_node.accounts.planner import Target
     from dpgt_node.sim.plans.alike import Alike
-    from dpgt_node.sim.plans.planning import Planner
-    from dpgt_node.sim.plans.staying import Ground
+    from dpgt_node.sim.plans.choosing import Input, choose, inputs
+    from dpgt_node.sim.plans.staying import PUBLIC
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
     shape = common.find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
-    planner = Planner(
+    if keep_steps and pareto is not None:
+        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --pareto")
+    chosen = choose(
         run,
         shape,
+        target,
+        (Input.of(run),) if keep_features or keep_clip or keep_steps else inputs(run, shape),
         data,
         alike=how,
         keep_clip=keep_clip,
+        keep_steps=keep_steps,
         progress=lambda line: click.echo(f"dpgt plan: {line}", err=True),
     )
-    if keep_steps and pareto is not None:
-        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --pareto")
-    found = planner.plan(target, keep_steps=keep_steps)
-    ground = Ground(run, shape, how, data) if run.model.name == "softmax" else None
-    staying = None if ground is None else ground.compare(found.run)
+    what = shape.stand_in if public is None else PUBLIC
     if pareto is not None:
         from dpgt_node.report.pareto import write_pareto
 
-        points = trade_off(planner, found, ground)
-        written = write_pareto(pareto, points, stand_in(public))
+        written = write_pareto(pareto, trade_off(chosen), what)
         click.echo(f"dpgt plan: wrote {' and '.join(map(str, written))}", err=True)
-    said = "" if staying is None else staying.words(stand_in(public))
-    click.echo(render(found, stand_in(public), looked_at(shape, public), shape.samples, said), nl=False)
+    click.echo(render(chosen, what, looked_at(shape, public), shape.samples), nl=False)
+    found, staying = chosen.plan, chosen.staying
     if found.useless:
         click.echo(f"dpgt plan: warning: {useless(found, shape.samples)}", err=True)
+    else:
+        click.echo(f"dpgt plan: {chosen.expected}", err=True)
     if staying is not None and staying.better:
-        click.echo(f"dpgt plan: warning: {said}", err=True)
+        click.echo(f"dpgt plan: warning: {staying.words}", err=True)
     return ExitCode.DONE
 
 
-def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Point]:
+def trade_off(chosen: Choice) -> list[Point]:
     """A plan for each of the epsilons around the one asked for; those that are impossible are left out.
 
-    Accuracies are of ``ground``, beside staying alone there; without it of the plan's own rehearsals.
+    Accuracies are of the plan's ground, beside staying alone there; without one of the plan's own rehearsals.
     """
     from dataclasses import replace
 
     from dpgt_node.report.pareto import Point
 
-    points = []
+    points, planner, found, ground = [], chosen.planner, chosen.plan, chosen.ground
     for factor in FACTORS:
         other = found
         if factor != 1.0:
@@ -169,20 +173,21 @@ def trade_off(planner: Planner, found: Plan, ground: Ground | None) -> list[Poin
     return points
 
 
-def render(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], staying: str = "") -> str:
+def render(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int], data: Sequence[str] = ()) -> str:
     """The plan as a run file: TOML with the reasons as comments.
 
-    ``looked_at``: which real data chose it; ``samples``: D of each agent.  ``staying``: what agents are expected to
-    reach alone, if anybody knows.
+    ``looked_at``: which real data chose it; ``samples``: D of each agent.  ``data``: reasons for what stands in [data].
     """
+    found = chosen.plan
     text = to_toml(found.run)
-    for section, reasons in _reasons(found, stand_in).items():
+    reasons_data = [*data, *([] if chosen.why_input is None else [chosen.why_input])]
+    for section, reasons in {**_reasons(found, stand_in), "data": reasons_data}.items():
         lines = "".join(f"# {line}\n" for line in _wrapped(reasons))
         text = text.replace(f"\n[{section}]\n", f"\n{lines}[{section}]\n", 1)
-    return "".join(f"# {line}".rstrip() + "\n" for line in _head(found, stand_in, looked_at, samples, staying)) + text
+    return "".join(f"# {line}".rstrip() + "\n" for line in _head(chosen, stand_in, looked_at, samples)) + text
 
 
-def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], staying: str) -> list[str]:
+def _head(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int]) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.accounts.towards import towards_whom
     from dpgt_node.cli.check import towards_lines
@@ -194,6 +199,7 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
         one = VALUES[name]
         return name if one.sound else one.label
 
+    found, staying = chosen.plan, chosen.staying
     way = found.route
     delta = f", delta = {way.delta:g}" if way.delta else ""
     names = found.run.graph.agents
@@ -224,16 +230,23 @@ def _head(found: Plan, stand_in: str, looked_at: str, samples: Sequence[int], st
         lines.append(f"  {name:<{wide}}  {values}")
     costs = {name: {key: found.epsilon[key][i] for key in found.epsilon} for i, name in enumerate(names)}
     whom = towards_whom(found.run, costs, dict(zip(names, samples, strict=True)))
-    outcome = found.outcome
-    guess = "" if math.isnan(found.found.predicted) else f" (predictor: {found.found.predicted:.3f})"
-    forecast = f"Test accuracy of x_K+1 on {stand_in}: worst agent {outcome.worst:.3f}, mean {outcome.mean:.3f}{guess}."
+    forecast = staying.words if staying is not None else _forecast(found, stand_in)
     return [
         *lines,
         *([] if whom is None else ["", *towards_lines(whom, names), ""]),
-        *_wrapped([f"{staying or forecast} Real data may be easier or harder. {looked_at}"]),
-        *_wrapped([f"WARNING: {useless(found, samples)}"] if found.useless else []),
+        *_wrapped([f"WARNING: {useless(found, samples)}" if found.useless else chosen.expected]),
+        *_wrapped([f"{forecast} Real data may be easier or harder. {looked_at}"]),
         "",
     ]
+
+
+def _forecast(found: Plan, stand_in: str) -> str:
+    """Of another model than softmax, whose own accuracy nobody can rehearse without data."""
+    outcome = found.outcome
+    return (
+        f"{found.run.model.name} is not rehearsed: its steps and noise are those for softmax, whose test accuracy on "
+        f"{stand_in} is {outcome.worst:.3f} (worst agent). Try the steps on public data."
+    )
 
 
 def _towards(found: Plan) -> str:
@@ -325,14 +338,12 @@ def _wrapped(paragraphs: Iterable[str]) -> list[str]:
     return [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
 
 
-def stand_in(public: str | None) -> str:
-    return "synthetic data of the same shape" if public is None else "the public data given"
-
-
 def looked_at(shape: Shape, public: str | None) -> str:
     """Choosing by looking is a release too: the plan says what it looked at."""
     if public is not None:
         return "The plan looked at the public data and at the shape of the agents' data."
+    if shape.tabular:
+        return "The plan looked at the shape of the data alone."
     from dpgt_node.learning.data.synthetic import calibrated_on
 
     return (

@@ -97,6 +97,63 @@ def test_the_plan_is_a_run_file_that_costs_what_it_says(
     assert "made to be as hard as the 1,438 training samples of digits: where an agent holds some of those" in said
 
 
+def test_a_plan_chooses_features_and_says_what_it_expects_and_where_learning_begins(
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raw columns of large, unequal means, which no clip fits: what stands there does not have to stay."""
+    run_file.write_text(RUN.replace('"digits"\nnormalise = "l2"', '"npz:t.npz"').replace("bias = 0.2", "bias = 1.0"))
+    command = ["plan", str(run_file), "--epsilon", "1", "--shape", "6,3,400"]
+    assert cli.run(command) == 0
+    out, err = capsys.readouterr()
+    planned = tomllib.loads(out)
+    assert planned["data"]["normalise"] in ("l2", "sphere") and planned["model"]["bias"] == 0.2
+    assert "\n# features, normalise, bias: the best of raw/none" in out
+    expected = re.search(r"# Expected test accuracy of the worst agent: about (\d+) %, or (\d+) %", out)
+    assert expected is not None and int(expected[1]) < int(expected[2])
+    assert float(re.findall(r"Learning begins at about epsilon (\S+)\.\n", err)[0]) < 1.0
+    assert cli.run([*command, "--keep-features"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["data"]["normalise"] == "none"
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOT_PLANNED = "has no samples|a plan sets steps and noise of Algorithm 1|No module named 'torch'"
+SAMPLE = {"demo": "0.1", "quadratic": "1", "spanning-trees": "10"}
+
+
+@pytest.mark.parametrize(("example", "epsilon"), SAMPLE.items())
+def test_check_has_no_warning_for_plans_of_some_examples(
+    example: str, epsilon: str, run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_planned_without_warning(EXAMPLES / f"{example}.toml", epsilon, run_file.parent, monkeypatch, capsys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "3", "10"])
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_check_has_no_warning_for_a_plan_of_any_example(
+    example: Path, epsilon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_planned_without_warning(example, epsilon, tmp_path, monkeypatch, capsys)
+
+
+def is_planned_without_warning(
+    example: Path, epsilon: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or refused with one of the reasons that an example may have."""
+    monkeypatch.setenv("DPGT_DATA", str(folder))
+    monkeypatch.syspath_prepend(str(example.parent))
+    shape = [] if 'dataset = "digits"' in example.read_text() else ["--shape", "784,10,3000"]
+    code = cli.run(["plan", str(example), "--epsilon", epsilon, *shape])
+    out, err = capsys.readouterr()
+    if code != 0:
+        assert code == 2 and re.search(NOT_PLANNED, err), err
+        return
+    assert "Expected test accuracy" in out or "expect guessing" in out or "is not rehearsed" in out
+    (folder / "planned.toml").write_text(out)
+    assert cli.run(["check", str(folder / "planned.toml")]) == 0
+    assert "; no warning." in capsys.readouterr().out
+
+
 def test_declared_constants_and_pure_plans_are_labelled(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_file.write_text(RUN.replace("clip_l2 = 1.0", "C = 2.0"))
     assert cli.run(["plan", str(run_file), "--epsilon", "8", "--delta", "0", "--keep-clip"]) == 0

@@ -27,19 +27,13 @@ _WORDS = 20
 """A column of more different words says little by each of them."""
 _WIDE = 10.0
 """Numbers beyond this need bounds."""
-_PIXELS = 784
 
 
 @dataclass
 class Draft:
-    """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone.
-
-    ``inputs``: (features, normalise) that are worth a try.  ``tabular``: whether samples are rows of a table.
-    """
+    """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone."""
 
     data: dict[str, Any]
-    inputs: tuple[tuple[str, str], ...]
-    tabular: bool = False
     reasons: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
 
@@ -64,8 +58,7 @@ def drafted(
     first = names[0]
     if first in CLASSES:
         _no_table(label, bounds, ignore)
-        inputs = (("raw", "l2"), ("raw", "sphere")) if first == "digits" else (("hog-shapes", "none"),)
-        return Draft({"dataset": first}, inputs)
+        return Draft({"dataset": first})
     paths = [expanded(name) for name in names]
     if is_table(paths[0]):
         return _table(paths, label, bounds, missing, ignore)
@@ -79,10 +72,7 @@ def drafted(
     else:
         known = ", ".join((*CLASSES, *KINDS, ".npz", "a folder of pictures"))
         raise ConfigError.one("command line", "--data", f"{first} is none of {known}")
-    p = int(data.x_train.shape[1])
-    picture = data.image is not None or p == _PIXELS
-    inputs = (("hog-shapes", "none"), ("raw", "l2")) if p == _PIXELS else (("raw", "l2"), ("raw", "sphere"))
-    draft = Draft(stated, inputs, tabular=not picture, reasons=[_classes(data.names, data.classes)])
+    draft = Draft(stated, reasons=[_classes(data.names, data.classes)])
     if not len(data.y_test):
         draft.reasons.append("the file has no test set, so no accuracy will be known: add x_test and y_test")
     return draft
@@ -120,8 +110,6 @@ def _table(
             "classes": _label_names(paths, tables, label),
             "columns": found.columns,
         },
-        (("raw", "sphere"),),
-        tabular=True,
         reasons=[*found.reasons],
     )
     if found.words:

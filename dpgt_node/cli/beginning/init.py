@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +16,11 @@ if TYPE_CHECKING:
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import Draft
     from dpgt_node.config import RunConfig
-    from dpgt_node.learning.data.arrays import Dataset
-    from dpgt_node.sim.plans.planning import Plan
+    from dpgt_node.sim.plans.choosing import Choice
     from dpgt_node.sim.plans.rehearsal import Shape
-    from dpgt_node.sim.plans.staying import Staying
 
 _COMPLETE = 8
 """So many agents all send to each other."""
-_STAND_IN = (12_000, 2_000)
-_MADE_UP = "a made-up table of the same shape"
 
 
 @click.command()
@@ -93,19 +88,19 @@ def init(
     if owners:
         _own(draft, names)
     target = Target(3.0 if epsilon is None else epsilon, delta)
-    found, shape, staying = _planned(draft, names if owners else (), count, target, folder)
-    text = _rendered(draft, found, shape, staying)
+    chosen, shape = _planned(draft, names if owners else (), count, target, folder)
+    text = _rendered(draft, chosen, shape)
     if owners:
         from dpgt_node.cli.beginning.owners import write_owners
 
-        write_owners(target_file, text, found, names)
+        write_owners(target_file, text, chosen.plan, names)
     else:
         from dpgt_node.durable import write_text
 
         target_file.parent.mkdir(parents=True, exist_ok=True)
         write_text(target_file, text)
-        common.warn_of_data(found.run, str(target_file))
-    _told(target_file, found, shape, staying, owners=owners)
+        common.warn_of_data(chosen.plan.run, str(target_file))
+    _told(target_file, chosen, shape, owners=owners)
     return ExitCode.DONE
 
 
@@ -149,33 +144,18 @@ def _own(draft: Draft, names: Sequence[str]) -> None:
         draft.reasons.append("own_test_fraction: a fifth of every owner's rows is its test set and not trained on")
 
 
-def _planned(
-    draft: Draft, files: Sequence[str], count: int, target: Target, folder: Path
-) -> tuple[Plan, Shape, Staying]:
-    """The best plan of those that the draft's inputs give, by what stand-in data say of each."""
-    from dpgt_node.sim.plans.alike import Alike
-    from dpgt_node.sim.plans.planning import Planner
-    from dpgt_node.sim.plans.staying import Ground
+def _planned(draft: Draft, files: Sequence[str], count: int, target: Target, folder: Path) -> tuple[Choice, Shape]:
+    """The best plan of those that the inputs which suit the data give, by what stand-in data say of each."""
+    from dpgt_node.sim.plans.choosing import choose, suited
 
-    best: tuple[Plan, Shape, Staying] | None = None
-    for features, normalise in draft.inputs:
-        run = _run(draft, features, normalise, count, folder)
-        shape = _shape(run, files)
-        public = _made_up(shape) if draft.tabular else None
-        planner = Planner(run, shape, public, progress=lambda line: click.echo(f"dpgt init: {line}", err=True))
-        found = planner.plan(target)
-        staying = Ground(run, shape, Alike(), public).compare(found.run)
-        if best is None or staying.exchange.score > best[2].exchange.score + 0.002:
-            best = found, shape, staying
-    assert best is not None
-    draft.data |= {"features": best[0].run.data.features, "normalise": best[0].run.data.normalise}
-    if len(draft.inputs) > 1:
-        others = ", ".join(f"{f}/{n}" for f, n in draft.inputs)
-        draft.reasons.append(f"features and normalise: the best of {others} on stand-in data")
-    return best
+    run = _run(draft, count, folder)
+    shape = _shape(run, files)
+    tried = suited(run.data.dataset, shape.p)
+    chosen = choose(run, shape, target, tried, progress=lambda line: click.echo(f"dpgt init: {line}", err=True))
+    return chosen, shape
 
 
-def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) -> RunConfig:
+def _run(draft: Draft, count: int, folder: Path) -> RunConfig:
     """What is planned: a run without noise and steps of its own."""
     from dpgt_node.config import parse_document
     from dpgt_node.privacy.mechanisms import NOISE_ONCE
@@ -190,8 +170,7 @@ def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) 
             "scheme": {"kind": "S2", "alpha": 0.1, "beta": 0.1, "gamma": 1.0, "p_m": 1.0, "samples": "full"},
             "noise": {"multiplier": 0.0},
             "graph": {"agents": count, "R": ways, "C": ways},
-            "data": {**draft.data, "features": features, "normalise": normalise},
-            "model": {"bias": 0.2},
+            "data": draft.data,
         },
         "dpgt init",
         folder,
@@ -201,35 +180,29 @@ def _run(draft: Draft, features: str, normalise: str, count: int, folder: Path) 
 def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
     """The shape of the data; ``files``: of the owners, none: all agents share one."""
     from dpgt_node.learning.data.shards import own_file
+    from dpgt_node.sim.plans.choosing import is_tabular
     from dpgt_node.sim.plans.rehearsal import Shape
 
     if not files:
         return common.find_shape(run, "dpgt init", None)
     held = [own_file(run, Path(name).expanduser().absolute()) for name in files]
-    return Shape(int(held[0].x_train.shape[1]), held[0].classes, tuple(len(data.y_train) for data in held))
+    p = int(held[0].x_train.shape[1])
+    tabular = is_tabular(run.data.dataset, p, picture=held[0].image is not None)
+    return Shape(p, held[0].classes, tuple(len(data.y_train) for data in held), tabular)
 
 
-def _made_up(shape: Shape) -> Dataset:
-    from dpgt_node.learning.data.synthetic import table_like
+def _rendered(draft: Draft, chosen: Choice, shape: Shape) -> str:
+    from dpgt_node.cli.plan import looked_at, render
 
-    return table_like(shape.p, shape.classes, *_STAND_IN)
-
-
-def _rendered(draft: Draft, found: Plan, shape: Shape, staying: Staying) -> str:
-    from dpgt_node.cli.plan import looked_at, render, stand_in
-
-    what = _MADE_UP if draft.tabular else stand_in(None)
-    looked = "The plan looked at the shape of the data alone." if draft.tabular else looked_at(shape, None)
-    text = render(found, what, looked, shape.samples, staying.words(what))
-    lines = [f"# {line}" for reason in draft.reasons for line in textwrap.wrap(reason, 116, subsequent_indent="  ")]
-    text = text.replace("# dpgt plan:", "# dpgt init:", 1)
-    return text.replace("\n[data]\n", "\n" + "\n".join([*lines, "[data]"]) + "\n", 1)
+    text = render(chosen, shape.stand_in, looked_at(shape, None), shape.samples, draft.reasons)
+    return text.replace("# dpgt plan:", "# dpgt init:", 1)
 
 
-def _told(target: Path, found: Plan, shape: Shape, staying: Staying, *, owners: bool) -> None:
+def _told(target: Path, chosen: Choice, shape: Shape, *, owners: bool) -> None:
     """What to expect and what to type next."""
     from dpgt_node.cli.plan import useless
 
+    found, staying = chosen.plan, chosen.staying
     click.echo(
         f"{target}: {found.run.n} agents, {min(shape.samples):,} samples each, epsilon {found.target.epsilon:g}"
         f"{f' (delta {found.route.delta:g})' if found.route.delta else ''}, {found.run.K + 1} rounds"
@@ -237,10 +210,9 @@ def _told(target: Path, found: Plan, shape: Shape, staying: Staying, *, owners: 
     if found.useless:
         click.echo(f"WARNING: {useless(found, shape.samples)}.")
     else:
-        click.echo(
-            f"Expected test accuracy of the worst agent: about {100 * staying.exchange.worst:.0f} %; alone, at "
-            f"epsilon 0: about {100 * staying.alone:.0f} %. Real data may be easier or harder."
-        )
+        click.echo(chosen.expected)
+        if staying is not None:
+            click.echo(f"Alone, at epsilon 0: about {100 * staying.alone:.0f} %. Real data may be easier or harder.")
     if owners:
         return
     click.echo(f"Next:\n  dpgt launch {target} --out runs/first\n  dpgt export runs/first --out model")

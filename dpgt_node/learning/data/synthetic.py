@@ -34,7 +34,7 @@ _QUANTILE = 0.75
 """This part of a picture is black."""
 _FEW = 16
 
-_INFORMATIVE, _APART, _WITHIN, _OFF = 4, 1.2, 0.2, 0.7
+_INFORMATIVE, APART, _WITHIN, _OFF = 4, 1.2, 0.2, 0.7
 """Of :func:`table_like`: directions with classes in them, their spread and that within a class; means of columns."""
 
 _STROKES_FROM = 16
@@ -50,19 +50,23 @@ def calibrated_on(p: int) -> str:
     return "MNIST's 60,000 training images" if _are_strokes(p) else "the 1,438 training samples of digits"
 
 
-def table_like(p: int, classes: int, train: int, test: int, seed: int = 0) -> Dataset:
+def table_like(
+    p: int, classes: int, train: int, test: int, seed: int = 0, labels: I64 | None = None, *, apart: float = APART
+) -> Dataset:
     """Rows of a made-up table with ``p`` columns in [-1, 1]: what stands in for tables that nobody here has looked at.
 
-    Class centres are Gaussian in as many random directions as classes, 4 at least, where they differ by 1.2 standard
-    deviations of what differs within a class; the other directions have no class in them.  Every column has a mean of
-    its own, which all classes share, and the last class is twice as frequent as the first: as in tables, whose bounds
-    nobody centred.
+    Class centres are Gaussian in as many random directions as classes, 4 at least, where they differ by ``apart``
+    standard deviations of what differs within a class; the other directions have no class in them.  Every column has a
+    mean of its own, which all classes share, and the last class is twice as frequent as the first: as in tables, whose
+    bounds nobody centred.  ``labels`` (train,): of the training rows instead.
     """
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((p, min(p, max(_INFORMATIVE, classes)))))[0].T
-    centres = _APART * rng.standard_normal((classes, len(basis))) @ basis
+    centres = apart * rng.standard_normal((classes, len(basis))) @ basis
     shares = np.linspace(1.0, 2.0, classes)
     y = rng.choice(classes, size=train + test, p=shares / shares.sum()).astype(np.int64)
+    if labels is not None:
+        y[: len(labels)] = labels
     middle = rng.uniform(-_OFF, _OFF, p)
     x = np.clip(middle + _WITHIN * (centres[y] + rng.standard_normal((train + test, p))), -1.0, 1.0)
     parts = (x[:train], y[:train], x[train:], y[train:])

@@ -18,6 +18,7 @@ from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import void
+from dpgt_node.record.guessing import SKILL_MIN
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.everyround import EveryRound, Found, says_what
 from dpgt_node.sim.plans.frame import Frame
@@ -27,7 +28,6 @@ from dpgt_node.sim.plans.releasing import Drawn, Releasing
 
 REHEARSALS = 16
 """How many runs are rehearsed at most."""
-_ABOVE_CHANCE = 0.1
 _CLIP = 0.5
 """Where a search over every round begins: a part of the median norm of a gradient."""
 
@@ -39,8 +39,7 @@ class Plan:
     ``found``: how it was searched for, with how many candidates.  ``outcome``: rehearsed, on synthetic data.
     ``one_step``: 1 over the steepest curvature at the start, synthetic data.  ``chance``: accuracy there of a model
     that always says the most frequent class.  ``kept``, ``kept_clip``: K and steps, or the clip, are the run file's
-    own.  ``starts_at``: about the epsilon at which such data would start to learn, where they learn nothing here; None:
-    not known.
+    own.  ``starts_at``: about the epsilon from which on such data learn; None: not known.
     """
 
     run: RunConfig
@@ -65,8 +64,8 @@ class Plan:
 
 
 def learnt(chance: float) -> float:
-    """The accuracy from which a model has learnt something."""
-    return chance + _ABOVE_CHANCE * (1.0 - chance)
+    """The accuracy from which a model has learnt something: as far above chance as a run's outcome asks for."""
+    return chance + SKILL_MIN * (1.0 - chance)
 
 
 class Planner:
@@ -94,6 +93,7 @@ class Planner:
         self._run, self._shape, self._keep_clip = run, shape, keep_clip
         self._given = (shape, public, alike, progress)
         self._frames: dict[Privacy, Frame] = {}
+        self._searches: dict[Target, Releasing] = {}
         probe = SchemeS2(alpha=1e-9, beta=1e-9, gamma=1.0, p_m=1.0, samples="full")
         self._frame(run).check(replace(run, scheme=probe))
 
@@ -115,7 +115,7 @@ class Planner:
         elif says_what(given) and not way.accounted.once:
             message = f"{way.mechanism} releases in every round, and the run file says otherwise"
             raise ConfigError.one(target.source, "--mechanism", message)
-        frame, base, starts = self._frame(given), way.apply(given), None
+        frame, base = self._frame(given), way.apply(given)
         chance = frame.rehearsal.chance
         found: Found | Drawn
         if keep_steps:
@@ -123,15 +123,21 @@ class Planner:
         elif way.accounted.once:
             search = Releasing(frame, base, way, target, _bound(given.privacy) if kept else None)
             found = search.search(rehearsals)
-            if found.outcome.mean < learnt(chance):
-                frame.progress(f"epsilon {target.epsilon:g}: nothing learns; looking for the epsilon where it begins")
-                starts = search.starts_at(learnt(chance))
+            self._searches[target] = search
         else:
             found = EveryRound(frame, tune_clip=not kept).search(base, way, target, rehearsals)
         frame.check_range(found.run, way, target)
         epsilon = totals(frame.accounts(found.run))
         one_step = frame.rehearsal.one_step
-        return Plan(found.run, target, way, epsilon, found, one_step, chance, keep_steps, kept, starts)
+        return Plan(found.run, target, way, epsilon, found, one_step, chance, keep_steps, kept)
+
+    def begins(self, found: Plan) -> Plan:
+        """``found`` of this planner, with ``starts_at``; as it is where nothing was searched for."""
+        search = self._searches.get(found.target)
+        if search is None:
+            return found
+        self._given[-1](f"epsilon {found.target.epsilon:g}: looking for the epsilon where learning begins")
+        return replace(found, starts_at=search.starts_at(learnt(found.chance), learns=not found.useless))
 
     def accounts(self, run: RunConfig) -> Sequence[AgentAccount]:
         """The accounts of a run, as its agents will keep them."""

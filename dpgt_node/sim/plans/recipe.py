@@ -152,10 +152,14 @@ class Centre:
         serious = [recipe for recipe in starts if self.accuracy(recipe, roughly=True) >= top - _BEHIND]
         return self._simplest([self.climbed(recipe) for recipe in serious])
 
-    def starts(self, *, sums: bool) -> list[Recipe]:
-        """The best of a few recipes far apart: of gradients alone, and with class sums if they may come first."""
+    def starts(self, *, sums: bool, few: bool = False) -> list[Recipe]:
+        """The best of a few recipes far apart: of gradients alone, and with class sums if they may come first.
+
+        ``few``: of those with few releases, which are the best ones under much noise, and the quick ones.
+        """
+        counts = _FIRST[1:] if few else _FIRST
         clip = short(_CLIP * self._rehearsal.gradient_norm(self._order)) if self._kept is None else self._kept
-        sets = [[Recipe(count, clip, reach) for count in _FIRST for reach in _SCAN]]
+        sets = [[Recipe(count, clip, reach) for count in counts for reach in _SCAN]]
         if sums:
             bound = short(self._rehearsal.feature_norm(self._order, _NORMS))
             each = itertools.product(_FIRST[1:], _SCAN, _OVER)

@@ -21,7 +21,7 @@ from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.data.features import transform
-from dpgt_node.learning.data.synthetic import synthetic
+from dpgt_node.learning.data.synthetic import APART, synthetic, table_like
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
@@ -41,11 +41,29 @@ _NOISE_POINTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All that is known of the agents' data: numbers a sample, classes, samples of every agent."""
+    """All that is known of the agents' data: numbers a sample, classes, samples of every agent.
+
+    ``tabular``: whether samples are rows of a table, and not pictures.
+    """
 
     p: int
     classes: int
     samples: tuple[int, ...]
+    tabular: bool = False
+
+    @property
+    def stand_in(self) -> str:
+        """What stands in for the data, in words."""
+        return "a made-up table of the same shape" if self.tabular else "synthetic data of the same shape"
+
+    def drawn(self, train: int, labels: I64 | None = None, *, apart: float = APART) -> Dataset:
+        """So many training samples of that, and TEST others.  ``labels``: of the training samples, None: drawn too.
+
+        ``apart``: how far the classes of a table are from each other.
+        """
+        if self.tabular:
+            return table_like(self.p, self.classes, train, TEST, labels=labels, apart=apart)
+        return synthetic(self.p, self.classes, train, TEST, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +100,11 @@ class Rehearsal:
         *,
         alike: Alike | None = None,
         together: int = _TRAIN,
+        apart: float = APART,
     ) -> None:
-        """``alike``: who holds which of them, None: as the run file's partition says.  ``together``: about how many."""
+        """``alike``: who holds which of them, None: as the run file's partition says.  ``together``: about how many.
+        ``apart``: see :meth:`Shape.drawn`.
+        """
         n = run.n
         alike = Alike.of(run) if alike is None else alike
         together = max(_MIN_PER_AGENT * n, min(together, _NUMBERS // shape.p))
@@ -94,7 +115,7 @@ class Rehearsal:
         if public is not None and public.classes != shape.classes:
             message = f"has {public.classes} classes, the agents' data have {shape.classes}"
             raise ConfigError.one("command line", "--public", message)
-        raw = synthetic(shape.p, shape.classes, sum(each), TEST) if public is None else _cut(public, sum(each))
+        raw = shape.drawn(sum(each), apart=apart) if public is None else _cut(public, sum(each))
         features = (run.data.features, run.data.normalise)
         data = Dataset(
             transform(raw.x_train, *features), raw.y_train, transform(raw.x_test, *features), raw.y_test, raw.classes

@@ -89,17 +89,24 @@ class Releasing:
         central = self._centre(best.r).accuracy(best.recipe)
         return Drawn(self._run(best, exact=True), best, self._outcome(best), central, tried, len(self._found))
 
-    def starts_at(self, useless: float) -> float | None:
+    def starts_at(self, useless: float, *, learns: bool) -> float | None:
         """About the least epsilon, a power of two times the target, at which one holder's model is better than
-        ``useless``; None where no noise is little enough.
+        ``useless``; None where no noise is little enough.  ``learns``: whether the run found does.
         """
         epsilon = self._target.epsilon
-        for _ in range(_DOUBLINGS):
+        for _ in range(_DOUBLINGS if learns else 0):
+            if not self._learns(0.5 * epsilon, useless):
+                return epsilon
+            epsilon *= 0.5
+        for _ in range(0 if learns else _DOUBLINGS):
             epsilon *= 2.0
-            centre = self._centre_of(replace(self._target, epsilon=epsilon), None)
-            if max(map(centre.judged, centre.starts(sums=self._sums))) >= useless:
+            if self._learns(epsilon, useless):
                 return epsilon
         return None
+
+    def _learns(self, epsilon: float, useless: float) -> bool:
+        centre = self._centre_of(replace(self._target, epsilon=epsilon), None)
+        return max(map(centre.judged, centre.starts(sums=self._sums, few=True))) >= useless
 
     # ---------------------------------------------------------------- one holder
     def _centre(self, r: int | None) -> Centre:

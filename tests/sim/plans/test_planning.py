@@ -84,10 +84,11 @@ def test_equal_questions_get_equal_plans(planner: Planner) -> None:
 
 
 def test_more_epsilon_more_accuracy_and_where_it_starts(planner: Planner) -> None:
-    nothing, high = planner.plan(Target(4e-3), 4), planner.plan(Target(5.0), 4)
-    assert nothing.useless and not high.useless and high.starts_at is None
+    nothing, high = (planner.begins(planner.plan(Target(epsilon), 4)) for epsilon in (4e-3, 5.0))
+    assert nothing.useless and not high.useless and high.starts_at is not None
     assert nothing.outcome.mean + 0.3 < high.outcome.mean and high.outcome.worst > 0.8
     assert nothing.starts_at is not None and 4e-3 < nothing.starts_at < 5.0
+    assert nothing.starts_at / 2.0 < high.starts_at < 2.0 * nothing.starts_at  # looked for from below and from above
     assert not planner.plan(Target(2.0 * nothing.starts_at), 4).useless
 
 

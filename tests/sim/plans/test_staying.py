@@ -36,13 +36,13 @@ def test_two_classes_an_agent_pay_and_all_classes_under_noise_do_not():
 
 
 def test_words():
-    found = Staying(0.978, Outcome(0.97, 0.9749), Alike(), 12_000)
-    assert found.words("synthetic data") == (
+    found = Staying(0.978, Outcome(0.97, 0.9749), Alike(), 12_000, "synthetic data")
+    assert found.words == (
         "12,000 samples an agent, all classes: training alone costs no privacy and is expected to reach 97.8 %; this "
         "run 97.5 % (worst agents, on synthetic data). Staying alone is expected to be better."
     )
     pays = replace(found, alone=0.187, alike=TWO)
-    assert "divided like by-label (2)" in pays.words("x") and not pays.better and "better" not in pays.words("x")
+    assert "divided like by-label (2)" in pays.words and not pays.better and "better" not in pays.words
     assert replace(found, alone=0.9749).better, "an exchange that gains nothing is not worth its cost"
 
 
