@@ -29,6 +29,7 @@ import click  # noqa: E402  # after the environment is set
 from dpgt_node import __version__  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy  # noqa: E402
+from dpgt_node.cli.logs import TEXT, tell  # noqa: E402
 from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
 VERBS = {
@@ -102,13 +103,11 @@ def dpgt() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every failure is one line with the cause, without a traceback."""
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True
-    )
+    logging.basicConfig(level=logging.WARNING, format=TEXT, stream=sys.stderr, force=True)
     verb = next((a for a in arguments if a in VERBS), "")
     prefix = f"dpgt {verb}".strip()
     if not __debug__:
-        print(f"{prefix}: {OPTIMISED}", file=sys.stderr)
+        tell(f"{prefix}: {OPTIMISED}")
         return int(ExitCode.CONFIG)
     try:
         result: Any = dpgt.main(args=list(arguments), prog_name="dpgt", standalone_mode=False)
@@ -119,26 +118,24 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return int(ExitCode.CONFIG)
     except (click.Abort, KeyboardInterrupt):
-        print(f"{prefix}: interrupted", file=sys.stderr)
+        tell(f"{prefix}: interrupted")
         return int(ExitCode.STOPPED)
     except DpgtError as error:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         for line in str(error).splitlines() or [type(error).__name__]:
-            print(f"{prefix}: {line}", file=sys.stderr)
+            tell(f"{prefix}: {line}")
         return int(error.exit_code)
     except MemoryError:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
-        print(f"{prefix}: out of memory: free some, or take fewer agents or a smaller model", file=sys.stderr)
+        tell(f"{prefix}: out of memory: free some, or take fewer agents or a smaller model")
         return int(ExitCode.CONFIG)
     except Exception as error:  # the outermost frame: whatever is left is a bug and says so
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         for line in (mendable := _mendable(error, verb)):
-            print(f"{prefix}: {line}", file=sys.stderr)
+            tell(f"{prefix}: {line}")
         if mendable:
             return int(ExitCode.CONFIG)
-        print(
-            f"{prefix}: this is a bug: {type(error).__name__}: {error} (--log-level debug shows where)", file=sys.stderr
-        )
+        tell(f"{prefix}: this is a bug: {type(error).__name__}: {error} (--log-level debug shows where)")
         return int(ExitCode.BUG)
 
 

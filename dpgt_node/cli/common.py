@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from dpgt_node.cli.logs import tell
 from dpgt_node.config import RunConfig, parse_address, resolved_dataset
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
@@ -195,7 +196,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 def end_now(verb: str, words: str = "interrupted", code: ExitCode = ExitCode.STOPPED) -> NoReturn:
     """End this process without another step: what it stored is safe at any instant."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"dpgt {verb}: {words}", file=sys.stderr, flush=True)
+        tell(f"dpgt {verb}: {words}")
     os._exit(int(code))
 
 
@@ -231,7 +232,7 @@ def finished(verb: str, out: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         again = f"; `dpgt report {out}` makes its report" if not (out / "report.html").exists() else ""
-        print(f"dpgt {verb}: interrupted; the run in {out} is finished{again}", file=sys.stderr, flush=True)
+        tell(f"dpgt {verb}: interrupted; the run in {out} is finished{again}")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

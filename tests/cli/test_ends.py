@@ -217,6 +217,7 @@ import asyncio
 import dpgt_node.cli.running.node as verb
 import dpgt_node.runtime.agent.driver as driver
 import dpgt_node.runtime.agent.node as node
+import dpgt_node.runtime.agent.refusal as refusal
 from dpgt_node.agent.work import AgentWork
 verb.ORDER_S = 0.5
 driver.INLINE_BYTES = 0
@@ -224,7 +225,7 @@ driver.INLINE_BYTES = 0
 sys.exit(cli.run(["node", "--config", {config!r}]))
 """
 PHASES = {
-    "gathering data": "node.oracle_and_digest = blocked",
+    "gathering data": "refusal.oracle_and_digest = blocked",
     "preparing": "AgentWork.prepare = blocked",
     "reading its state": "node.Opening.read = blocked",
     "in a round": "AgentWork.release = blocked",

@@ -272,11 +272,17 @@ def test_roots_self_loops_weights_float32_and_a_wide_barrier_give_the_simulators
 def test_a_local_run_keeps_every_result_at_its_agent(tmp_path: Path) -> None:
     run = run_file(tmp_path, LOCAL.replace("scale_zeta = 0.1\nscale_eta = 0.01", "multiplier = 0.0"))
     out = tmp_path / "out"
-    with Launch(out, "launch", run) as launch:
+    with Launch(out, "launch", run, "--log-format", "json") as launch:
         assert launch.wait() == 0, launch.said
     no_traceback(launch.everything_said())
     assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim")]) == 0
     same_bits(out, tmp_path / "sim")
+    for log in (out / "coordinator.log", *out.glob("agents/*/node.log")):
+        documents = [json.loads(line) for line in log.read_text().splitlines()]
+        (*_, last) = (one for one in documents if one.get("event") == "progress")
+        assert (last["k"], last["K"]) == (25, 25) and last["logger"] == "dpgt_node.progress", log
+        private = ("loss", "accuracy", "grad") if log.name == "node.log" else ()
+        assert not any(word in key for one in documents for key in one for word in private)
     assert not list(out.glob("agents/*/x_final.npy")), "x_final leaves an agent only in study runs"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["consensus_error"] is None and summary.get("keystream") is None

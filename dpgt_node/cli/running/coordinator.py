@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common
+from dpgt_node.cli import common, logs
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -21,6 +20,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem.")
 @click.option("--insecure", is_flag=True, help="No TLS: everybody on the network can read, send and control.")
 @common.test_keystream_option
+@logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
 def coordinator(
@@ -70,7 +70,7 @@ def coordinator(
                 logging.getLogger(__name__).info("report: %s", path)
         if outcome.conclude.exit_code is not ExitCode.DONE:
             with contextlib.suppress(OSError):  # its log may lie on the disk that is full
-                print(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}", file=sys.stderr)
+                logs.tell(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}")
         return outcome.conclude.exit_code
 
     return common.run_async(main())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from rich.console import Console
 
-from dpgt_node.cli import common
+from dpgt_node.cli import common, logs
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ ABSENT_SHOWN = 5
     help="Let an eavesdropper record what agents send each other, in a new file (docs/howto/eavesdrop.md).",
 )
 @click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
+@logs.log_format_option
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
 @common.die_with_parent_option
 @click.pass_context
@@ -166,6 +167,7 @@ def launch_run(
                         on_status=lambda status: view.update(live_status(status)),
                         say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
                         log_level=str(context.find_root().meta.get("log_level", "info")),
+                        log_format=logs.log_format(context),
                     )
                     try:
                         return await launched.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common
+from dpgt_node.cli import common, logs
 from dpgt_node.errors import ConfigError, ExitCode
 
 ORDER_S = 4.5
@@ -24,6 +24,7 @@ ORDER_S = 4.5
     multiple=True,
     help="Dial this peer here, not where it says: through a port forwarding, a relay, or a tap.",
 )
+@logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
 def node(
@@ -38,7 +39,8 @@ def node(
     from dpgt_node.algo.methods import network_of
     from dpgt_node.config import check_node_in_run, load_node, load_run
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.agent.node import Node, NodeSetup, oracle_or_refusal
+    from dpgt_node.runtime.agent.node import Node, NodeSetup
+    from dpgt_node.runtime.agent.refusal import oracle_or_refusal
     from dpgt_node.runtime.launch.hostcheck import require_files
     from dpgt_node.runtime.trust.channels import Security
 

@@ -7,12 +7,10 @@ What it does and when is its session's (``protocol.agent.session``); here it get
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dpgt_node import __version__
@@ -30,23 +28,23 @@ from dpgt_node.config import (
     parse_address,
     run_sha256,
 )
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
-from dpgt_node.learning.oracle import Metrics, Oracle, oracle_and_digest
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys
 from dpgt_node.protocol import calls as c
-from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
-from dpgt_node.protocol.told import told
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.agreeing import Agreement, require_means
 from dpgt_node.runtime.agent.driver import AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
+from dpgt_node.runtime.agent.refusal import FAREWELL_S
 from dpgt_node.runtime.agent.reporting import Reporter
+from dpgt_node.runtime.agent.standing import Watch
 from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
 from dpgt_node.runtime.agent.study import StudyUploader
 from dpgt_node.runtime.calls import Calls, Framing
@@ -62,8 +60,6 @@ from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.kept import Kept
 
 log = logging.getLogger(__name__)
-
-FAREWELL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +192,14 @@ class Node:
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         trust = asyncio.ensure_future(self._setup.security.watch())
+        watch = Watch(
+            self._run,
+            self._work,
+            self.session,
+            self._streams_in,
+            self._setup.oracle.samples,
+            free=self._setup.test_keystream is not None,
+        )
         try:
             self._feed(s.Begin(self._advertise))
             if self._interrupted:
@@ -203,6 +207,7 @@ class Node:
             return await self._ended
         finally:
             self._interpreter.stop()
+            watch.close()
             await self._asides.over()
             trust.cancel()
             await asyncio.gather(trust, return_exceptions=True)
@@ -369,25 +374,3 @@ class Node:
 
 def _fresh_key() -> tuple[bytes, bytes]:
     return os.urandom(16), os.urandom(16)
-
-
-async def oracle_or_refusal(
-    config: NodeConfig, run: RunConfig, shard: int, security: Security, data_root: Path | None
-) -> tuple[Oracle, bytes]:
-    """``oracle_and_digest`` of 0-based ``shard`` here.  ConfigError, of which the coordinator hears the kind."""
-    try:
-        return await asyncio.to_thread(oracle_and_digest, run, shard, data_root=data_root, data_path=config.data_path)
-    except ConfigError as error:
-        await say_refusal(config, security, error)
-        raise
-
-
-async def say_refusal(config: NodeConfig, security: Security, error: ConfigError) -> None:
-    """Tell the coordinator that this agent cannot take part, not why; silence when it cannot be reached."""
-    with contextlib.suppress(PeerError, asyncio.TimeoutError):
-        async with security.dialler(config.tls.coordinator_id)(config.coordinator) as channel:
-            call = services.join(channel, config.name)
-            async with asyncio.timeout(FAREWELL_S):
-                await call.write(m.Refusal("data", told(error)))
-                await call.done_writing()
-                await call.read()

@@ -23,12 +23,12 @@ from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.coordinator import status
 from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples, keep_samples
 from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
-from dpgt_node.runtime.coordinator.progress import Progress
 from dpgt_node.runtime.coordinator.results import Results
 from dpgt_node.runtime.coordinator.watch import Events, Recent, Watch
 from dpgt_node.runtime.interpreter import Interpreter, Undone
 from dpgt_node.runtime.store.limits import announce_every
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
+from dpgt_node.runtime.watching.progress import Progress
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from typing import IO
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.pace import Pace, Slowest, slowest
 from dpgt_node.record import epsilons
+from dpgt_node.runtime.watching.rhythm import Rhythm
 
 log = logging.getLogger("dpgt_node.progress")
 
@@ -27,7 +28,6 @@ EVENTS_KEPT = 200
 SAMPLE_S = 1.0
 WINDOW_S = 5.0
 """Phases are compared over at least so many seconds, or over the last round where it takes longer."""
-FIRST_LINE_S, LAST_LINE_S = 10.0, 300.0
 NAMES_SHOWN = 3
 
 
@@ -118,8 +118,7 @@ class Watch:
         self._recent = recent
         self._reply = reply
         self._flush = flush
-        self._began_s = self._said_s = time.monotonic()
-        self._said: tuple[str, int] | None = None
+        self._rhythm = Rhythm(time.monotonic())
         self._task = asyncio.ensure_future(self._go_on())
 
     def end(self) -> None:
@@ -143,16 +142,8 @@ class Watch:
         if not log.isEnabledFor(logging.INFO):
             return
         reply = self._reply()
-        changed = self._said is None or self._said[0] != reply.state
-        due = now_s - self._said_s >= line_every_s(now_s - self._began_s)
-        if changed or due or (last and self._said != (reply.state, reply.k)):
-            self._said, self._said_s = (reply.state, reply.k), now_s
+        if self._rhythm.due(reply.state, reply.k, now_s, last=last):
             log.info("%s", line(reply), extra={"fields": fields(reply)})
-
-
-def line_every_s(age_s: float) -> float:
-    """How long a line lasts: ten seconds at first, five minutes in a run of days."""
-    return min(max(age_s / 12, FIRST_LINE_S), LAST_LINE_S)
 
 
 def eta_s(reply: m.StatusReply) -> float | None:

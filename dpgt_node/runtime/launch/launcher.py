@@ -61,6 +61,7 @@ class Launcher:
         on_status: Callable[[m.StatusReply], None] | None = None,
         say: Callable[[str], None] = print,
         log_level: str = "info",
+        log_format: str = "text",
     ) -> None:
         self._run = run
         self._out = out
@@ -76,6 +77,7 @@ class Launcher:
             out.path,
             [] if test_keystream is None else ["--test-keystream", test_keystream],
             log_level=log_level,
+            log_format=log_format,
             restart=restart,
             ended=self._wake.set,
             say=say,

@@ -25,6 +25,7 @@ from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.coordinator.outdir import blamed
+from dpgt_node.runtime.watching.lines import json_line, read_line
 
 RESTARTS = 5
 """So often one process is started again within :data:`WINDOW_S`; the crash after that ends the launch."""
@@ -81,13 +82,15 @@ class Supervisor:
         options: Sequence[str],
         *,
         log_level: str,
+        log_format: str = "text",
         restart: bool,
         ended: Callable[[], None],
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = out
-        self._options = options
+        self._json = log_format == "json"
+        self._options = [*options, "--log-format", "json"] if self._json else options
         self._log_level = log_level
         self._restart = restart
         self._ended = ended
@@ -158,7 +161,11 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full disk is for the child to find and to name
             write_text(self._out / RESTARTS_FILE, json.dumps(self._restarts) + "\n")
             with child.log_path.open("a", encoding="utf-8") as log:
-                log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')},000 INFO {_MARK}: {line}\n")
+                stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+                said = (
+                    json_line(time.time(), "info", _MARK, line) if self._json else f"{stamp},000 INFO {_MARK}: {line}"
+                )
+                log.write(said + "\n")
         self._say(line)
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -230,11 +237,12 @@ def last_line(path: Path) -> str:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 8192))
-            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+            read = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    starts = [i for i, line in enumerate(lines) if f" INFO {_MARK}: " in line]
+    lines = [read_line(line) for line in read if line.strip()]
+    starts = [i for i, line in enumerate(lines) if line.logger == _MARK]
     lines = lines[starts[-1] + 1 :] if starts else lines
-    said = [line.partition(": ")[2] for line in lines if line.startswith("dpgt ")]
-    warned = [line for line in lines if " INFO " not in line]
-    return (said or warned or lines or [""])[-1]
+    said = [line.text.partition(": ")[2] for line in lines if line.text.startswith("dpgt ")]
+    warned = [line.text for line in lines if not line.info]
+    return (said or warned or [line.text for line in lines] or [""])[-1]

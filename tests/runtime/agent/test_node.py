@@ -19,6 +19,7 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Heard
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.agent.refusal import say_refusal
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import LedgerBroken
@@ -192,7 +193,7 @@ async def test_another_package_version_is_refused_and_both_are_named(
 async def test_data_that_cannot_be_used_is_told_to_the_coordinator(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         assert c.serving is not None
-        await node_module.say_refusal(c.config("agent-2"), Security(), ConfigError.one("x", "", "m_K > D"))
+        await say_refusal(c.config("agent-2"), Security(), ConfigError.one("x", "", "m_K > D"))
         conclude = (await c.serving).conclude
     assert (
         conclude.exit_code is ExitCode.REFUSED
@@ -202,7 +203,7 @@ async def test_data_that_cannot_be_used_is_told_to_the_coordinator(tmp_path: Pat
 
 async def test_a_stranger_cannot_refuse_for_the_others(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
-        await node_module.say_refusal(replace(c.config("agent-2"), name="mallory"), Security(), ConfigError([]))
+        await say_refusal(replace(c.config("agent-2"), name="mallory"), Security(), ConfigError([]))
         c.start_all()
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
 

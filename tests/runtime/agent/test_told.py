@@ -43,6 +43,7 @@ from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.told import A_BUG, told
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.agent import refusal
 from dpgt_node.runtime.coordinator import results as results_module
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.types import F64, I64
@@ -344,7 +345,7 @@ async def hear(
             if (dataset := SETS.get(flaw.partition(":")[0])) is not None:
                 own = replace(run, data=Data(dataset))
                 root, config = path, c.config(OWNER)
-            await node_module.oracle_or_refusal(config, own, 1, Security(), root)
+            await refusal.oracle_or_refusal(config, own, 1, Security(), root)
         reason, kept = await everybody(c)
     detail = str(caught.value)
     words = (str(private), SECRET, str(NUMBER), "anna", "D = 4")
@@ -371,7 +372,7 @@ def own_words(error: BaseException) -> str:
 async def test_the_words_of_an_exception_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(node_module, "told", lambda error: f"cannot use its data: {own_words(error)}")
+    monkeypatch.setattr(refusal, "told", lambda error: f"cannot use its data: {own_words(error)}")
     assert SECRET in await hear(tmp_path, monkeypatch, caplog, "pictures: another size")
 
 

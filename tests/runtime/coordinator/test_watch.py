@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.protocol.pace import Pace, Slowest
-from dpgt_node.runtime.coordinator.watch import EVENTS_FILE, EVENTS_KEPT, Events, Recent, fields, line, line_every_s
+from dpgt_node.runtime.coordinator.watch import EVENTS_FILE, EVENTS_KEPT, Events, Recent, fields, line
 
 AGENTS = (
     AgentStatus("agent-1", True, 120, 0.1, 0.9, 7.5, strength="weak"),
@@ -31,10 +31,6 @@ def test_the_line_says_round_rate_eta_worst_epsilon_slowest_and_who_is_late() ->
     assert line(waiting).startswith("waiting, 1 of 2 agents connected") and "ETA" not in line(waiting)
     document = fields(slow)
     assert (document["k"], document["worst_agent"], document["epsilon"], document["late"]) == (120, "agent-2", 7.5, [])
-
-
-def test_lines_get_rarer_in_a_long_run() -> None:
-    assert [line_every_s(age) for age in (0, 60, 1200, 86_400)] == [10, 10, 100, 300]
 
 
 def test_recent_spans_are_of_the_last_seconds_and_of_the_last_round_where_that_is_longer() -> None:

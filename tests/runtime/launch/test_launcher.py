@@ -16,11 +16,14 @@ from dpgt_node.errors import ExitCode
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.launch.launcher import held_port
 from dpgt_node.runtime.launch.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
+from dpgt_node.runtime.watching.lines import json_line
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually, make_run
 
 INFO = "2026-01-01 00:00:00,000 INFO dpgt_node.cli.running.node: peak resident memory 74 MiB"
 WARNING = "2026-01-01 00:00:00,000 WARNING dpgt_node.runtime.agent.node: stopped: enough"
+JSON_CAUSE = json_line(0.0, "error", "dpgt", "dpgt node: no space")
+JSON_INFO = json_line(0.0, "info", "dpgt_node.cli.running.node", "peak resident memory 74 MiB")
 AGAIN = "2026-01-01 00:00:00,000 INFO dpgt launch: agent-1 killed by SIGKILL; started again"
 
 
@@ -34,6 +37,7 @@ AGAIN = "2026-01-01 00:00:00,000 INFO dpgt launch: agent-1 killed by SIGKILL; st
         (f"dpgt node: old\n{INFO}\ndpgt node: a: b: c\n", "a: b: c"),
         ("\n" + "x" * 20_000 + "\ndpgt node: after a long line", "after a long line"),
         ("dpgt coordinator: \ufffd not UTF-8", "\ufffd not UTF-8"),
+        (f"{JSON_CAUSE}\n{JSON_INFO}\n", "no space"),
         (f"dpgt node: in its first life\n{AGAIN}\n{WARNING}\n{INFO}\n", WARNING),
     ],
 )

@@ -1,0 +1,44 @@
+"""What goes to standard error: log lines as text or as JSON, and the one line that says why a command failed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import click
+
+from dpgt_node.runtime.watching.lines import JsonLines, json_line
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+META = "log_format"
+
+
+def _set_format(context: click.Context, _parameter: click.Parameter, value: str) -> None:
+    context.find_root().meta[META] = value
+    if value == "json":
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonLines())
+
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    expose_value=False,
+    callback=_set_format,
+    help="json: a document a line on standard error, for whoever collects logs.",
+)
+
+
+def log_format(context: click.Context) -> str:
+    """What ``--log-format`` says, "text" for a command without it."""
+    return str(context.find_root().meta.get(META, "text"))
+
+
+def tell(line: str) -> None:
+    """Print ``line`` on standard error, in the format of the log: why the command fails."""
+    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
+        line = json_line(time.time(), "error", "dpgt", line)
+    print(line, file=sys.stderr, flush=True)
