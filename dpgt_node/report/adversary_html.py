@@ -115,6 +115,15 @@ def load(out_dir: Path) -> Found | None:
         raise ConfigError.one(str(path), "", f"no results of attacks: {error}") from error
 
 
+def reached(found: Found) -> list[attack_table.Reached]:
+    """How far each attack got that found anything.  ConfigError: attacks.json is damaged."""
+    try:
+        all_of_them = [attack_table.reached(entry) for entry in found.document["attacks"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError.one(f"{FOLDER}/attacks.json", "", f"no results of attacks: {error!r}") from error
+    return [one for one in all_of_them if one is not None]
+
+
 def section(found: Found) -> Section:
     """What adversary.html shows.  ConfigError: the files are damaged."""
     try:

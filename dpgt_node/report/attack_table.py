@@ -65,6 +65,28 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far an attack got: its quantity in words, the adversary's best value, its interval, what a guess reaches and
+    what was predicted; None: not known.  ``agent``: whose it is, empty: the run's.
+    """
+
+    attack: str
+    verdict: str
+    words: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    guess: float | None = None
+    predicted: float | None = None
+    agent: str = ""
+
+    @property
+    def won(self) -> bool:
+        """Whether it got anything."""
+        return self.verdict in _WON
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One attack and one of its verdicts; ``cells``: quantity, value, interval, guessing, prediction, whose it is."""
 
@@ -137,31 +159,42 @@ def explained(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, words) for name, words in ESTIMATORS.items() if any(key.startswith(f"{name} ") for key in keys)]
 
 
-def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Line:
+def reached(entry: Mapping[str, Any]) -> Reached | None:
+    """What the attack of an entry got furthest with, whatever the verdict; None: it found nothing."""
+    verdicts = {str(one["verdict"]) for one in entry["findings"]}
+    worst = next((verdict for verdict in VERDICTS if verdict in verdicts), None)
+    return None if worst is None else _reached(str(entry["attack"]), worst, entry["findings"])
+
+
+def _reached(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Reached:
     quantity = QUANTITIES.get(base_of(name))
-    agents = [str(one["agent"]) for one in findings if one["agent"]]
-    whose = _some(list(dict.fromkeys(agents))) or "the run"
     best = _best(quantity, findings)
-    kind = VERDICTS[verdict]
     if quantity is None or best is None:
-        return Line(name, verdict, kind, ("–" if quantity is None else quantity.words, "–", "–", "–", "–", whose))
+        return Reached(name, verdict, "" if quantity is None else quantity.words)
     key, finding = best
-    measured, predicted = finding["measured"], finding["predicted"]
-    words = quantity.words
+    measured, words = finding["measured"], quantity.words
     if key.endswith("_cosine"):
         estimator = key.removesuffix("_cosine").replace("_", " ")
         words = f"{words}, by {estimator}: {ESTIMATORS.get(estimator, 'an estimate of its own')}"
-    ends = [] if quantity.ends is None else [text.number(_float(measured.get(end))) for end in quantity.ends]
+    low, high = (None, None) if quantity.ends is None else (_float(measured.get(end)) for end in quantity.ends)
     guess = measured.get(quantity.guess) if isinstance(quantity.guess, str) else quantity.guess
+    predicted = _float(finding["predicted"].get(key))
+    return Reached(name, verdict, words, _float(measured[key]), low, high, _float(guess), predicted, finding["agent"])
+
+
+def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Line:
+    agents = [str(one["agent"]) for one in findings if one["agent"]]
+    whose, got = _some(list(dict.fromkeys(agents))) or "the run", _reached(name, verdict, findings)
+    several = got.value is not None and len(set(agents)) > 1
     cells = (
-        words,
-        text.number(_float(measured[key])),
-        " to ".join(ends) if ends and "–" not in ends else "–",
-        text.number(_float(guess)),
-        text.number(_float(predicted.get(key))),
-        whose if len(set(agents)) < 2 else f"{whose}; value of {finding['agent']}",
+        got.words or "–",
+        text.number(got.value),
+        "–" if got.low is None or got.high is None else f"{text.number(got.low)} to {text.number(got.high)}",
+        text.number(got.guess),
+        text.number(got.predicted),
+        f"{whose}; value of {got.agent}" if several else whose,
     )
-    return Line(name, verdict, kind, cells)
+    return Line(name, verdict, VERDICTS[verdict], cells)
 
 
 def _best(quantity: Quantity | None, findings: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
