@@ -23,6 +23,13 @@ import numpy as np
 from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import codes_of
+from dpgt_node.privacy.accountants.amplified import AMPLIFIED
+from dpgt_node.privacy.accountants.corrected import CORRECTED
+from dpgt_node.privacy.accountants.gdp import GDP
+from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
+from dpgt_node.privacy.accountants.tight import TIGHT
+from dpgt_node.privacy.accountants.zcdp import ZCDP
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING
 from dpgt_node.types import F64, STREAMS, Stream
@@ -83,27 +90,29 @@ def recount(facts: Facts, index: int, samples: int | None) -> Recount:
     admits = LAWS[run.noise.law].admits
     if mechanism.accounted.public_point:
         if C is not None and "epsilon" in admits:
-            costs["tight"] = np.cumsum(C * np.abs(S).sum(axis=1) / scale)
+            costs[TIGHT.name] = np.cumsum(C * np.abs(S).sum(axis=1) / scale)
             if run.privacy.clip_l1 is not None and samples is not None and not schedule.arriving:
-                costs["amplified"] = _amplified(C * np.abs(S) / scale[:, None], sizes / samples, rows, costs["tight"])
+                weights = C * np.abs(S) / scale[:, None]
+                costs[AMPLIFIED.name] = _amplified(weights, sizes / samples, rows, costs[TIGHT.name])
         if C2 is not None:
             square = C2**2 * _squares(S / scale[:, None], ks, rows)
             if "rho" in admits:
                 rho = 0.5 * square
-                costs["zcdp"] = rho + 2.0 * np.sqrt(rho * math.log(1.0 / run.privacy.delta))
+                costs[ZCDP.name] = rho + 2.0 * np.sqrt(rho * math.log(1.0 / run.privacy.delta))
             if "mu" in admits:
-                costs["gdp"] = gaussian_epsilons(np.sqrt(square), run.privacy.delta)
+                costs[GDP.name] = gaussian_epsilons(np.sqrt(square), run.privacy.delta)
     elif mechanism not in TRACKING and C is not None and "epsilon" in admits:
-        costs["same-point"] = np.cumsum(C * np.abs(S).sum(axis=1) / scale)
+        costs[SAME_POINT.name] = np.cumsum(C * np.abs(S).sum(axis=1) / scale)
     constant = C2 if C is None and not mechanism.printed else C
     shift = (math.nan if constant is None else constant) * np.abs(S).sum(axis=1)
     if mechanism in TRACKING and not mechanism.x_public and C is not None:
         printed = _recursion(facts, index, C, float(sizes[0]), run.K, every=False)
         shift = printed if mechanism.printed else shift
         if "epsilon" in admits:
-            costs["lemma5"] = np.cumsum(printed / scale)
+            costs[LEMMA5.name] = np.cumsum(printed / scale)
         if "epsilon" in admits and mechanism.printed and run.privacy.clip_l1 is not None:
-            costs["corrected"] = np.cumsum(_recursion(facts, index, C, float(sizes[0]), run.K, every=True) / scale)
+            moving = _recursion(facts, index, C, float(sizes[0]), run.K, every=True)
+            costs[CORRECTED.name] = np.cumsum(moving / scale)
     return Recount(tuple(rows), shift, scale, costs)
 
 

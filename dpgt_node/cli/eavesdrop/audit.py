@@ -49,6 +49,12 @@ RUNS = 10_000
     "them.",
 )
 @click.option(
+    "--noise",
+    is_flag=True,
+    help="Of the transcripts: is the noise that was added the run file's, coordinate by coordinate, and are gradients "
+    "clipped?  From the study files under --truth, or under --run DIR.",
+)
+@click.option(
     "--out",
     type=common.FOLDER,
     help="Write audit.json there as well; DIR/adversary shows it in the report of DIR.",
@@ -98,6 +104,7 @@ def audit(
     run_file: Path | None,
     truth: Path | None,
     ledgers: tuple[str, ...],
+    noise: bool,
     out: Path | None,
     agents: tuple[str, ...],
     runs: int,
@@ -119,6 +126,8 @@ def audit(
 
     [TRANSCRIPT...] with --run and --ledger: is all that was captured charged, and does every row say what it costs?
 
+    TRANSCRIPT... with --run and --noise: is the noise that was added the noise that the run file states?
+
     --preset counterexample: a run in which the paper's Lemma 5 is false.
 
     --preset partial-observer: a run in which the row-space formula for observers of a part of the messages is false.
@@ -129,23 +138,24 @@ def audit(
         return _say(audits, findings, format_, out, _about(context, files, run_file, run_id, test_keystream))
 
     if preset is not None:
-        if files or run_file or truth or ledgers:
+        if files or run_file or truth or ledgers or noise:
             raise ConfigError.one("command line", "--preset", "takes no files")
         from dpgt_node.experiments.partial_runs import partial_audits
         from dpgt_node.experiments.witnesses import counterexample_audits
 
         made = counterexample_audits if preset == "counterexample" else partial_audits
         return say(made(test_keystream))
-    if run_file is not None and ledgers:
-        from dpgt_node.cli.eavesdrop.evidence import Captured, ledger_findings
+    if run_file is not None and (ledgers or noise):
+        from dpgt_node.cli.eavesdrop.evidence import Captured, ledger_findings, noise_findings
 
         seen = Captured.of(files, run_file)
-        return say((), ledger_findings(seen, ledgers, agents), seen.run_id)
+        found = ledger_findings(seen, ledgers, agents) if ledgers else []
+        return say((), found + (noise_findings(seen, truth, agents) if noise else []), seen.run_id)
     if not files:
         raise ConfigError.one("command line", "", "name transcripts, or a run file, or --preset")
     if run_file is not None:
         return say(_transcripts(files, run_file, truth, agents))
-    if len(files) > 1 or truth is not None or ledgers or _is_transcript(files[0]):
+    if len(files) > 1 or truth is not None or ledgers or noise or _is_transcript(files[0]):
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
     if launches is not None:
         if test_keystream is not None:

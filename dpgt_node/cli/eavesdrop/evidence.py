@@ -1,4 +1,4 @@
-"""Checks of a captured run that presume no accountant: of its ledgers (``--ledger``), its noise and its clips."""
+"""Checks of a run's evidence: of its ledgers (``--ledger``), its noise and its clips (``--noise``)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,24 @@ def ledger_findings(seen: Captured, ledgers: Sequence[str], agents: Sequence[str
         index = seen.run.graph.agents.index(name)
         found += audit_ledger(facts, index, books, captured(seen.transcripts(), name))
     return found
+
+
+def noise_findings(seen: Captured, truth: Path | None, agents: Sequence[str]) -> list[Finding]:
+    """Of all agents that left study files under ``truth`` (None: under the run's output folder), or of ``agents``."""
+    from dpgt_node.adversary.audit.noise import audit_noise
+    from dpgt_node.adversary.inference.observation import Observation
+    from dpgt_node.record.truth import find_truth
+
+    folder = truth or seen.out
+    if folder is None:
+        raise ConfigError.one("command line", "--truth", "name the output folder with the agents' study files")
+    unknown = sorted(set(agents) - set(seen.run.graph.agents))
+    if unknown:
+        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
+    if not seen.files:
+        raise ConfigError.one("command line", "--noise", "name the transcripts")
+    observation = Observation.load(seen.files, seen.run, run_id=seen.run_id or None)
+    return audit_noise(observation, find_truth(folder, seen.run.graph.agents, observation.run_id), agents)
 
 
 def _state_dirs(run: RunConfig, ledgers: Sequence[str]) -> tuple[dict[str, Path], Path | None]:

@@ -21,13 +21,23 @@ def _cell(scale: float) -> float:
 def _log_cells(cells: I64, private: F64, scale: float) -> F64:
     from scipy.special import log_ndtr  # slow to import, and only this law needs it
 
-    reach = scale * (LIMIT_CELLS / CELLS)
-    z = np.clip(private, -reach, reach) / scale
+    z = _in_scales(private, scale)
     a, b = cells / CELLS - z, (cells + 1) / CELLS - z
     upper = a + b > 0.0
     a, b = np.where(upper, -b, a), np.where(upper, -a, b)  # the lower tail, where the logarithm is accurate
     top: F64 = log_ndtr(b)
     return np.asarray(top + np.log(-np.expm1(log_ndtr(a) - top)))
+
+
+def _in_scales(private: F64, scale: float) -> F64:
+    reach = scale * (LIMIT_CELLS / CELLS)
+    return np.asarray(np.clip(private, -reach, reach) / scale)
+
+
+def _below(cells: I64, private: F64, scale: float) -> F64:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(cells / CELLS - _in_scales(private, scale)))
 
 
 def _plain(rng: Rng, size: Any) -> F64:
@@ -56,6 +66,7 @@ GAUSSIAN: Final = Law(
     drawn_variance=lambda: 1.0,
     cell=_cell,
     log_cells=_log_cells,
+    below=_below,
     plain=_plain,
     sampler=_sampler,
     answer="26cee1fde4ba2efbe53b5abd66b9cc0c3fc95db4e0435f7fdb5ac88426314139",

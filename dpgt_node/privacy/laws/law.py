@@ -42,7 +42,9 @@ class Law:
     ``norm``: its density is exp(-|t|^norm/norm) up to a constant, t in scales, and shifts count in this norm.
     ``ideal_variance``: of that density; ``drawn_variance()``: of what the sampler draws at scale 1, without rounding to
     the grid, below 2e-5 of it.  ``cell(scale)``: g, a draw is an odd multiple of g/2.  ``log_cells(cells, private,
-    scale)``: ln of the exact probability that the draw is g (cell + 1/2), float64 (d,).
+    scale)``: ln of the exact probability that the draw is g (cell + 1/2), float64 (d,).  ``below(cells, private,
+    scale)``: the probability of a lower cell, float64 (d,), to full relative precision where it is small; that of a
+    higher one is ``below(-1 - cells, -private, scale)``.
 
     ``plain(rng, size)``: floating-point noise of scale 1.  ``sampler(compiled)``: a new sound sampler; ``answer``:
     SHA-256 of its known answers; ``defect()``: what is wrong with it on this machine, None for nothing.
@@ -56,6 +58,7 @@ class Law:
     drawn_variance: Callable[[], float] = field(repr=False)
     cell: Callable[[float], float] = field(repr=False)
     log_cells: Callable[[I64, F64, float], F64] = field(repr=False)
+    below: Callable[[I64, F64, float], F64] = field(repr=False)
     plain: Callable[[Rng, Any], F64] = field(repr=False)
     sampler: Callable[[bool | None], SoundSampler] = field(repr=False)
     answer: str = field(repr=False)
