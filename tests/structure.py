@@ -44,9 +44,12 @@ ONLY_IN = {
     "google": ("wire",),
     "dpgt_node.wire.gen": ("wire",),
     "sqlite3": ("runtime",),
+    "h11": ("runtime",),
+    "prometheus_client": ("runtime",),
 }
 # A node must start without these: only inside functions, even where they are allowed.
 LAZY = ("dask", "distributed", "torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
+LAZY += ("prometheus_client",)
 
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")

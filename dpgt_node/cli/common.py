@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from dpgt_node.cli.logs import tell
-from dpgt_node.config import RunConfig, parse_address, resolved_dataset
+from dpgt_node.config import RunConfig, listen_address, parse_address, resolved_dataset
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
 
@@ -58,6 +58,12 @@ alone_option = click.option(
     is_flag=True,
     help="Also train every agent alone, without exchange and noise, and print what that reaches beside the run; study "
     "runs only.",
+)
+metrics_option = click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=lambda _context, _parameter, value: listen_option(value, "--metrics"),
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics; HOST: the loopback by default.",
 )
 die_with_parent_option = click.option("--die-with-parent", type=int, hidden=True)
 format_option = click.option(
@@ -106,6 +112,16 @@ def check_address(text: str, option: str) -> None:
     """ConfigError naming ``option`` unless ``text`` is HOST:PORT."""
     try:
         parse_address(text)
+    except ValueError as error:
+        raise ConfigError.one("command line", option, str(error)) from error
+
+
+def listen_option(text: str | None, option: str) -> str | None:
+    """[HOST:]PORT as HOST:PORT; ConfigError naming ``option`` unless it is one."""
+    if text is None:
+        return None
+    try:
+        return listen_address(text)
     except ValueError as error:
         raise ConfigError.one("command line", option, str(error)) from error
 

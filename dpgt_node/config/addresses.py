@@ -44,6 +44,13 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port_text)
 
 
+def listen_address(text: str) -> str:
+    """``[HOST:]PORT`` as HOST:PORT, on the loopback where no host is given; ValueError says what is wrong."""
+    address = f"127.0.0.1:{text}" if text.isascii() and text.isdigit() else text
+    parse_address(address)
+    return address
+
+
 def format_address(host: str, port: int) -> str:
     """``HOST:PORT``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

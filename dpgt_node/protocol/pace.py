@@ -16,7 +16,7 @@ monotonic clock, in microseconds, and say nothing of values: only how long they 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PHASES = ("compute", "barrier", "noise", "store", "exchange", "evaluate")
 OWN = tuple(PHASES.index(name) for name in ("compute", "noise", "store", "evaluate"))
@@ -50,28 +50,31 @@ def _span(seconds: float) -> str:
 class Took:
     """What one agent's ``rounds`` took in all, and its last report's."""
 
-    rounds: int
-    total_us: list[int]
-    last_us: Spent
+    rounds: int = 0
+    total_us: list[int] = field(default_factory=lambda: [0] * len(PHASES))
+    last_us: Spent = ()
     last_rounds: int = 1
+
+    def add(self, rounds: int, spent: Spent) -> None:
+        """``rounds`` more took ``spent``; nothing where that is not known."""
+        if not spent or rounds < 1:
+            return
+        self.rounds += rounds
+        self.last_us, self.last_rounds = spent, rounds
+        total = self.total_us
+        for i, span in enumerate(spent):
+            total[i] += span
 
 
 class Pace:
     """What agents ``names`` said of their rounds, in this life of the coordinator."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.agents = {name: Took(0, [0] * len(PHASES), ()) for name in names}
+        self.agents = {name: Took() for name in names}
 
     def done(self, name: str, rounds: int, spent: Spent) -> None:
         """``rounds`` more are done by agent ``name``; they took ``spent``."""
-        if not spent or rounds < 1:
-            return
-        took = self.agents[name]
-        took.rounds += rounds
-        took.last_us, took.last_rounds = spent, rounds
-        total = took.total_us
-        for i, span in enumerate(spent):
-            total[i] += span
+        self.agents[name].add(rounds, spent)
 
 
 def slowest(rounds: Mapping[str, tuple[int, Sequence[int]]]) -> Slowest | None:

@@ -23,6 +23,7 @@ from dpgt_node.runtime.coordinator.outdir import read_address
 from dpgt_node.runtime.coordinator.serve import serve
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
+from dpgt_node.runtime.watching.sites import Sites
 from dpgt_node.sim.simulate import simulate
 
 LIMIT_S = 60.0
@@ -94,6 +95,7 @@ class Cluster:
     authority: CertificateAuthority | None
     address: str = ""
     keystream: str | None = "test"
+    sites: Sites | None = None
     serving: asyncio.Task[Outcome] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Cluster:
         folder = None if tls.cert is None else tls.cert.parent
         self.stop = asyncio.Event()
         self.serving = asyncio.ensure_future(
-            serve(self.run, self.out, listen, folder, keystream=self.keystream, stop=self.stop)
+            serve(self.run, self.out, listen, folder, keystream=self.keystream, stop=self.stop, sites=self.sites)
         )
         serving = self.serving
 
@@ -145,6 +147,7 @@ class Cluster:
         keystream: str | None = KEY,
         shard_sha256: bytes = b"",
         samples: int | None = None,
+        sites: Sites | None = None,
     ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory, ``samples``: D.
 
@@ -163,7 +166,9 @@ class Cluster:
         if samples is not None:
             oracle = Counted(oracle, samples)
         key, security = None if config.policy.limits else keystream, self.security(agent_identity(name))
-        return Node(NodeSetup(config, run, index, oracle, security, key, shard_sha256=shard_sha256))
+        return Node(
+            NodeSetup(config, run, index, oracle, security, key, shard_sha256=shard_sha256, sites=sites or Sites({}))
+        )
 
     def config(self, name: str, *, listen: str = "127.0.0.1:0") -> NodeConfig:
         """What NODE.toml of ``name`` says."""
@@ -222,7 +227,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    folder: Path, run: RunConfig | None = None, *, secure: bool = False, test: bool = True
+    folder: Path, run: RunConfig | None = None, *, secure: bool = False, test: bool = True, sites: Sites | None = None
 ) -> AsyncIterator[Cluster]:
     """A coordinator that waits for its agents.  Whatever still runs at the end is cancelled.
 
@@ -231,6 +236,7 @@ async def cluster(
     run = make_run() if run is None else run
     run = replace(run, runtime=replace(run.runtime, channel="mtls" if secure else "plain"))
     made = Cluster(run, folder, CertificateAuthority.create() if secure else None, keystream="test" if test else None)
+    made.sites = sites
     try:
         await made.coordinate()
         yield made

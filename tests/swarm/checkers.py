@@ -304,7 +304,7 @@ class Checkers:
         machine, session = process.machine, process.session
         if machine is None or session is None:
             return
-        for peer, length in session.outboxes().items():
+        for peer, length in (session.inside.outboxes() if session.inside else {}).items():
             if length > self._outbox:
                 raise Violation("queues", f"{length} entries wait at {process.name} for {peer}")
         if machine.inbox_size > self._inbox * self._world.edges_in[process.index]:

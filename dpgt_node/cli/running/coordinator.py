@@ -20,6 +20,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem.")
 @click.option("--insecure", is_flag=True, help="No TLS: everybody on the network can read, send and control.")
 @common.test_keystream_option
+@common.metrics_option
 @logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
@@ -31,6 +32,7 @@ def coordinator(
     tls_folder: Path | None,
     insecure: bool,
     test_keystream: str | None,
+    metrics: str | None,
     die_with_parent: int | None,
 ) -> ExitCode:
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
@@ -52,8 +54,11 @@ def coordinator(
 
     from dpgt_node.runtime.coordinator.serve import serve
     from dpgt_node.runtime.launch.hostcheck import require_files
+    from dpgt_node.runtime.watching.sites import METRICS, Sites
 
     require_files(2 * run.n, str(run_file))
+
+    sites = Sites({METRICS: metrics})
 
     async def main() -> ExitCode:
         stop = asyncio.Event()
@@ -61,7 +66,7 @@ def coordinator(
         for number in common.ending_signals():
             loop.add_signal_handler(number, lambda: common.end_now("coordinator") if stop.is_set() else stop.set())
         keystream = "test" if test_keystream is not None else None
-        outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop)
+        outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop, sites=sites)
         if outcome.summary is not None:
             with outdir.blamed(out):
                 path = await _report(out, stop, outcome.conclude.exit_code)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpgt_node.config import RunConfig
     from dpgt_node.protocol.messages import StatusReply
     from dpgt_node.runtime.launch.places import Places
+    from dpgt_node.runtime.launch.watched import Watched
 
 
 INTERRUPTED = "dpgt.interrupted"
@@ -47,6 +48,7 @@ ABSENT_SHOWN = 5
     help="Let an eavesdropper record what agents send each other, in a new file (docs/howto/eavesdrop.md).",
 )
 @click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
+@common.metrics_option
 @logs.log_format_option
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
 @common.die_with_parent_option
@@ -62,6 +64,7 @@ def launch(
     test_keystream: str | None,
     tap: Path | None,
     tap_links: str | None,
+    metrics: str | None,
     places_file: Path | None,
     die_with_parent: int | None,
 ) -> ExitCode:
@@ -70,6 +73,7 @@ def launch(
     from dpgt_node.config import with_overrides
     from dpgt_node.runtime import process
     from dpgt_node.runtime.launch.places import read_places
+    from dpgt_node.runtime.launch.watched import Watched
 
     if die_with_parent is not None:
         process.die_with_parent(die_with_parent)
@@ -93,6 +97,7 @@ def launch(
         test_keystream,
         restart=not no_restart,
         alone=alone,
+        watched=Watched(metrics=metrics),
         places=places,
         go_on="" if tap is None else f", and --tap with another file name than {tap}",
     )
@@ -108,6 +113,7 @@ def launch_run(
     *,
     restart: bool = True,
     alone: bool = False,
+    watched: Watched | None = None,
     places: AbstractAsyncContextManager[Places | None] | None = None,
     go_on: str = "",
 ) -> ExitCode:
@@ -116,6 +122,7 @@ def launch_run(
     ``alone``: what agents reach without exchange is computed here at the end, and printed beside the rest.
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.
+    ``watched``: where the processes serve their pages.
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
@@ -167,6 +174,7 @@ def launch_run(
                         on_status=lambda status: view.update(live_status(status)),
                         say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
                         log_level=str(context.find_root().meta.get("log_level", "info")),
+                        watched=watched,
                         log_format=logs.log_format(context),
                     )
                     try:

@@ -24,6 +24,7 @@ ORDER_S = 4.5
     multiple=True,
     help="Dial this peer here, not where it says: through a port forwarding, a relay, or a tap.",
 )
+@common.metrics_option
 @logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
@@ -32,6 +33,7 @@ def node(
     config_file: Path,
     test_keystream: str | None,
     dial: tuple[str, ...],
+    metrics: str | None,
     die_with_parent: int | None,
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
@@ -43,6 +45,7 @@ def node(
     from dpgt_node.runtime.agent.refusal import oracle_or_refusal
     from dpgt_node.runtime.launch.hostcheck import require_files
     from dpgt_node.runtime.trust.channels import Security
+    from dpgt_node.runtime.watching.sites import METRICS, Sites
 
     common.daemon_logging(context)
     if die_with_parent is not None:
@@ -61,6 +64,8 @@ def node(
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     shard = config.shard - 1 if config.shard is not None else index
 
+    sites = Sites({METRICS: metrics})
+
     async def main() -> ExitCode:
         daemon: Node | None = None
         loop, asked = asyncio.get_running_loop(), 0
@@ -77,7 +82,7 @@ def node(
         for number in common.ending_signals():
             loop.add_signal_handler(number, interrupt)
         oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
-        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest))
+        daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest, sites))
         try:
             return await daemon.serve()
         finally:

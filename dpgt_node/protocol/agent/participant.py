@@ -31,6 +31,7 @@ from dpgt_node.protocol.calls import Accepted, Ended, Heard, Opened, Taken
 from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.edge.watch import EdgeWatch
+from dpgt_node.protocol.pace import Took
 
 
 class Participant:
@@ -64,7 +65,9 @@ class Participant:
         self._watch = EdgeWatch(
             names, agent, self._senders, receivers, heartbeat_ns=heartbeat_ns, patience_ns=patience_ns
         )
-        self._reports = Reports(last_round, self._bytes_sent)
+        self.took = Took()
+        """What its rounds took, in this life of the process."""
+        self._reports = Reports(last_round, self.bytes_sent)
 
     @classmethod
     def of(
@@ -196,12 +199,14 @@ class Participant:
                     out.append(effect)
 
     def _done(self, effect: t.ReportDone, out: list[Any], now_ns: int) -> None:
+        self.took.add(1, effect.spent)
         committed, head = self._head  # none while rounds of before are replayed
         of_round = head if effect.k == committed else b""
-        out.append(s.Say(m.Done(effect.k, effect.durable_through, self._bytes_sent(), of_round, effect.spent)))
+        out.append(s.Say(m.Done(effect.k, effect.durable_through, self.bytes_sent(), of_round, effect.spent)))
         self._emit(self._reports.step(effect, now_ns), out, now_ns)
 
-    def _bytes_sent(self) -> int:
+    def bytes_sent(self) -> int:
+        """To neighbours, in this life of the process."""
         return sum(sender.bytes_sent for sender in self._to.values())
 
 

@@ -105,9 +105,10 @@ class Session:
         agent = self.agent
         return self._held.finished if agent is None else agent.durable_through == self._terms.last_round
 
-    def outboxes(self) -> dict[str, int]:
-        """How many items wait to be written to each out-neighbour."""
-        return {} if self._inside is None else self._inside.outboxes()
+    @property
+    def inside(self) -> Participant | None:
+        """The agent among its neighbours, from INSIDE on."""
+        return self._inside
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""

@@ -54,6 +54,7 @@ from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
+from dpgt_node.runtime.watching.sites import METRICS, Sites
 from dpgt_node.types import F64, Stream
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
@@ -66,7 +67,7 @@ log = logging.getLogger(__name__)
 class NodeSetup:
     """Everything a daemon is built from, checked.  ``oracle`` was built from this host's own shard.  ``dial``: where
     peers are dialled that are not dialled where they say they listen.  ``shard_sha256``: of the shard, empty without
-    data; PRIVATE.
+    data; PRIVATE.  ``sites``: for metrics.
     """
 
     config: NodeConfig
@@ -77,6 +78,7 @@ class NodeSetup:
     test_keystream: str | None = None
     dial: Mapping[str, str] = field(default_factory=dict)
     shard_sha256: bytes = field(default=b"", repr=False)
+    sites: Sites = field(default_factory=lambda: Sites({}))
 
     @property
     def name(self) -> str:
@@ -187,6 +189,7 @@ class Node:
         config = self._setup.config
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
+        await self._setup.sites.open()
         self._advertise = self._advertised(host, port)
         await serve_health(server, services.AGENT_SERVICE)
         await server.start()
@@ -200,6 +203,8 @@ class Node:
             self._setup.oracle.samples,
             free=self._setup.test_keystream is not None,
         )
+        if self._setup.sites.wants(METRICS):
+            self._export(self.session, watch)
         try:
             self._feed(s.Begin(self._advertise))
             if self._interrupted:
@@ -213,7 +218,16 @@ class Node:
             await asyncio.gather(trust, return_exceptions=True)
             await self._close()
             await self._calls.close(FAREWELL_S)
+            await self._setup.sites.close()
             await server.stop(grace=0)
+
+    def _export(self, session: Session, watch: Watch) -> None:
+        from dpgt_node.runtime.agent import exported
+        from dpgt_node.runtime.watching.exposition import PATH, metrics_page
+
+        name, run = self._setup.name, self._run.name
+        page = metrics_page(exported.FAMILIES, lambda: exported.samples(name, run, watch, session))
+        self._setup.sites.add(METRICS, {PATH: page}, PATH)
 
     async def _close(self) -> None:
         if self._driver is not None:

@@ -123,6 +123,11 @@ class Watch:
         self._accountant = epsilons.shown_accountant(totals, run.privacy.delta, samples)
         self._task = asyncio.ensure_future(self._go_on())
 
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """In-neighbours."""
+        return tuple(self._streams_in)
+
     def close(self) -> None:
         """The process ends: say where it stood last."""
         self._task.cancel()

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -199,9 +199,9 @@ def settle(path: Path, *, source: str) -> None:
                     time.sleep(0.02)
 
 
-def write_address(path: Path, address: str, tls: Path | None) -> None:
-    """coordinator.json: where the coordinator listens, for ``--run DIR`` and for launch."""
-    document = {"address": address, "tls": str(tls.resolve()) if tls else None, "pid": os.getpid()}
+def write_address(path: Path, address: str, tls: Path | None, urls: Mapping[str, str] | None = None) -> None:
+    """coordinator.json: where the coordinator listens, for ``--run DIR`` and for launch; ``urls``: of its pages."""
+    document = {"address": address, "tls": str(tls.resolve()) if tls else None, "pid": os.getpid(), **(urls or {})}
     write_text(path / ADDRESS_FILE, json.dumps(document) + "\n")
 
 
@@ -210,13 +210,16 @@ class Address:
     address: str
     tls: Path | None
     pid: int
+    http: str | None = None
 
 
 def read_address(path: Path) -> Address | None:
     """coordinator.json under ``path``; None when there is none (yet).  ConfigError when it is malformed."""
     try:
         held = json.loads((path / ADDRESS_FILE).read_text(encoding="utf-8"))
-        return Address(str(held["address"]), Path(held["tls"]) if held["tls"] else None, int(held["pid"]))
+        return Address(
+            str(held["address"]), Path(held["tls"]) if held["tls"] else None, int(held["pid"]), held.get("http")
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

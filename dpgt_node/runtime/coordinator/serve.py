@@ -13,6 +13,7 @@ from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.runtime.trust.channels import Security
+from dpgt_node.runtime.watching.sites import METRICS, Sites
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.server import Server
@@ -28,21 +29,28 @@ async def serve(
     *,
     keystream: str | None,
     stop: asyncio.Event,
+    sites: Sites | None = None,
 ) -> Outcome:
-    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does."""
+    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does.  ``sites``: pages."""
+    sites = sites or Sites({})
     security = Security.from_folder(tls_folder)
     server = services.server(run.n, run.runtime.round_timeout_s)
     host, _ = parse_address(listen)
     port = services.bind(server, listen, security.server_credentials(), "command line")
+    await sites.open()
     # Only now: a refused start leaves no half-made output folder.
-    claimed = prepare(out, run, source="command line", keystream=keystream, close=True)
-    with hold(claimed.path, source="command line"):
-        watch = asyncio.ensure_future(security.watch())
-        try:
-            return await _serve(server, run, claimed, format_address(host, port), tls_folder, security, keystream, stop)
-        finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+    try:
+        claimed = prepare(out, run, source="command line", keystream=keystream, close=True)
+        with hold(claimed.path, source="command line"):
+            watch = asyncio.ensure_future(security.watch())
+            address = format_address(host, port)
+            try:
+                return await _serve(server, run, claimed, address, tls_folder, security, keystream, stop, sites)
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+    finally:
+        await sites.close()
 
 
 async def _serve(
@@ -54,11 +62,18 @@ async def _serve(
     security: Security,
     keystream: str | None,
     stop: asyncio.Event,
+    sites: Sites,
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
     server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
     await serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
+    if sites.wants(METRICS):
+        from dpgt_node.runtime.coordinator import exported
+        from dpgt_node.runtime.watching.exposition import PATH, metrics_page
+
+        page = metrics_page(exported.FAMILIES, lambda: exported.of(run, coordinator))
+        sites.add(METRICS, {PATH: page}, PATH)
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
     # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
@@ -67,7 +82,7 @@ async def _serve(
     asked = asyncio.ensure_future(stop.wait())
     try:
         with blamed(out.path / ADDRESS_FILE):
-            write_address(out.path, format_address(reachable, port), tls_folder)
+            write_address(out.path, format_address(reachable, port), tls_folder, sites.urls())
         ends: list[asyncio.Future[Any]] = [asked, coordinator.done]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not coordinator.done.done():

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +48,15 @@ class Events:
         self._file: IO[str] | None = None
         path = out / EVENTS_FILE
         self.kept = deque(_held(path), EVENTS_KEPT)
+        self.noted: Counter[str] = Counter()
+        """How many of each level, in this life of the process."""
         with contextlib.suppress(OSError):  # a log, and the run's own says why it stops
             self._file = path.open("a", encoding="utf-8")
 
     def note(self, level: str, text: str) -> None:
         event = Event(self._clock(), level, text)
         self.kept.append(event)
+        self.noted[level] += 1
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.write(json.dumps([round(event.wall_s, 3), level, text]) + "\n")

@@ -28,6 +28,7 @@ from dpgt_node.protocol.told import SAYS_MORE
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
 from dpgt_node.runtime.launch.places import Place, Places
 from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Supervisor, last_line
+from dpgt_node.runtime.launch.watched import Watched
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
@@ -46,7 +47,7 @@ END_S = 60.0
 class Launcher:
     """Runs ``run`` under ``out``; ``on_status`` gets the coordinator's status a few times a second, ``say`` a line
     for each process that was started again (``restart`` False: none is).  ``places``: of processes that do not live
-    just anywhere on the loopback.
+    just anywhere on the loopback.  ``watched``: where they serve their pages.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Launcher:
         durability: Literal["process", "power"] = "process",
         test_keystream: str | None = None,
         places: Places | None = None,
+        watched: Watched | None = None,
         on_status: Callable[[m.StatusReply], None] | None = None,
         say: Callable[[str], None] = print,
         log_level: str = "info",
@@ -68,6 +70,7 @@ class Launcher:
         self._insecure = run.runtime.channel == "plain"
         self._durability = durability
         self._places = {} if places is None else places
+        self._watched = watched or Watched()
         self._on_status = on_status
         self._tls = out.path / "tls"
         self._interrupts = 0
@@ -131,6 +134,7 @@ class Launcher:
         place = self._place("coordinator")
         arguments = ["coordinator", "--config", str(out / RUN_FILE), "--listen", place.listen or f"{LOOPBACK}:{port}"]
         arguments += ["--out", str(out)]
+        arguments += self._watched.of_coordinator()
         arguments += ["--insecure"] if self._insecure else ["--tls", str(self._tls / "coordinator")]
         return await self._children.start("coordinator", arguments, out / "coordinator.log", enter=place.enter)
 
@@ -168,7 +172,7 @@ class Launcher:
         with blamed(config):
             write_text(config, node_to_toml(node))
         place = self._place(name)
-        arguments = ["node", "--config", str(config)]
+        arguments = ["node", "--config", str(config), *self._watched.of_node(i)]
         for peer, there in place.dial.items():
             arguments += ["--dial", f"{peer}={there}"]
         await self._children.start(name, arguments, folder / "node.log", folder / "node.pid", enter=place.enter)

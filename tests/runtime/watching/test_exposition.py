@@ -1,0 +1,111 @@
+"""``/metrics`` of real daemons: every metric that they export is declared, documented, and none is private."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dpgt_node.runtime.agent import exported as of_node
+from dpgt_node.runtime.coordinator import exported as of_coordinator
+from dpgt_node.runtime.watching.exposition import PROCESS, Family, Sample, metrics_page
+from dpgt_node.runtime.watching.sites import METRICS, Sites
+from tests.runtime.cluster import cluster, eventually, make_run
+
+ROOT = Path(__file__).resolve().parents[3]
+PRIVATE = re.compile("loss|accura|grad|norm|state_|weight|sample|batch|label")
+
+
+async def scraped(url: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """By name, by the values of labels in the order of their names."""
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            key = tuple(value for _, value in sorted(sample.labels.items()))
+            found.setdefault(sample.name, {})[key] = sample.value
+    return found
+
+
+def documented(page: str) -> set[str]:
+    return set(re.findall(r"`((?:dpgt|process)_[a-z_]+)`", page))
+
+
+async def test_both_daemons_export_what_is_documented_and_nothing_private(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    async with cluster(tmp_path, make_run(1_000_000), sites=Sites({METRICS: "127.0.0.1:0"})) as c:
+        node_sites = Sites({METRICS: "127.0.0.1:0"})
+        c.start("agent-1", sites=node_sites)
+        c.start("agent-2")
+        c.start("agent-3")
+        await c.reached(30)
+        url = json.loads((c.out / "coordinator.json").read_text())["metrics"]
+        coordinator, node = await scraped(url), await scraped(node_sites.urls()["metrics"])
+        k = coordinator["dpgt_run_round"][()]
+        later = await eventually("rounds go on", lambda: c.round("agent-1") > k + 10) and await scraped(url)
+        c.stop.set()
+        assert c.serving is not None
+        await asyncio.gather(c.serving, *c.agents.values(), return_exceptions=True)
+    exported = {*coordinator, *node}
+    declared = {one.name for one in (*of_coordinator.FAMILIES, *of_node.FAMILIES)}
+    assert exported <= documented(page) == declared | set(PROCESS)
+    assert declared - exported <= {
+        "dpgt_run_gives_up_seconds",  # nobody is missing
+        "dpgt_agent_waits_for",
+        "dpgt_agent_epsilon",  # no clip, so no epsilon
+        "dpgt_node_epsilon",
+        "dpgt_node_epsilon_of_run",
+    }
+    assert not [name for name in exported if PRIVATE.search(name)]
+    assert "accuracy_test" not in str(coordinator) and k >= 20
+    assert coordinator["dpgt_agent_connected"] == {(f"agent-{i}",): 1 for i in (1, 2, 3)}
+    assert later["dpgt_run_round"][()] > k
+    phases = sum(node["dpgt_node_phase_seconds_total"].values())
+    assert node["dpgt_node_rounds_total"][()] >= 20 and phases > 0 and node["dpgt_node_sent_bytes_total"][()] > 0
+
+
+async def test_an_undeclared_metric_cannot_be_exported_nor_an_undocumented_one_pass() -> None:
+    page = metrics_page([Family("dpgt_a", "gauge", "A")], lambda: [Sample("dpgt_loss", 1.0)])
+    with pytest.raises(KeyError):
+        await page({})
+    assert documented("| `dpgt_a` | `process_b`, `other` |") == {"dpgt_a", "process_b"}
+
+
+def unknown_metrics(expression: str) -> set[str]:
+    """Names in an expression of PromQL that no daemon exports; labels and functions are none."""
+    known = {one.name for one in (*of_coordinator.FAMILIES, *of_node.FAMILIES)} | set(PROCESS)
+    words = re.findall(r"\b(?:dpgt|process)_[a-z_]+", re.sub(r'"[^"]*"', "", expression))
+    assert words, expression
+    return set(words) - known
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text(encoding="utf-8"))
+    labels = {one.name: {*one.labels, "job", "instance"} for one in (*of_coordinator.FAMILIES, *of_node.FAMILIES)}
+    panels, areas = dashboard["panels"], []
+    assert len({panel["id"] for panel in panels}) == len(panels) >= 10
+    for panel in panels:
+        place = panel["gridPos"]
+        areas += [
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        ]
+        for target in panel["targets"]:
+            assert unknown_metrics(target["expr"]) == set(), panel["title"]
+            for name, asked in re.findall(r"(dpgt_\w+)\{([^}]*)\}", target["expr"]):
+                assert set(re.findall(r"(\w+)[=!]", asked)) <= labels[name], target["expr"]
+            shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            names = set(re.findall(r"dpgt_\w+|process_\w+", target["expr"]))
+            assert any(shown <= labels.get(name, {"job", "instance"}) for name in names), panel["title"]
+    assert len(set(areas)) == len(areas) and max(x for x, _ in areas) < 24, "panels overlap"
+    assert unknown_metrics("rate(dpgt_agent_losses_total[5m])") == {"dpgt_agent_losses_total"}
