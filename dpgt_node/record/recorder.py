@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,16 @@ from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.strength import Strength, delta_warning, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.guessing import outcome
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
+from dpgt_node.record.rivals import load_rivals
 from dpgt_node.record.summary import (
     AgentSummary,
     PrivacySummary,
@@ -225,6 +228,11 @@ class RunRecorder:
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
             restarts=read_restarts(self._out),
         )
+        try:  # written before the run began, by who had the data at hand
+            rivals = load_rivals(self._out)
+        except ConfigError:  # no run is lost for it; the report names the damage
+            rivals = None
+        summary = replace(summary, outcome=outcome(self._run, summary, rivals))
         write_summary(self._out, summary)
         return summary
 

@@ -1,4 +1,4 @@
-"""``rivals.json``: what stands beside a run's accuracy, written next to its summary.
+"""``rivals.json``: what stands beside a run's accuracy, written next to its summary by who has the data at hand.
 
 Test accuracy is a metric of a study: in other runs there is no such file.
 """
@@ -18,31 +18,41 @@ RIVALS_FILE = "rivals.json"
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """``alone``: test accuracy in [0, 1] by agent, of what each reaches without exchange and noise, at epsilon 0."""
+    """``alone``: test accuracy in [0, 1] by agent, of what each reaches without exchange and noise, at epsilon 0.
+
+    Empty where nobody trained them.  ``largest_class``: its share of the test set, in [0, 1], which always naming that
+    class gets right; None where nobody counted.
+    """
 
     alone: Mapping[str, float]
+    largest_class: float | None = None
 
     @property
     def worst(self) -> float:
-        """Of the agent that alone reaches least."""
+        """Of the agent that alone reaches least; ``alone`` is not empty."""
         return min(self.alone.values())
 
 
 def write_rivals(out_dir: Path, rivals: Rivals) -> None:
     """Write ``OUT/rivals.json`` atomically."""
-    write_text(out_dir / RIVALS_FILE, json.dumps({"alone": dict(rivals.alone)}, indent=2, allow_nan=False) + "\n")
+    data = {"alone": dict(rivals.alone), "largest_class": rivals.largest_class}
+    write_text(out_dir / RIVALS_FILE, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def load_rivals(out_dir: Path) -> Rivals | None:
-    """``OUT/rivals.json``; None when there is none, or no agent in it.  Raises ConfigError."""
+    """``OUT/rivals.json``; None when there is none, or nothing in it.  Raises ConfigError."""
     path = out_dir / RIVALS_FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         alone = {str(name): float(value) for name, value in data["alone"].items()}
+        share = data.get("largest_class")
+        largest = None if share is None else float(share)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError.one(str(path), "", f"is not what a run leaves there: {error}") from error
     if not all(0.0 <= value <= 1.0 for value in alone.values()):
         raise ConfigError.one(str(path), "alone", "holds an accuracy outside [0, 1]")
-    return Rivals(alone) if alone else None
+    if largest is not None and not 0.0 <= largest <= 1.0:
+        raise ConfigError.one(str(path), "largest_class", "is no share in [0, 1]")
+    return Rivals(alone, largest) if alone or largest is not None else None

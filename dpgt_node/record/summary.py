@@ -72,6 +72,7 @@ class Summary:
     """All of ``summary.json``.
 
     ``status``: "finished", "stopped", "budget", "lost", "refused", "failed"; "unfinished" while there is no summary.
+    ``outcome``: the status, and what else must be said of it (:mod:`dpgt_node.record.guessing`); empty: the status.
     ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
     keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
     run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
@@ -94,6 +95,7 @@ class Summary:
     headline: str | None = None
     reasons: Mapping[str, str | None] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
+    outcome: str = ""
 
 
 def adjacency(run: RunConfig) -> str:
@@ -175,6 +177,7 @@ def load_summary(out_dir: Path) -> Summary | None:
             headline=data.get("headline"),
             reasons={str(key): None if text is None else str(text) for key, text in data.get("reasons", {}).items()},
             restarts={str(key): int(count) for key, count in data.get("restarts", {}).items()},
+            outcome=str(data.get("outcome", "")),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

@@ -104,14 +104,28 @@ class Table:
     standings: Mapping[str, str]
 
     @property
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """``standings`` by the setting behind their names, those of the run itself first ("", or "this run ...")."""
+        by: dict[str, dict[str, str]] = {}
+        for name, verdict in self.standings.items():
+            base, _, setting = name.partition(", ")
+            by.setdefault(setting, {})[base] = verdict
+        return dict(sorted(by.items(), key=lambda item: not (item[0] == "" or item[0].startswith("this run"))))
+
+    @property
+    def own(self) -> Mapping[str, str]:
+        """The standings of the first setting: a study beside the run, with other noise, says nothing of the run."""
+        return next(iter(self.settings.values()), {})
+
+    @property
     def won(self) -> bool:
-        """Whether an attack got anything."""
-        return any(verdict in _WON for verdict in self.standings.values())
+        """Whether an attack got anything there."""
+        return any(verdict in _WON for verdict in self.own.values())
 
     @property
     def headline(self) -> str:
-        """``2 of 8 attacks succeed, 1 in part``."""
-        told = [verdict for verdict in self.standings.values() if verdict != "not measured"]
+        """``2 of 8 attacks succeed, 1 in part``, of that setting alone."""
+        told = [verdict for verdict in self.own.values() if verdict != "not measured"]
         if not told:
             return "not measured"
         partly = told.count("partly")
@@ -121,14 +135,15 @@ class Table:
     @property
     def names(self) -> str:
         """Which succeed, in which setting where there are several; that none does proves nothing."""
-        by: dict[str, list[str]] = {}
-        for name, verdict in self.standings.items():
-            base, _, setting = name.partition(", ")
-            if verdict in _WON:
-                by.setdefault(setting, []).append(base)
-        if not by:
-            return "that none succeeds proves nothing about the next one"
-        return "; ".join(f"{setting}: {', '.join(who)}" if setting else _some(who) for setting, who in by.items())
+        said = []
+        for setting, standings in self.settings.items():
+            won = [name for name, verdict in standings.items() if verdict in _WON]
+            count = f"{len(won)} of {sum(verdict != 'not measured' for verdict in standings.values())}"
+            if setting:
+                said.append(f"{setting} {count}" + (f": {', '.join(won)}" if won else ""))
+            elif won:
+                said.append(_some(won))
+        return "; ".join(said) or "that none succeeds proves nothing about the next one"
 
 
 def table(attacks: Sequence[Mapping[str, Any]]) -> Table:

@@ -8,18 +8,19 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.strength import hit_rate, void
 from dpgt_node.record import epsilons, guessing
+from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import Summary
 from dpgt_node.report import text
 from dpgt_node.report.attack_table import Table
 from dpgt_node.report.rendering import Answer
 
 
-def answers(run: RunConfig, summary: Summary, attacks: Table | None) -> list[Answer]:
+def answers(run: RunConfig, summary: Summary, attacks: Table | None, rivals: Rivals | None = None) -> list[Answer]:
     """The four answers, in the order of the page."""
-    return [_learnt(run, summary), _privacy(run, summary), _eavesdropper(attacks), _took(summary)]
+    return [_learnt(run, summary, rivals), _privacy(run, summary), _eavesdropper(attacks), _took(summary)]
 
 
-def _learnt(run: RunConfig, summary: Summary) -> Answer:
+def _learnt(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Answer:
     question, worst = "What was learnt", text.worst_agent(summary.agents)
     if worst is None:
         return Answer(question, "not shown", "agents keep their accuracy and loss to themselves (local metrics)")
@@ -29,10 +30,10 @@ def _learnt(run: RunConfig, summary: Summary) -> Answer:
         return Answer(question, f"loss {text.number(worst.loss_train, 4)}", said)
     middle = text.percent(text.middle(agent.accuracy_test for agent in summary.agents))
     said = f"test accuracy of the worst agent, {worst.name}; median {middle}"
-    if (guess := guessing.guess_rate(run)) is not None:
+    if (guess := guessing.guess_rate(run, rivals)) is not None:
         said += f"; guessing {text.percent(guess)}"
     value = text.percent(worst.accuracy_test)
-    if guessing.learnt_nothing(run, summary):
+    if guessing.learnt_nothing(run, summary, rivals):
         return Answer(question, f"{value}: {guessing.GUESSES}", said, "bad")
     return Answer(question, value, said)
 

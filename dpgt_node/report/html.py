@@ -54,7 +54,7 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
         costs = row.epsilon
         agents.append(AgentSummary(name, row.accuracy_test, row.loss_train, costs, None, None))
     rounds = min((row.k for row in last.values()), default=0)
-    seconds = max((row.wall_seconds for row in last.values() if row.wall_seconds is not None), default=None)
+    seconds, rate = _pace(rows, rounds)
     return Summary(
         name=run.name,
         run_id="",
@@ -63,11 +63,30 @@ def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
         mechanism=run.algorithm.mechanism,
         rounds=rounds,
         seconds=seconds,
-        rounds_per_second=rounds / seconds if seconds else None,
+        rounds_per_second=rate,
         consensus_error=next((row.consensus_error for row in reversed(rows) if row.consensus_error is not None), None),
         privacy=PrivacySummary.of(run),
         agents=tuple(agents),
     )
+
+
+def _pace(rows: Sequence[MetricsRow], rounds: int) -> tuple[float | None, float | None]:
+    """(seconds, rounds a second) up to round ``rounds``; of a run that was resumed, whose clock began again, of its
+    last start, whose rows give the rate.
+    """
+    walls: dict[int, float] = {}
+    for row in rows:
+        if row.wall_seconds is not None:
+            walls[row.k] = max(walls.get(row.k, 0.0), row.wall_seconds)
+    ks = sorted(walls)
+    began = max((at for at in range(1, len(ks)) if walls[ks[at]] < walls[ks[at - 1]]), default=0)
+    if not ks or walls[ks[-1]] <= 0:
+        return None, None
+    first, last = ks[began], ks[-1]
+    if began == 0:
+        return walls[last], rounds / walls[last]
+    spent = walls[last] - walls[first]
+    return walls[last], (last - first) / spent if spent > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +166,8 @@ def render(
             "summary": summary,
             "lead": _lead(run, summary),
             "warnings": text.warnings_for(run, summary.keystream),
-            "outcome": guessing.outcome(run, summary),
-            "answers": headline.answers(run, summary, None if found is None else found.table),
+            "outcome": guessing.outcome(run, summary, rivals),
+            "answers": headline.answers(run, summary, None if found is None else found.table, rivals),
             "alone": text.alone_line(summary.agents, rivals),
             "legend": _legend(run, highlighted),
             "figures": _figures(run, rows, summary, highlighted),
@@ -243,7 +262,8 @@ def _some(topology: Topology, agents: Sequence[int]) -> str:
 
 def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None) -> AgentTable:
     accountants = text.accountants_with_values(summary)
-    heads = ["agent", "test accuracy", *([] if rivals is None else ["alone"]), "training loss"]
+    alone = {} if rivals is None else rivals.alone
+    heads = ["agent", "test accuracy", *(["alone"] if alone else []), "training loss"]
     heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
     heads += ["releases", "sent"]
     many = len(summary.agents) > svg.SERIES_MAX
@@ -252,7 +272,7 @@ def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None)
         last = agent is worst and len(summary.agents) > 1
         colour = Mark("thick", "--worst") if last else Mark("", f"--s{i}")
         cells = [text.percent(agent.accuracy_test)]
-        cells += [] if rivals is None else [text.percent(rivals.alone.get(agent.name))]
+        cells += [text.percent(alone.get(agent.name))] if alone else []
         cells += [text.number(agent.loss_train, 4)]
         for name in accountants:
             value = agent.epsilon[name]

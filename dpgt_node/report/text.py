@@ -107,7 +107,7 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
 def alone_line(agents: Sequence[AgentSummary], rivals: Rivals | None) -> str:
     """What agents reach alone beside what the run gave them, the worst one of each; empty without a rival."""
     worst = worst_agent(agents)
-    if rivals is None or worst is None or worst.accuracy_test is None:
+    if rivals is None or not rivals.alone or worst is None or worst.accuracy_test is None:
         return ""
     gain = worst.accuracy_test - rivals.worst
     better = "the exchange gained" if gain > 0 else "the exchange lost"
@@ -177,9 +177,15 @@ def pace(summary: Summary) -> str:
     if seconds is None or rate is None:
         return ""
     made = round(rate * seconds)
-    if made >= summary.rounds:
+    if not was_resumed(summary):
         return f"in {duration(seconds)}, {number(rate)} rounds/s"
     return f"(the last {made:,} of them, since it was resumed, in {duration(seconds)}, {number(rate)} rounds/s)"
+
+
+def was_resumed(summary: Summary) -> bool:
+    """Whether ``seconds`` are of the last start alone, which made fewer rounds than the run has."""
+    seconds, rate = summary.seconds, summary.rounds_per_second
+    return seconds is not None and rate is not None and round(rate * seconds) < summary.rounds
 
 
 def noise_scale(stream: NoiseStream | None) -> str:

@@ -21,6 +21,7 @@ from dpgt_node.config.model import NoiseStream, RunConfig, SchemeS2
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.alone import alone
+from dpgt_node.learning.data.census import largest_class
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE
 from dpgt_node.record import epsilons
@@ -37,11 +38,18 @@ def check_rivals(run: RunConfig, source: str) -> None:
         raise ConfigError.one(source, "--alone", message)
 
 
+def trivial(run: RunConfig, data_root: Path | None) -> Rivals | None:
+    """What needs no training, before a run begins; None where there is nothing, or its accuracy is nobody's to see."""
+    share = largest_class(run, data_root) if run.evaluate.metrics == "study" else None
+    return None if share is None else Rivals({}, share)
+
+
 def rivals(run: RunConfig, data_root: Path | None) -> Rivals:
-    """Every agent trained alone on this machine's copy of its samples.  Raises ConfigError."""
+    """Every agent trained alone on this machine's copy of its samples, beside :func:`trivial`.  Raises ConfigError."""
     found = {name: alone(run, i, data_root=data_root) for i, name in enumerate(run.graph.agents)}
     accuracies = {name: one.metrics.accuracy_test for name, one in found.items() if one is not None}
-    return Rivals({name: value for name, value in accuracies.items() if value is not None})
+    known = {name: value for name, value in accuracies.items() if value is not None}
+    return Rivals(known, largest_class(run, data_root))
 
 
 def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunConfig:

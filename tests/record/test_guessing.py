@@ -8,6 +8,7 @@ import pytest
 
 from dpgt_node.config.model import Data
 from dpgt_node.record.guessing import SKILL_MIN, guess_rate, outcome
+from dpgt_node.record.rivals import Rivals
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
 
@@ -31,6 +32,20 @@ def test_outcome(data: Data, accuracies: tuple[float | None, ...], expected: str
     agents = tuple(replace(a, accuracy_test=v) for a, v in zip(summary.agents, accuracies, strict=True))
     assert outcome(run, replace(summary, agents=agents)) == expected
     assert outcome(run, replace(summary, agents=agents, status="stopped")) == "stopped"
+
+
+def test_the_largest_class_is_the_guess_that_must_be_beaten() -> None:
+    """Nine in ten samples of one class: 91 % right has learnt next to nothing, whatever the number of classes."""
+    run = replace(digits_run(n=3), data=Data("npz:a.npz", params={"classes": 2}))
+    summary = summary_of(run, rows_of(run))
+    agents = tuple(replace(a, accuracy_test=0.904) for a in summary.agents)
+    summary = replace(summary, agents=agents)
+    assert outcome(run, summary) == "finished"
+    assert outcome(run, summary, Rivals({}, 0.9)) == "finished; no better than guessing"
+    assert outcome(run, summary, Rivals({}, 0.5)) == outcome(run, summary, Rivals({"agent-1": 0.9})) == "finished"
+    assert guess_rate(run, Rivals({}, 0.9)) == 0.9 and guess_rate(run, Rivals({}, 0.3)) == 0.5
+    assert guess_rate(replace(run, data=Data("npz:a.npz")), Rivals({}, 0.9)) == 0.9
+    assert outcome(run, summary, Rivals({}, 1.0)) == "finished", "a test set of one class judges nobody"
 
 
 def test_guess_rate() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.attack import Finding, Result
+from dpgt_node.adversary.attack import Finding, Result, Verdict
 from dpgt_node.adversary.results import save
 from dpgt_node.config import to_toml
 from dpgt_node.errors import ConfigError
@@ -120,6 +120,26 @@ def test_damage_is_named(tmp_path: Path, what: str) -> None:
         np.savez(path.with_suffix(".npz"), x=np.zeros(1))
     with pytest.raises(ConfigError, match=r"attacks\.(json|npz).*no results of attacks"):
         build_report(tmp_path)
+
+
+def test_a_study_beside_the_run_is_not_counted_as_the_run(tmp_path: Path) -> None:
+    """Attacks on other noise stand in the first screen with their setting, and never in its count."""
+
+    def found(name: str, verdict: Verdict) -> Result:
+        return Result(name, "s", (Finding("agent-1", verdict, {}, {}),), "a", "")
+
+    shown = page(
+        tmp_path,
+        [
+            found("gradients, without noise", "succeeds"),
+            found("labels, without noise", "partly"),
+            found("traffic, this run over mTLS", "fails"),
+            found("labels, this run over mTLS", "not measured"),
+        ],
+    )
+    assert "0 of 1 attacks succeed" in shown.of("dd")
+    assert "this run over mTLS 0 of 1; without noise 2 of 2: gradients, labels" in shown.of("dd")
+    assert 'class="tile bad"><dt>What an eavesdropper' not in shown.source.replace("\n", "")
 
 
 def test_the_drawn_roc_curve_is_the_data(tmp_path: Path) -> None:

@@ -233,6 +233,18 @@ def test_summary_so_far_is_the_last_rows() -> None:
     assert so_far.agents[4].epsilon["lemma5"] == rows[-6].epsilon["lemma5"] and so_far.agents[4].releases is None
 
 
+def test_the_pace_of_a_resumed_run_is_that_of_its_last_start() -> None:
+    """Rounds 0 to 110 took 1.32 s; from 120 on the clock began again and a round took 0.05 s."""
+    run = digits_run()
+    again = [row if row.k <= 110 else replace(row, wall_seconds=0.05 * (row.k - 115)) for row in rows_of(run)]
+    so_far = summary_so_far(run, again)
+    assert so_far.seconds == pytest.approx(4.3) and so_far.rounds_per_second == pytest.approx(20.0)
+    assert text.pace(so_far) == "(the last 86 of them, since it was resumed, in 4.3 s, 20 rounds/s)"
+    assert text.was_resumed(so_far) and not text.was_resumed(summary_so_far(run, rows_of(run)))
+    first = summary_so_far(run, [row for row in again if row.k <= 120])
+    assert first.rounds_per_second is None and text.pace(first) == "", "one row after the start says nothing of a pace"
+
+
 def test_toy_without_accuracy_or_C(tmp_path: Path) -> None:
     run = digits_run(n=3)
     graph = Graph(run.graph.agents, ((0.5, 0.0, 0.0), (1.5, 0.0, 0.3), (0.0, 1.0, 0.0)),

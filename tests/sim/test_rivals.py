@@ -16,9 +16,11 @@ from dpgt_node.config import load_run
 from dpgt_node.config.model import Evaluation, Noise, SchemeS2
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.alone import alone
+from dpgt_node.learning.data.shards import run_dataset
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.record.rivals import Rivals
 from dpgt_node.sim.fast import FastRun
-from dpgt_node.sim.rivals import central, central_run, check_rivals, rivals
+from dpgt_node.sim.rivals import central, central_run, check_rivals, rivals, trivial
 from tests.learning.cases import run
 
 SAMPLES = (288, 288, 288, 287, 287)
@@ -34,6 +36,16 @@ def test_every_agent_alone():
     assert rivals(made, None).alone == {
         name: one.metrics.accuracy_test for name, one in found.items() if one is not None
     }
+
+
+def test_the_largest_class_of_the_test_set_by_hand():
+    made = replace(run("digits"), evaluate=Evaluation(10, "study"))
+    labels = run_dataset(made).y_test.tolist()
+    share = max(map(labels.count, set(labels))) / len(labels)
+    assert trivial(made, None) == Rivals({}, share) and share > 0.1
+    assert rivals(made, None).largest_class == share
+    assert trivial(replace(made, evaluate=Evaluation(10, "local")), None) is None
+    assert trivial(replace(run("quadratic"), evaluate=Evaluation(10, "study")), None) is None
 
 
 def test_what_has_no_rival_is_refused():

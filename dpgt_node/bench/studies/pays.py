@@ -86,7 +86,7 @@ def rival_of(run: RunConfig, out: Path, draws: int, around: Around) -> Rival:
     """The rivals of ``run``, kept in ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     alone = load_rivals(out)
-    if alone is None:
+    if alone is None or not alone.alone:
         alone = rivals(run, around.data_root)
         write_rivals(out, alone)
     kept = out / "central.json"

@@ -136,7 +136,7 @@ def launch_run(
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.disk import require_room
     from dpgt_node.runtime.launch import hostcheck, launcher, supervisor
-    from dpgt_node.sim.rivals import check_rivals, rivals
+    from dpgt_node.sim.rivals import check_rivals, rivals, trivial
 
     console = Console()
     process.raise_open_files()
@@ -156,6 +156,9 @@ def launch_run(
     with outdir.claim(out):
         keystream = "test" if test_keystream is not None else None
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream, close=True)
+        if (beside := trivial(run, common.data_root())) is not None:
+            with outdir.blamed(out):
+                write_rivals(out, beside)
         outdir.settle(out, source="command line")  # a coordinator or node started by hand keeps its files
         console.print(
             f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False

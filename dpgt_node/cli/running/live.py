@@ -208,15 +208,15 @@ def _print_delta(summary: Summary, console: Console) -> None:
 def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
     """The result of a run: the agents, the worst one, what every accountant says, where the report is."""
     console = console or Console()
+    rivals = load_rivals(out_dir)
     head = [
-        f"{summary.name}: {guessing.outcome(run, summary)}",
+        f"{summary.name}: {guessing.outcome(run, summary, rivals)}",
         f"{summary.rounds:,} rounds {text.pace(summary)}".strip(),
     ]
     if summary.consensus_error is not None:
         head.append(f"consensus error {text.number(summary.consensus_error)}")
-    style = "bold red" if guessing.learnt_nothing(run, summary) else "bold"
+    style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
     console.print(Text("  ".join(head), style=style), soft_wrap=True)
-    rivals = load_rivals(out_dir)
     console.print(_summary_table(summary, rivals))
     worst = text.worst_agent(summary.agents)
     if worst is not None and worst.accuracy_test is not None:
@@ -306,7 +306,8 @@ def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
     table = Table()
     table.add_column("agent")
     table.add_column("test accuracy", justify="right")
-    if rivals is not None:
+    alone = {} if rivals is None else rivals.alone
+    if alone:
         table.add_column("alone", justify="right")
     table.add_column("training loss", justify="right")
     accountant = epsilons.shown(summary)
@@ -323,7 +324,7 @@ def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
         table.add_row(
             Text(agent.name),
             text.accuracy(agent.accuracy_test),
-            *([] if rivals is None else [text.accuracy(rivals.alone.get(agent.name))]),
+            *([text.accuracy(alone.get(agent.name))] if alone else []),
             text.number(agent.loss_train, 4),
             *([] if accountant is None else [_judged(summary, accountant, agent.epsilon[accountant])]),
             "–" if agent.releases is None else str(agent.releases),

@@ -48,7 +48,7 @@ def simulate(
     from dpgt_node.runtime.process import raise_open_files, tune_malloc
     from dpgt_node.sim import saved
     from dpgt_node.sim.fast import simulate_fast
-    from dpgt_node.sim.rivals import check_rivals, rivals
+    from dpgt_node.sim.rivals import check_rivals, rivals, trivial
     from dpgt_node.sim.simulate import simulate as simulate_all
 
     run, fast = curated(common.load_local_run(run_file)), fast or device == "cuda"
@@ -81,6 +81,9 @@ def simulate(
         if claimed.resumed and saved.begins_anew(out):
             message = f"{out}: begins again from round 0: what ran there before was killed ahead of its first save"
             click.echo(f"dpgt simulate: {message} (one a minute at most)", err=True)
+        if (beside := trivial(run, common.data_root())) is not None:
+            with outdir.blamed(out):
+                write_rivals(out, beside)
         with LiveView(run, console, keystream=keystream) as view:
 
             def progress(k: int, recorder: RunRecorder, seconds: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.learning.data.shards import blocks, division, run_dataset
 
 
@@ -24,6 +25,15 @@ class Census:
     test: int
     features: int
     image: tuple[int, int, int] | None
+
+
+def largest_class(run: RunConfig, data_root: Path | None) -> float | None:
+    """The share of the common test set that its largest class has, in [0, 1]; None without a test set.
+
+    ConfigError: the data cannot be used.
+    """
+    labels = () if run.data.dataset in TOYS else run_dataset(run, data_root).y_test
+    return float(np.bincount(labels).max() / len(labels)) if len(labels) else None
 
 
 def census(run: RunConfig, data_root: Path | None) -> Census:

@@ -114,15 +114,16 @@ def beaten_by(one: Compared, runs: Sequence[Compared]) -> list[Compared]:
 
 
 def _facts(one: Compared, runs: Sequence[Compared]) -> dict[str, Any]:
-    summary, alone = one.summary, None if one.rivals is None else one.rivals.worst
+    summary, alone = one.summary, one.alone
     sent = [agent.bytes_sent for agent in summary.agents if agent.bytes_sent is not None]
     return {
         "letter": one.letter, "folder": str(one.folder), "name": summary.name, "run_id": summary.run_id,
-        "outcome": guessing.outcome(one.run, summary), "method": summary.method, "mechanism": summary.mechanism,
+        "outcome": guessing.outcome(one.run, summary, one.rivals), "method": summary.method,
+        "mechanism": summary.mechanism,
         "agents": len(summary.agents), "rounds": summary.rounds, "seconds": summary.seconds,
         "bytes_sent": sum(sent) if sent else None, "accuracy_worst": one.worst,
         "accuracy_median": text.middle(one.accuracies), "accuracy_best": one.accuracies[-1], "alone_worst": alone,
-        "guessing": guessing.guess_rate(one.run), "accountant": one.accountant,
+        "guessing": guessing.guess_rate(one.run, one.rivals), "accountant": one.accountant,
         "delta": one.delta,
         "epsilon": one.epsilon if one.accountant is not None else None, "strength": one.word,
         "beaten_by": [other.letter for other in beaten_by(one, runs)],
@@ -161,12 +162,14 @@ def _most_accurate(runs: Sequence[Compared]) -> Answer:
     beside = _beside(best)
     said = f"worst agent; {_spent(best)}{'; ' if beside else ''}{beside}"
     value = f"{best.letter}: {text.percent(best.worst)}"
-    return Answer("Most accurate", value, said, "bad" if guessing.learnt_nothing(best.run, best.summary) else "")
+    return Answer(
+        "Most accurate", value, said, "bad" if guessing.learnt_nothing(best.run, best.summary, best.rivals) else ""
+    )
 
 
 def _beside(one: Compared) -> str:
     """What an accuracy is to be measured by, where it is known."""
-    alone, guess = None if one.rivals is None else one.rivals.worst, guessing.guess_rate(one.run)
+    alone, guess = one.alone, guessing.guess_rate(one.run, one.rivals)
     parts = [] if alone is None else [f"alone {text.percent(alone)}"]
     parts += [] if guess is None else [f"guessing {text.percent(guess)}"]
     return ", ".join(parts)
@@ -212,11 +215,11 @@ def _accuracy(runs: Sequence[Compared]) -> Figure:
     dots = [
         Dot(
             one.letter, _colour(one), one.epsilon, one.worst, one.worst, one.accuracies[-1], one.word == "none",
-            None if one.rivals is None else one.rivals.worst,
+            one.alone,
         )
         for one in runs
     ]  # fmt: skip
-    guesses = {guessing.guess_rate(one.run) for one in runs}
+    guesses = {guessing.guess_rate(one.run, one.rivals) for one in runs}
     guess = next(iter(guesses)) if len(guesses) == 1 else None
     parts = ["dot: worst agent, line: up to the best"]
     parts += ["grey: worst agent alone"] if any(dot.beside is not None for dot in dots) else []
@@ -271,11 +274,11 @@ def _table(runs: Sequence[Compared]) -> Table:
             "–" if accountant is None else epsilons.qualifier(accountant, one.summary.privacy.delta),
             str(facts["outcome"]),
             f"{facts['rounds']:,}",
-            text.duration(facts["seconds"]),
+            "–" if text.was_resumed(one.summary) else text.duration(facts["seconds"]),
             text.size(facts["bytes_sent"]),
         )
         bad = [heads.index("epsilon")] if one.word == "none" else []
-        bad += [heads.index("outcome")] if guessing.learnt_nothing(one.run, one.summary) else []
+        bad += [heads.index("outcome")] if guessing.learnt_nothing(one.run, one.summary, one.rivals) else []
         rows.append(Row(Mark("thick", _variable(one)), f"{one.letter}: {one.folder.name or one.folder}", cells, bad))
     return Table(heads, rows)
 

@@ -45,6 +45,11 @@ class Compared:
         return self.accuracies[0]
 
     @property
+    def alone(self) -> float | None:
+        """Test accuracy of the worst agent without exchange and noise; None where nobody trained them."""
+        return None if self.rivals is None or not self.rivals.alone else self.rivals.worst
+
+    @property
     def accountant(self) -> str | None:
         """Whose epsilon stands for the run; None where there is none, or a delta alone."""
         name = epsilons.shown(self.summary)

@@ -18,7 +18,7 @@ from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.inversion import inversion
 from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
 from dpgt_node.adversary.attacks.labels import attack as labels
-from dpgt_node.adversary.attacks.membership import Clipping, auc, scores
+from dpgt_node.adversary.attacks.membership import Clipping, auc, hits, scores
 from dpgt_node.adversary.attacks.membership import attack as membership
 from dpgt_node.adversary.attacks.properties import _verdict, guessing
 from dpgt_node.adversary.attacks.properties import attack as properties
@@ -150,6 +150,18 @@ def test_batches_are_counted_exactly_without_noise(tmp_path: Path) -> None:
     assert {f.verdict for f in on(labels, play(ring(K=2, zeta=3.0, eta=3.0)), tmp_path, aux="yes").findings} == {
         "fails"
     }
+
+
+@pytest.mark.parametrize("allowed", [0.0, 0.001, 0.01, 0.3, 0.99])
+@pytest.mark.parametrize(("inside", "outside"), [(40, 200), (7, 3), (1, 1), (300, 1000)])
+def test_hits_at_false_alarms_are_the_best_threshold_of_all(allowed: float, inside: int, outside: int) -> None:
+    """Every threshold tried, also where members and others tie."""
+    rng = np.random.default_rng(inside)
+    for places in (8, 1, 0):
+        members, others = np.round(rng.normal(0.5, 1, inside), places), np.round(rng.normal(0, 1, outside), places)
+        thresholds = np.concatenate([members, others, [-np.inf]])
+        best = max((members > t).mean() for t in thresholds if (others > t).mean() <= allowed)
+        assert hits(members, others, allowed) == best
 
 
 def test_shares_are_solved_for_and_rounded() -> None:
