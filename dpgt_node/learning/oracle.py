@@ -202,8 +202,11 @@ def _transformed(run: RunConfig) -> bool:
 
 def _own(run: RunConfig, shard: int, data: Dataset, divided: Division | None, data_root: Path | None) -> Dataset:
     """The agent's samples and the test set as features."""
-    cache = None if data_root is None else data_root / "features"
-    return shards(data, run.data.features, run.data.normalise, divided, cache).own(shard)
+    return shards(data, run.data.features, run.data.normalise, divided, _cache(data_root)).own(shard)
+
+
+def _cache(data_root: Path | None) -> Path | None:
+    return None if data_root is None else data_root / "features"
 
 
 def _data_id(run: RunConfig, data: Dataset) -> str:
@@ -241,6 +244,16 @@ def _torch(
         return TorchOracle(data, own, run.model, clip=clip, device=device, features_id=_data_id(run, data))
     own_features, features_id = _own(run, shard, data, divided, data_root), _data_id(run, data)
     return TorchOracle(own_features, None, run.model, clip=clip, device=device, features_id=features_id)
+
+
+def prepare_shared(run: RunConfig, data_root: Path | None = None) -> None:
+    """Read and compute once what the agents of ``run`` share in a process, and in those forked from it: the division
+    of the data set, and the features of the test set.  Raises ConfigError.
+    """
+    if run.data.dataset not in TOYS and ":" not in run.data.features:
+        data = run_dataset(run, data_root)
+        if run.model.name == "softmax" or _transformed(run):
+            shards(data, run.data.features, run.data.normalise, division(run), _cache(data_root))
 
 
 def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:

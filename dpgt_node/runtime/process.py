@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +20,10 @@ _MALLOC = ((-4, 0), (-8, 1), (-1, 2**31 - 1))
 """M_MMAP_MAX, M_ARENA_MAX, M_TRIM_THRESHOLD."""
 FILES_MAX = 1 << 16
 """More open files no process here needs; a limit of millions costs some libraries time."""
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _WATCH_S = 0.5
+_ARGUMENTS = 48, 49
+"""Fields of /proc/PID/stat, from 1: where the command line begins in the memory of a process, and ends."""
 
 
 def tune_malloc() -> None:
@@ -35,6 +39,12 @@ def tune_malloc() -> None:
         return
     if not all(mallopt(which, value) for which, value in _MALLOC):
         log.debug("mallopt refused the settings")
+
+
+def give_back() -> None:
+    """Give the system the pages that were only used for a while, as at a start (glibc only): see ``tune_malloc``."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def raise_open_files() -> None:
@@ -65,6 +75,26 @@ def die_with_parent(parent: int) -> None:
                 os._exit(int(signal.SIGKILL) + 128)
             return
     threading.Thread(target=_watch, args=(parent,), daemon=True, name="dpgt-parent").start()
+
+
+def adopt_orphans(yes: bool) -> bool:
+    """Make this process the parent of whatever its children leave behind from now on, or no longer.
+
+    False where the system cannot (Linux can).
+    """
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0) == 0)
+
+
+def show_as(command: Sequence[str]) -> None:
+    """Show this process under ``command`` to whoever lists processes, as far as its own command line has room."""
+    text = b"".join(os.fsencode(word) + b"\0" for word in command)
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        after_name = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        begin, end = (int(after_name[place - 3]) for place in _ARGUMENTS)
+        if 0 < begin < end:
+            ctypes.memmove(begin, text[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
 
 
 def _watch(parent: int) -> None:

@@ -18,6 +18,7 @@ from dpgt_node import cli
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import load_run, run_sha256
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.runtime.launch.nursery import MANY
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import simulate
 from tests.e2e.processes import (
@@ -398,14 +399,15 @@ def test_an_interrupt_before_anything_listens_exits_5(tmp_path: Path) -> None:
     no_traceback(launch.said + launch.log("coordinator"))
 
 
-def test_children_die_with_a_killed_launcher(tmp_path: Path) -> None:
-    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(2, ENDLESS)), "--insecure") as launch:
+@pytest.mark.parametrize("agents", [2, MANY])
+def test_children_die_with_a_killed_launcher(tmp_path: Path, agents: int) -> None:
+    with Launch(tmp_path / "out", "launch", run_file(tmp_path, quadratic(agents, ENDLESS)), "--insecure") as launch:
         launch.running()
         children = launch.children()
         assert {launch.pid(name) for name in (*launch.names(), "coordinator")} == {child.pid for child in children}
         launch.process.kill()
         gone, alive = psutil.wait_procs(children, timeout=60)
-        assert not alive and len(gone) == 3
+        assert not alive and len(gone) == agents + 1
 
 
 def test_a_killed_node_ends_a_launch_without_restarts_by_name(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.runtime.launch.nursery import MANY
+from dpgt_node.runtime.store.store import Store
 from tests.e2e.processes import ENDLESS, Launch, eventually, no_traceback, quadratic, same_bits
 
 pytestmark = pytest.mark.e2e
@@ -58,6 +60,42 @@ def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tm
     assert "INFO dpgt launch: agent-2 killed by SIGSEGV" in launch.log("agent-2")
     assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
     same_bits(out, tmp_path / "sim")
+
+
+def test_forked_nodes_are_killed_and_come_back_like_any_others_to_the_same_bits(tmp_path: Path) -> None:
+    run = run_file(tmp_path, quadratic(MANY, 150, every=150))
+    out = tmp_path / "out"
+    with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
+        launch.running()
+        nodes = {name: launch.pid(name) for name in launch.names()}
+        assert {*nodes.values(), launch.pid("coordinator")} == {child.pid for child in launch.children()}
+        assert (out / "nursery.log").read_text() == ""
+        for name, pid in nodes.items():
+            command = psutil.Process(pid).cmdline()
+            assert command[1:3] == ["-m", "dpgt_node"] and str(out / "agents" / name / "node.toml") in command
+        killed(launch, "agent-2")
+        joined(launch, "agent-2", 2)
+        assert launch.wait() == 0, launch.said
+    no_traceback(launch.everything_said())
+    assert "agent-2 killed by SIGKILL; started again (1 of at most 5 in 60 s)" in launch.said
+    assert json.loads((out / "summary.json").read_text())["restarts"] == {"agent-2": 1}
+    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    same_bits(out, tmp_path / "sim")
+
+
+def test_nodes_forked_from_one_process_draw_different_noise(tmp_path: Path) -> None:
+    text = quadratic(MANY, 1).replace('"quadratic"\ndim', '"zeros"\ndim')
+    with Launch(tmp_path / "out", "launch", run_file(tmp_path, text), "--insecure") as launch:
+        assert launch.wait() == 0, launch.said
+    released: set[bytes] = set()
+    for name in launch.names():
+        store = Store(launch.out / "agents" / name / "state", "process")
+        try:
+            (kept,) = store.runs()
+            released |= {entry.row.sha256 for entry in store.ledger(kept.run_id).entries if entry.row.k == 0}
+        finally:
+            store.close()
+    assert len(released) == 2 * MANY, "nobody has data, so all that differs is noise"
 
 
 def test_the_sixth_crash_of_one_process_ends_the_launch_by_name(tmp_path: Path) -> None:

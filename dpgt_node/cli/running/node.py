@@ -82,6 +82,7 @@ def node(
         for number in common.ending_signals():
             loop.add_signal_handler(number, interrupt)
         oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
+        process.give_back()
         daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest, sites))
         try:
             return await daemon.serve()

@@ -60,20 +60,24 @@ def width(normalise: str, size: int) -> int:
     return size + (normalise == "sphere")
 
 
-def transform(x: Reals, features: str, normalise: str) -> F64:
-    """Rows (m, p) to float64 rows (m, size): ``features`` raw | pool14 | hog | hog-shapes | edges | module:function.
+def transform(x: Reals, features: str, normalise: str, divisor: float = 1.0) -> F64:
+    """Rows (m, p), divided by ``divisor``, to float64 rows (m, size).
+
+    ``features``: raw | pool14 | hog | hog-shapes | edges | module:function.
 
     ``pool14``: means over 2 x 2 pixels, row-major.  The others: see :func:`hog`, :func:`hog_shapes`, :func:`edges`.
     Then ``normalise``, none | l1 | l2 | sphere: each row divided by its norm, a zero row stays zero; see
-    :func:`sphere`.  ``x`` is finite and has as many columns as :func:`size` asks for.
+    :func:`sphere`.  ``x`` is finite and has as many columns as :func:`size` asks for.  A row's bits do not depend on
+    the other rows, nor on how many there are.
     """
     kind = frozen(features, x.shape[1]) if ":" in features else _FEATURES[features]
     norm = _NORMS[normalise]
     if kind is None and norm is None:
-        return np.ascontiguousarray(x, dtype=np.float64)
+        return np.ascontiguousarray(x if divisor == 1.0 else x / np.float64(divisor), dtype=np.float64)
     out = np.empty((len(x), width(normalise, size(features, x.shape[1], "the data"))))
     for start in range(0, len(x), _ROWS):
-        rows = np.ascontiguousarray(x[start : start + _ROWS], dtype=np.float64)
+        rows = np.ascontiguousarray(x[start : start + _ROWS], dtype=np.float64)  # whole, bytes would be 8 times
+        rows = rows if divisor == 1.0 else rows / divisor
         rows = rows if kind is None else kind(rows)
         out[start : start + _ROWS] = rows if norm is None else norm(rows)
     return out

@@ -45,8 +45,7 @@ class Shards:
             found = cached(frozen(kind, int(stored.shape[1])), np.asarray(stored), divisor, self._cache)
             phi = features.transform(found, "raw", self._normalise)
         else:
-            real: Reals = stored if divisor == 1.0 else np.asarray(stored / divisor, dtype=np.float64)
-            phi = features.transform(real, kind, self._normalise)
+            phi = features.transform(stored, kind, self._normalise, divisor)
         phi.setflags(write=False)
         return phi
 

@@ -26,6 +26,7 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import SAYS_MORE
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
+from dpgt_node.runtime.launch.nursery import MANY, Nursery
 from dpgt_node.runtime.launch.places import Place, Places
 from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Supervisor, last_line
 from dpgt_node.runtime.launch.watched import Watched
@@ -34,6 +35,8 @@ from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
 
 LOOPBACK = "127.0.0.1"
+NURSERY_LOG = "nursery.log"
+"""Empty, unless what nodes are forked from broke: then they were started one by one."""
 POLL_S = 0.25
 START_TIMEOUT_S = 60.0
 TELL_S = 1.5
@@ -76,6 +79,7 @@ class Launcher:
         self._interrupts = 0
         self._wake = asyncio.Event()
         self._security = Security()
+        self._nursery: Nursery | None = None
         self._children = Supervisor(
             out.path,
             [] if test_keystream is None else ["--test-keystream", test_keystream],
@@ -97,15 +101,21 @@ class Launcher:
         patience_s = 0.0  # nobody has told them to end yet
         try:
             with held_port() as port:
+                if self._run.n >= MANY and not self._places:  # it imports while the coordinator does
+                    self._nursery = await Nursery.open(self._out.path / RUN_FILE, self._out.path / NURSERY_LOG)
                 coordinator = await self._start_coordinator(port)
                 address = await self._address(coordinator)
                 if address is None:
                     return self._early_end(coordinator)
                 for i, name in enumerate(self._run.graph.agents):
+                    if self._interrupts:
+                        break  # nobody waits for the rest
                     await self._start_node(i, name, address)
+                await self._close_nursery()
                 patience_s = PATIENCE_S
                 return await self._watch(coordinator, address)
         finally:
+            await self._close_nursery()
             await self._children.end(at_once=lambda: self._interrupts > 1, patience_s=patience_s)
             for number in numbers:
                 loop.remove_signal_handler(number)
@@ -117,6 +127,8 @@ class Launcher:
 
     def _interrupt(self) -> None:
         self._interrupts += 1
+        if self._nursery is not None:
+            self._nursery.kill()
         if self._interrupts > 1:
             for child in self._children.children.values():
                 child.signal(signal.SIGKILL)
@@ -162,6 +174,11 @@ class Launcher:
             return Ended(ExitCode.REFUSED, f"the coordinator did not start within {START_TIMEOUT_S:g} s")
         return self._children.verdict(coordinator, name_it=False)
 
+    async def _close_nursery(self) -> None:
+        if self._nursery is not None:
+            await self._nursery.close()
+            self._nursery = None
+
     async def _start_node(self, i: int, name: str, address: str) -> None:
         folder = self._out.path / "agents" / name
         config = folder / "node.toml"
@@ -175,7 +192,8 @@ class Launcher:
         arguments = ["node", "--config", str(config), *self._watched.of_node(i)]
         for peer, there in place.dial.items():
             arguments += ["--dial", f"{peer}={there}"]
-        await self._children.start(name, arguments, folder / "node.log", folder / "node.pid", enter=place.enter)
+        log, pid = folder / "node.log", folder / "node.pid"
+        await self._children.start(name, arguments, log, pid, enter=place.enter, nursery=self._nursery)
 
     def _mint(self) -> None:
         """A fresh authority for this start; its key is never written, so no later certificate can join this run."""

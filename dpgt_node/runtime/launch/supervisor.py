@@ -25,6 +25,7 @@ from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.coordinator.outdir import blamed
+from dpgt_node.runtime.launch.nursery import Forked, Nursery
 from dpgt_node.runtime.watching.lines import json_line, read_line
 
 RESTARTS = 5
@@ -57,7 +58,7 @@ class Child:
     command: Sequence[str]
     log_path: Path
     pid_path: Path | None
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Forked
     exited: asyncio.Task[int]
     recent: list[float] = field(default_factory=list)
     given_up: bool = False
@@ -107,24 +108,36 @@ class Supervisor:
         pid_path: Path | None = None,
         *,
         enter: Sequence[str] = (),
+        nursery: Nursery | None = None,
     ) -> Child:
-        """Start ``ENTER dpgt ARGUMENTS`` as ``name``; ConfigError when its files cannot be written."""
-        command = [*enter, sys.executable, "-m", "dpgt_node", "--log-level", self._log_level, *arguments]
-        command += ["--die-with-parent", str(os.getpid()), *self._options]
-        process, exited = await self._spawn(command, log_path, pid_path)
+        """Start ``ENTER dpgt ARGUMENTS`` as ``name``, by ``nursery`` where there is one; ConfigError when its files
+        cannot be written.
+        """
+        given = ["--log-level", self._log_level, *arguments, "--die-with-parent", str(os.getpid()), *self._options]
+        command = [*enter, sys.executable, "-m", "dpgt_node", *given]
+        process, exited = await self._spawn(command, log_path, pid_path, nursery, given)
         child = self.children[name] = Child(name, command, log_path, pid_path, process, exited)
         return child
 
     async def _spawn(
-        self, command: Sequence[str], log_path: Path, pid_path: Path | None
-    ) -> tuple[asyncio.subprocess.Process, asyncio.Task[int]]:
+        self,
+        command: Sequence[str],
+        log_path: Path,
+        pid_path: Path | None,
+        nursery: Nursery | None = None,
+        given: Sequence[str] = (),
+    ) -> tuple[asyncio.subprocess.Process | Forked, asyncio.Task[int]]:
         with blamed(log_path):
             log_path.parent.mkdir(parents=True, exist_ok=True)
             output: IO[bytes] = log_path.open("ab")
+        process: asyncio.subprocess.Process | Forked | None = None
         with output:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
+            if nursery is not None:
+                process = await nursery.fork(given, log_path)
+            if process is None:
+                process = await asyncio.create_subprocess_exec(
+                    *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                )
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._ended())
         if pid_path is not None:

@@ -240,6 +240,13 @@ def test_types_of_files(kind, dtype):
     np.testing.assert_array_equal(found, transform(x.astype(np.float64), kind, "l1"))
 
 
+@pytest.mark.parametrize("kind", ["raw", "pool14", "hog"])
+@pytest.mark.parametrize("normalise", ["none", "l2"])
+def test_bytes_are_divided_a_block_at_a_time_to_the_same_bits(kind, normalise):
+    stored = np.random.default_rng(3).integers(0, 256, (features._ROWS + 3, 784), dtype=np.uint8)
+    assert transform(stored, kind, normalise, 255.0).tobytes() == transform(stored / 255.0, kind, normalise).tobytes()
+
+
 def test_scale_does_not_matter_where_it_says_so():
     x = images()
     for factor in (2.0**-1000, 2.0**900):  # squares of these underflow and overflow
