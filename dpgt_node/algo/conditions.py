@@ -172,6 +172,8 @@ def scheme_rows(f: Facts) -> list[Check]:
     else:
         steps, privacy, part = assumption5_rows(f, f.run.scheme), theorem5_rows(f, f.run.scheme), "(ii)"
         extra = privacy[:6]
+    if not method_of(f.run).noisy:  # its privacy is not at stake: there is none
+        return steps
     if not MECHANISMS[f.run.algorithm.mechanism].printed:
         # A stream may be sent without noise there because it follows from what was released: not an infinite epsilon.
         steps = [_spoken_of(f, _not_judged(row) if _about_noise(row) else row) for row in steps]

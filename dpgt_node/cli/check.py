@@ -275,7 +275,8 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
     lines += [f"  {rates.note}"] if rates.note else []
     hard, soft = report.failed_hard, report.warnings
     applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
-    apply = f"{applying} of {len(report.checks)} conditions apply to mechanism {f.run.algorithm.mechanism}; "
+    what = f"mechanism {f.run.algorithm.mechanism}" if method.noisy else f"method {method.name}"
+    apply = f"{applying} of {len(report.checks)} conditions apply to {what}; "
     lines += ["", *disk]
     lines += [apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]
     lines += [f"Refused: {row.statement}" for row in hard]
@@ -284,13 +285,16 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
+    from dpgt_node.algo.methods import method_of
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
     from dpgt_node.privacy.mechanisms import MECHANISMS
     from dpgt_node.record.epsilons import noise_words
     from dpgt_node.report.text import judged
 
     run, names = report.facts.run, report.facts.topology.names
-    privacy = run.privacy
+    privacy, method = run.privacy, method_of(run)
+    if not method.noisy:
+        return [f"Privacy: none. Method {method.name} draws no noise, so every epsilon is infinite.", ""]
     if privacy.clip_l2 is not None:
         adjacency = f"C2 = {2.0 * privacy.clip_l2:g} (L2), enforced by clipping"
     elif privacy.adjacency is not None:
