@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpgt_node.sim.plans.staying import Staying
 
 _WIDTH = 160
+_NO_PRIVACY = "Privacy: none. Method {} draws no noise, so every epsilon is infinite."
 _MARK = {True: "ok", False: "FAILS", None: "?"}
 
 
@@ -261,7 +262,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         *(f"Data: {line}." for line in odd),
         *([""] if odd else []),
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
-        *_privacy(report),
+        *(_privacy(report) if method.noisy else (_NO_PRIVACY.format(method.name), "")),
         "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),
     ]
     if rates.theorem == 2:
@@ -285,16 +286,12 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
 
 def _privacy(report: CheckReport) -> list[str]:
     """The whole run's epsilon under every accountant, agent by agent, and why an accountant has none."""
-    from dpgt_node.algo.methods import method_of
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
     from dpgt_node.privacy.mechanisms import MECHANISMS
     from dpgt_node.record.epsilons import noise_words
     from dpgt_node.report.text import judged
 
-    run, names = report.facts.run, report.facts.topology.names
-    privacy, method = run.privacy, method_of(run)
-    if not method.noisy:
-        return [f"Privacy: none. Method {method.name} draws no noise, so every epsilon is infinite.", ""]
+    run, privacy, names = report.facts.run, report.facts.run.privacy, report.facts.topology.names
     if privacy.clip_l2 is not None:
         adjacency = f"C2 = {2.0 * privacy.clip_l2:g} (L2), enforced by clipping"
     elif privacy.adjacency is not None:

@@ -57,8 +57,12 @@ def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunCo
 
     gamma: such that a constant mean gradient moves x as far in a round as it moves the agents' mean.  The noise is the
     least at which the headline accountant reads the largest epsilon of the agents.  ``dimension``: d.  ConfigError:
-    the run is not of scheme S2, or no sound accountant covers every agent.
+    the run is not of Algorithm 1, whose response tells how far; not of scheme S2; or no sound accountant covers every
+    agent.
     """
+    if not issubclass(rule_of(run), Tracking):
+        message = f'a central rival is made of a run of Algorithm 1; beside "{run.algorithm.method}" simulate "central"'
+        raise ConfigError.one("run file", "algorithm.method", message)
     if not isinstance(run.scheme, SchemeS2):
         raise ConfigError.one("run file", "scheme.kind", 'a central rival needs "S2"')
     found = totals(_accounts(run, samples, dimension))
@@ -70,10 +74,10 @@ def central_run(run: RunConfig, samples: Sequence[int], dimension: int) -> RunCo
     time = respond(Topology.from_config(run.graph), scheme.alpha, scheme.beta, accounted, K, weights, weights).time
     speed = float((time[-1] - time[-2]).mean()) if K > 0 else float(time[0].mean())
     one, single = NoiseStream("constant", (1.0,)), pooled(run)
-    own = issubclass(rule_of(run), Tracking)  # between releases it goes on along the last gradient; central rests
     single = replace(
         single,
-        algorithm=replace(run.algorithm, mechanism=NOISE_ONCE.name) if own else single.algorithm,
+        # Not method central, which rests between releases: Algorithm 1 goes on along the last gradient.
+        algorithm=replace(run.algorithm, mechanism=NOISE_ONCE.name),
         scheme=replace(scheme, gamma=scheme.gamma * speed, samples=single.scheme.samples),
         noise=replace(single.noise, eta=one, multiplier=1.0),
     )

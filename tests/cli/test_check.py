@@ -219,3 +219,17 @@ def test_noise_that_its_sampler_cannot_give_is_refused_by_check_as_by_launch(
     assert "noise.scale_eta: scale 1e-30 reaches" in capsys.readouterr().out
     assert cli.run(["simulate", str(path), "--out", str(tmp_path / "out")]) == 2
     assert "run.toml: noise.scale_eta: scale 1e-30 reaches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["s-ab", "gt-saga"])
+def test_a_method_without_noise_is_called_by_its_own_name(
+    method: str, demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no mechanism that one could read something into, and no row about one."""
+    changed(demo, 'method = "dpgt"\nmechanism = "paper"', f'method = "{method}"')
+    changed(demo, "multiplier = 1.0", "multiplier = 0.0")
+    assert cli.run(["check", str(demo)]) == 0
+    text = capsys.readouterr().out
+    assert f"Privacy: none. Method {method} draws no noise, so every epsilon is infinite." in text
+    assert f"conditions apply to method {method}; " in text and "mechanism" not in text
+    assert not any(words in text for words in ("Lemma 5", "Theorem 5", "Corollary 1"))

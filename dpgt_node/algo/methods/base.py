@@ -156,8 +156,6 @@ class Rule(ABC):
     """The state of round k is complete only once that round is released: noise decides where or what g_k is."""
     keeps_table: ClassVar[bool] = False
     """The state's vector "table" holds gradients of all samples, whatever their number."""
-    goes_on: ClassVar[bool] = False
-    """Between releases x goes on along the last gradient; else it rests, but for what comes in."""
     keeps_drawn: ClassVar[bool] = False
     """g~_k is stored with what was sent, which does not tell it to the last bit."""
 

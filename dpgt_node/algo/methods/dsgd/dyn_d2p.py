@@ -16,7 +16,6 @@ Where C is not strongly connected some w_i go to 0, and z_i with them to nowhere
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,6 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64
 
-_KEPT = 8
-"""So many rounds of w are kept."""
-
 
 class DynD2p(AtcDsgd):
     """``x`` is z_k and ``u`` is u_k."""
@@ -40,7 +36,8 @@ class DynD2p(AtcDsgd):
 
     def __init__(self, schedule: Schedule, P: F64, pick: Pick[Any]) -> None:
         super().__init__(schedule)
-        self._pushed, self._pick = pushed(P.shape[0], P.tobytes()), pick
+        self._P, self._pick = P, pick
+        self._w, self._of = np.ones(len(P)), 0
 
     @classmethod
     def build(cls, run: RunConfig, topology: Topology, schedule: Schedule, pick: Pick[Any]) -> DynD2p:
@@ -68,33 +65,12 @@ class DynD2p(AtcDsgd):
         return self.mixed(site, k, v)["x"]
 
     def _weight(self, k: int) -> Any:
-        """w_{i,k}."""
-        return self._pick(self._pushed.at(k))
-
-
-class Pushed:
-    """(push,3): w_k of one graph, a product a round however many agents of this process ask for it."""
-
-    def __init__(self, P: F64) -> None:
-        self._P, self._held = P, {0: np.ones(len(P))}
-
-    def at(self, k: int) -> F64:
-        """w_k, float64 (n,).  Agents are a few rounds apart at most, but for a replay from a checkpoint."""
-        if k not in self._held:
-            of = max(held for held in self._held if held <= k)
-            w = self._held[of]
-            for _ in range(of, k):
-                w = self._P @ w
-            self._held[k] = w
-            for old in [held for held in self._held if 0 < held < k - _KEPT]:
-                del self._held[old]
-        return self._held[k]
-
-
-@lru_cache(maxsize=4)
-def pushed(n: int, P: bytes) -> Pushed:
-    """Of the ``n`` agents whose P has these bytes."""
-    return Pushed(np.frombuffer(P).reshape(n, n))
+        """(push,3): w_{i,k}.  Rounds are asked for in order, but for a replay from a checkpoint."""
+        if k < self._of:
+            self._w, self._of = np.ones(len(self._P)), 0
+        while self._of < k:
+            self._w, self._of = self._P @ self._w, self._of + 1
+        return self._pick(self._w)
 
 
 def push(run: RunConfig, topology: Topology) -> F64:
