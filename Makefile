@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -99,6 +99,9 @@ setup-torch: $(VENV)/.torch
 
 torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvision
 	$(PYTEST) -m torch -o faulthandler_timeout=3600 $(ARGS)
+
+browser: $(VENV)/.dev ## the live page in a headless Chromium, which must be installed
+	$(PYTEST) -m browser $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
 	$(BIN)/python -m tests.fuzz $(ARGS)

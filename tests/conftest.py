@@ -7,6 +7,7 @@
   ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
 * ``long``: on request.
 * ``fast``: the optional package numba; on request (make fast installs it).
+* ``browser``: headless Chromium; on request (make browser).
 * ``torch``: the optional packages torch and torchvision; on request (make torch installs them).
 
 A test that cannot run on a machine is in a tier that is not asked for there; there is no skip.

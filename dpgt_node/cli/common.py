@@ -65,6 +65,12 @@ metrics_option = click.option(
     callback=lambda _context, _parameter, value: listen_option(value, "--metrics"),
     help="Serve Prometheus metrics at http://HOST:PORT/metrics; HOST: the loopback by default.",
 )
+http_option = click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    callback=lambda _context, _parameter, value: listen_option(value, "--http"),
+    help="Serve the live page of the run at http://HOST:PORT/; HOST: the loopback by default.",
+)
 die_with_parent_option = click.option("--die-with-parent", type=int, hidden=True)
 format_option = click.option(
     "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True

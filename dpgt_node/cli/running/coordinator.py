@@ -20,6 +20,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 @click.option("--tls", "tls_folder", type=click.Path(path_type=Path), help="Folder with ca.pem, cert.pem, key.pem.")
 @click.option("--insecure", is_flag=True, help="No TLS: everybody on the network can read, send and control.")
 @common.test_keystream_option
+@common.http_option
 @common.metrics_option
 @logs.log_format_option
 @common.die_with_parent_option
@@ -32,6 +33,7 @@ def coordinator(
     tls_folder: Path | None,
     insecure: bool,
     test_keystream: str | None,
+    http: str | None,
     metrics: str | None,
     die_with_parent: int | None,
 ) -> ExitCode:
@@ -54,11 +56,11 @@ def coordinator(
 
     from dpgt_node.runtime.coordinator.serve import serve
     from dpgt_node.runtime.launch.hostcheck import require_files
-    from dpgt_node.runtime.watching.sites import METRICS, Sites
+    from dpgt_node.runtime.watching.sites import HTTP, METRICS, Sites
 
     require_files(2 * run.n, str(run_file))
 
-    sites = Sites({METRICS: metrics})
+    sites = Sites({HTTP: http, METRICS: metrics})
 
     async def main() -> ExitCode:
         stop = asyncio.Event()

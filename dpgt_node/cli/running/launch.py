@@ -48,6 +48,7 @@ ABSENT_SHOWN = 5
     help="Let an eavesdropper record what agents send each other, in a new file (docs/howto/eavesdrop.md).",
 )
 @click.option("--tap-links", metavar="A>B,...", help="With --tap: only these links.  [default: all]")
+@common.http_option
 @common.metrics_option
 @logs.log_format_option
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
@@ -64,6 +65,7 @@ def launch(
     test_keystream: str | None,
     tap: Path | None,
     tap_links: str | None,
+    http: str | None,
     metrics: str | None,
     places_file: Path | None,
     die_with_parent: int | None,
@@ -97,7 +99,7 @@ def launch(
         test_keystream,
         restart=not no_restart,
         alone=alone,
-        watched=Watched(metrics=metrics),
+        watched=Watched(http, metrics),
         places=places,
         go_on="" if tap is None else f", and --tap with another file name than {tap}",
     )

@@ -18,6 +18,7 @@ from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Tick
+from dpgt_node.record.recorder import RunRecorder
 from dpgt_node.record.summary import Summary, load_summary
 from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.coordinator import status
@@ -204,6 +205,11 @@ class Coordinator:
         """Where the run stands."""
         rate, slow, now_ns = self._progress.rate(), self.recent.slowest(), time.monotonic_ns()
         return status.reply(self._run, self._out.run_id, self.machine, self._results, rate, slow, now_ns)
+
+    @property
+    def recorder(self) -> RunRecorder | None:
+        """What the outputs are written by, from the first round on."""
+        return self._results.recorder
 
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:
         """Pause, resume, stop; with TLS only the coordinator's own or an operator's certificate."""

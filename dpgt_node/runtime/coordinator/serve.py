@@ -13,7 +13,7 @@ from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.runtime.trust.channels import Security
-from dpgt_node.runtime.watching.sites import METRICS, Sites
+from dpgt_node.runtime.watching.sites import HTTP, METRICS, Sites
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.server import Server
@@ -72,8 +72,14 @@ async def _serve(
         from dpgt_node.runtime.coordinator import exported
         from dpgt_node.runtime.watching.exposition import PATH, metrics_page
 
-        page = metrics_page(exported.FAMILIES, lambda: exported.of(run, coordinator))
-        sites.add(METRICS, {PATH: page}, PATH)
+        scrape = metrics_page(exported.FAMILIES, lambda: exported.of(run, coordinator))
+        sites.add(METRICS, {PATH: scrape}, PATH)
+    page = None
+    if sites.wants(HTTP):
+        from dpgt_node.runtime.coordinator.page import LivePage
+
+        page = LivePage(run, coordinator, out.path)
+        sites.add(HTTP, page.pages(), "/")
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
     # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
@@ -87,7 +93,10 @@ async def _serve(
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not coordinator.done.done():
             coordinator.feed(StopRun("the coordinator was told to stop"))
-        return await coordinator.done
+        outcome = await coordinator.done
+        if page is not None:
+            await page.farewell()
+        return outcome
     finally:
         coordinator.close()
         asked.cancel()

@@ -73,6 +73,7 @@ class Launcher:
         self._insecure = run.runtime.channel == "plain"
         self._durability = durability
         self._places = {} if places is None else places
+        self._say = say
         self._watched = watched or Watched()
         self._on_status = on_status
         self._tls = out.path / "tls"
@@ -112,6 +113,8 @@ class Launcher:
                         break  # nobody waits for the rest
                     await self._start_node(i, name, address)
                 await self._close_nursery()
+                if (found := read_address(self._out.path)) is not None and found.http is not None:
+                    self._say(f"live page: {found.http}")
                 patience_s = PATIENCE_S
                 return await self._watch(coordinator, address)
         finally:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpgt_node.config import format_address, parse_address
-from dpgt_node.runtime.watching.sites import METRICS
+from dpgt_node.runtime.watching.sites import HTTP, METRICS
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """HOST:PORT, None: nobody serves it.  Port 0: every process takes any free one."""
 
+    http: str | None = None
     metrics: str | None = None
 
     def of_coordinator(self) -> list[str]:
         """Its options."""
-        return [] if self.metrics is None else [METRICS, self.metrics]
+        given = ((HTTP, self.http), (METRICS, self.metrics))
+        return [word for key, listen in given if listen is not None for word in (key, listen)]
 
     def of_node(self, i: int) -> list[str]:
         """Those of the agent in row ``i``, 0-based."""

@@ -1,0 +1,121 @@
+"""The live page: what it is told, how tables are tailed, and how it looks to a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgt_node.runtime.coordinator import page as page_module
+from dpgt_node.runtime.coordinator.page import LivePage, piece
+from dpgt_node.runtime.watching.httpd import Refused
+from dpgt_node.runtime.watching.sites import HTTP, Sites
+from tests.runtime.cluster import cluster, make_run
+from tests.runtime.coordinator.browser import browser
+from tests.runtime.coordinator.pages import many
+
+
+@pytest.mark.parametrize("limit", [1, 7, 11, 1000])
+def test_pieces_of_a_table_are_the_table(tmp_path: Path, limit: int) -> None:
+    path, lines = tmp_path / "t.csv", [f"{'x' * (i % 7)},{i}" for i in range(40)]
+    path.write_text("\n".join(lines) + "\ntorn")
+    whole, at = b"", 0
+    while True:
+        text, after, size = piece(path, at, max(limit, 11))
+        whole += text
+        if after == at:
+            break
+        at = after
+    assert whole.decode().splitlines() == lines and size == path.stat().st_size
+    with path.open("a") as file:
+        file.write(" no more\n")
+    assert piece(path, at, 100)[0] == b"torn no more\n"
+    for start in range(size):  # from anywhere: whole lines only
+        assert set(piece(path, start, 1000)[0].decode().splitlines()) <= {*lines, "torn no more"}
+    assert piece(path, 10_000, 10) == (b"", size + 9, size + 9) and piece(tmp_path / "none", 5, 10) == (b"", 0, 0)
+
+
+async def test_the_state_is_made_once_for_any_number_of_pages_and_offsets_are_numbers(tmp_path: Path) -> None:
+    made = many(4, 20, tmp_path, late=(1,))
+    pages = LivePage(made.run, made, tmp_path).pages()  # type: ignore[arg-type]
+    first = json.loads((await pages["/state.json"]({})).body)
+    made.k = 21
+    assert json.loads((await pages["/state.json"]({})).body) == first
+    assert first["agents"][1]["missing_s"] == 12.5 and first["gives_up_s"] == 47.5 and len(first["events"]) == 3
+    graph = json.loads((await pages["/graph.json"]({})).body)
+    assert graph["R"] == sorted(graph["R"], key=lambda e: (e[1], e[0])) and [0, 1] in graph["R"] and graph["study"]
+    for text in ("-1", "x", "9" * 20, "", "1.5", "٣"):
+        with pytest.raises(Refused):
+            await pages["/metrics.csv"]({"from": text})
+    assert set(pages) == {"/", "/live.js", "/live.css", "/report.css", "/icon.svg", "/graph.json", "/state.json",
+                          "/metrics.csv", "/phases.csv"}  # fmt: skip
+
+
+async def test_an_open_page_is_told_the_end_and_nobody_waits_for_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "FAREWELL_S", 60.0)
+    made = many(3, 20, tmp_path)
+    live = LivePage(made.run, made, tmp_path)  # type: ignore[arg-type]
+    pages = live.pages()
+    async with asyncio.timeout(30):
+        await live.farewell()
+        await pages["/state.json"]({})
+        made.k = 400
+        leaving = asyncio.ensure_future(live.farewell())
+        await asyncio.sleep(0)
+        assert not leaving.done()
+        assert json.loads((await pages["/state.json"]({})).body)["k"] == 400
+        await leaving
+
+
+async def test_a_real_run_s_page_and_its_address(tmp_path: Path) -> None:
+    sites = Sites({HTTP: "127.0.0.1:0"})
+    async with cluster(tmp_path, make_run(1_000_000), sites=sites) as c:
+        c.start_all()
+        await c.reached(20)
+        assert json.loads((c.out / "coordinator.json").read_text())["http"] == sites.urls()["http"]
+        pages = sites._servers[HTTP].pages
+        state = json.loads((await pages["/state.json"]({})).body)
+        assert state["state"] == "running" and [a["name"] for a in state["agents"]] == list(c.run.graph.agents)
+        assert (await pages["/metrics.csv"]({})).body.startswith(b"agent,k,")
+        c.stop.set()
+        assert c.serving is not None
+        await asyncio.gather(c.serving, *c.agents.values(), return_exceptions=True)
+    assert not sites._servers[HTTP]._open
+
+
+@pytest.mark.browser
+async def test_a_hundred_agents_in_a_browser_at_both_widths_light_and_dark_and_past_a_restart(tmp_path: Path) -> None:
+    first, again = many(100, 120, tmp_path, late=(3, 40)), many(100, 250, tmp_path)
+    sites = Sites({HTTP: "127.0.0.1:0"})
+    await sites.open()
+    sites.add(HTTP, LivePage(first.run, first, tmp_path).pages(), "/")  # type: ignore[arg-type]
+    url = sites.urls()["http"]
+    async with browser() as tab:
+        for width, dark in ((1400, False), (400, True), (1400, True), (400, False)):
+            await tab.open(url, width, dark=dark)
+            await tab.until("!!document.querySelector('#phasesOver svg') && !!document.querySelector('#graphC svg')")
+            assert await tab.value("document.documentElement.scrollWidth") <= width, "cut off on the right"
+            paper = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => a + Number(b), 0)"
+            assert (await tab.value(paper) < 384) == dark
+        words = await tab.value("document.body.innerText")
+        assert "Missing: agent-4 for 13 s, agent-41 for 13 s. The run ends in 48 s unless they come." in words
+        assert "120 of 400" in words and "98 of 100" in words and "event <b>2</b> of agent-1" in words
+        assert await tab.value("document.querySelectorAll('#graphC .node').length") == 100
+        assert await tab.value("document.querySelectorAll('#graphC .node.late').length") == 2
+        late = await tab.value("document.querySelector('#graphC .edge.late').getAttribute('d').match(/M/g).length")
+        assert late == sum(len(agent.waits_for) for agent in first.stands().agents) > 0
+        drawn = "document.querySelector('#curve-accuracy_test .line').getAttribute('d').match(/[ML]/g).length"
+        assert await tab.value(drawn) == 26, "one point an evaluation"
+        assert tab.said == []
+        await sites.close()
+        await tab.until("document.body.innerText.includes('No answer from the coordinator')")
+        back = Sites({HTTP: url.removeprefix("http://").rstrip("/")})
+        await back.open()
+        back.add(HTTP, LivePage(again.run, again, tmp_path).pages(), "/")  # type: ignore[arg-type]
+        await tab.until("document.body.innerText.includes('250 of 400')")
+        assert await tab.value("document.body.innerText.includes('No answer')") is False
+        await back.close()
