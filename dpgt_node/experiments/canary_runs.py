@@ -20,7 +20,7 @@ from dpgt_node.agent.noise import account_for, sampler_for
 from dpgt_node.agent.work import float_wire_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
-from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
+from dpgt_node.experiments.trials import LAWLESS, Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.privacy.laws.noise import Sampler
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
@@ -40,7 +40,8 @@ class Campaign:
     """Agent ``index`` of ``run`` with ``canaries`` for data.  A canary of a run is one trial in one world.
 
     ``dimension``: d, of the claim; runs have that many coordinates too, or as many as canaries need where d is large.
-    ``test_keystream``: fixed bytes, for tests.  ``sampler``: the one under audit.
+    ``test_keystream``: fixed bytes, for tests.  ``sampler``: the one under audit.  ``lawless``: trials keep positions,
+    which presume no law, for events that are learnt.
     """
 
     run: RunConfig
@@ -49,6 +50,7 @@ class Campaign:
     canaries: Canaries
     test_keystream: str | None = None
     sampler: Callable[[RunConfig], Sampler] = field(default=sampler_for)
+    lawless: bool = False
 
     @classmethod
     def of(
@@ -62,6 +64,7 @@ class Campaign:
         stacked: bool | None = None,
         test_keystream: str | None = None,
         sampler: Callable[[RunConfig], Sampler] = sampler_for,
+        lawless: bool = False,
     ) -> Campaign:
         """``dimension`` d, ``samples`` D (None: m).  ConfigError where the run claims nothing to test."""
         schedule = Facts.of(run).schedule
@@ -83,7 +86,7 @@ class Campaign:
             stacked=stacked,
         )
         run = replace(run, runtime=replace(run.runtime, wire_dtype=float_wire_of(run, dimension)))
-        return cls(run, index, dimension, canaries, test_keystream, sampler)
+        return cls(run, index, dimension, canaries, test_keystream, sampler, lawless)
 
     def account(self) -> AgentAccount:
         """The agent's, with the canaries for data."""
@@ -103,7 +106,8 @@ class Campaign:
             signs[:] = np.where(present(c.count, r), 1.0, -1.0)
             key = None if self.test_keystream is None else f"{self.test_keystream}{r:08x}"
             vectors = agent.play(keystream_for(key, self.index))
-            T, foreign = c.ratios(Replay(facts, self.index, start, vectors, agent.wire_dtype))
+            replay = Replay(facts, self.index, start, vectors, agent.wire_dtype)
+            T, foreign = (c.positions(replay), 0) if self.lawless else c.ratios(replay)
             yield Trial(r, T.tolist(), foreign)
 
     def settings(self) -> dict[str, Any]:
@@ -114,6 +118,7 @@ class Campaign:
             "agent": self.run.graph.agents[self.index],
             "canaries": asdict(self.canaries),
             "keystream": "system" if self.test_keystream is None else self.test_keystream,
+            **LAWLESS[self.lawless],
         }
 
     def kept_in(self, folder: Path | None) -> Trials:
@@ -138,6 +143,7 @@ class Campaign:
             confidence=confidence,
             foreign=trials.foreign,
             runs=runs_for(c.count, n),
+            canaries=trials.canaries(n) if self.lawless else None,
         )
 
 

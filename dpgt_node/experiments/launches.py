@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpgt_node.adversary.audit.canaries import Mask
+from dpgt_node.adversary.audit.events import positions
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import log_ratio
@@ -26,7 +27,7 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Adversary, Data, Evaluation, Model, RunConfig, run_sha256
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
-from dpgt_node.experiments.trials import Test, Trial, Trials, judge, present, runs_for
+from dpgt_node.experiments.trials import LAWLESS, Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.runtime.coordinator import outdir
@@ -47,9 +48,11 @@ class Flips:
     index: int
     count: int
     folder: Path
+    lawless: bool = False
+    """Trials keep positions, which presume no law, for events that are learnt."""
 
     @classmethod
-    def of(cls, run: RunConfig, index: int, samples: int | None, folder: Path) -> Flips:
+    def of(cls, run: RunConfig, index: int, samples: int | None, folder: Path, *, lawless: bool = False) -> Flips:
         """``samples``: D of the agent with its real data.  F is m where that is not too many.  ConfigError: no clip."""
         if not run.privacy.enforced:
             raise ConfigError.one("run file", "privacy", "--launches needs clip_l1 or clip_l2")
@@ -65,11 +68,17 @@ class Flips:
             runtime=replace(run.runtime, channel="plain"),
             adversary=Adversary(semi_honest=run.graph.agents),
         )
-        return cls(changed, index, count, folder)
+        return cls(changed, index, count, folder, lawless)
 
     def settings(self) -> dict[str, Any]:
         named = run_sha256(self._with(self.folder / "data.npz"))
-        return {"format": 1, "run": named, "agent": self.run.graph.agents[self.index], "launched": self.count}
+        return {
+            "format": 1,
+            "run": named,
+            "agent": self.run.graph.agents[self.index],
+            "launched": self.count,
+            **LAWLESS[self.lawless],
+        }
 
     def kept(self) -> Trials:
         return Trials(self.settings(), self.count, self.folder)
@@ -105,15 +114,17 @@ class Flips:
             confidence=confidence,
             foreign=trials.foreign,
             runs=runs_for(self.count, n),
+            canaries=trials.canaries(n) if self.lawless else None,
         )
 
     def ratios(self, observation: Observation) -> tuple[F64, int]:
-        """T of every sample's label, float64 (count,), and how many noised vectors were foreign."""
+        """T of every sample's label, or its position, float64 (count,), and how many noised vectors were foreign."""
         nobody, everybody = np.zeros(self.count, dtype=bool), np.ones(self.count, dtype=bool)
         (start, here), (_, there) = (self._world(name, labels) for name, labels in (("0", nobody), ("1", everybody)))
-        ratio = log_ratio(
-            Replay(observation.facts, self.index, start, observation.vectors, observation.dtype), here, there
-        )
+        replay = Replay(observation.facts, self.index, start, observation.vectors, observation.dtype)
+        if self.lawless:
+            return positions(replay, here, there).reshape(2, self.count).sum(axis=0), 0
+        ratio = log_ratio(replay, here, there)
         return ratio.T.reshape(2, self.count).sum(axis=0), ratio.foreign
 
     def _world(self, name: str, labels: Mask) -> tuple[F64, World]:

@@ -12,20 +12,25 @@ import numpy as np
 
 from dpgt_node.adversary.audit.bounds import Bound, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
+from dpgt_node.adversary.audit.events import Places, event_bound
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.types import F64
+from dpgt_node.types import F64, I64
 
-Test = Literal["threshold", "guess"]
+Test = Literal["threshold", "guess", "event"]
 FILE = "trials.jsonl"
+LAWLESS: dict[bool, dict[str, str]] = {False: {}, True: {"statistic": "position"}}
+"""What the settings of trials say of their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``T`` of every canary of one run, and how many of its noised vectors were foreign to the run file's sampler."""
+    """``T`` of every canary of one run (or, where events are learnt, its position), and how many of its noised vectors
+    were foreign to the run file's sampler.
+    """
 
     run: int
     T: list[float]
@@ -75,6 +80,13 @@ class Trials:
         T = np.array([self.done[r] for r in runs])
         inside = np.array([present(self._count, r) for r in runs])
         return T[~inside][:n], T[inside][:n]
+
+    def canaries(self, n: int) -> tuple[I64, I64]:
+        """Which canary each of these trials is of."""
+        runs = range(runs_for(self._count, n))
+        which = np.broadcast_to(np.arange(self._count), (len(runs), self._count))
+        inside = np.array([present(self._count, r) for r in runs])
+        return which[~inside][:n], which[inside][:n]
 
     def _open(self, path: Path) -> None:
         settings = self._settings
@@ -127,13 +139,19 @@ def judge(
     confidence: float = 0.95,
     foreign: int = 0,
     runs: int = 1,
+    canaries: tuple[I64, I64] | None = None,
 ) -> Audit:
-    """Every claim of ``account``, of ``agent``, against the trials in D and in D', which ``runs`` runs carried."""
+    """Every claim of ``account``, of ``agent``, against the trials in D and in D', which ``runs`` runs carried.
+
+    ``canaries``: which one each trial is of, where events are learnt.
+    """
     (absent, present), delta, claims, bounds = worlds, run.privacy.delta, [], {}
     for accountant, claimed in account.epsilon_after(run.K).items():
         if claimed is None:
             continue
-        realised, bound = lower_bound(accountant, absent, present, delta=delta, test=test, confidence=confidence)
+        realised, bound = lower_bound(
+            accountant, absent, present, delta=delta, test=test, confidence=confidence, canaries=canaries
+        )
         refuted = realised > claimed * (1.0 + 1e-9)
         verdict: Verdict = "refuted" if refuted else "no power" if realised < LITTLE * claimed else "not refuted"
         note = ""
@@ -157,11 +175,21 @@ def judge(
 
 
 def lower_bound(
-    accountant: str, absent: F64, present: F64, *, delta: float, test: Test = "threshold", confidence: float = 0.95
+    accountant: str,
+    absent: F64,
+    present: F64,
+    *,
+    delta: float,
+    test: Test = "threshold",
+    confidence: float = 0.95,
+    canaries: tuple[I64, I64] | None = None,
 ) -> tuple[float, Bound]:
     """(epsilon of the accountant's own kind, at its delta, that the trials prove; how)."""
     one = ACCOUNTANTS[accountant]
-    if one.guarantee == "rho":  # no guess proves a rho
+    if one.guarantee in ("rho", "epsilon", "mu") and canaries is not None:
+        here, there = Places(absent, canaries[0]), Places(present, canaries[1])
+        bound = event_bound(here, there, measure=one.guarantee, confidence=confidence)
+    elif one.guarantee == "rho":  # no guess proves a rho
         bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
     elif one.guarantee == "total-variation" or one.guarantee == "approximate":
         raise ValueError(f"trials prove an epsilon or a mu, and no value of {accountant}")

@@ -24,7 +24,7 @@ Measure = Literal["epsilon", "mu", "rho"]
 Direction = Literal["D'", "D"]
 _DIRECTIONS: tuple[Direction, Direction] = ("D'", "D")
 _QUANTILES = 400
-_CAUTION = 20.0
+CAUTION = 20.0
 """The best of many thresholds was lucky, the more so where counts are small: they are picked by wider intervals."""
 _ORDERS: tuple[float, ...] = tuple(1.0 + 10.0 ** (e / 20) for e in range(-60, 61))
 
@@ -44,6 +44,7 @@ class Bound:
 
     ``hits`` of ``in_present`` runs in the world that the test looks for, ``alarms`` of ``in_absent`` in the other; for
     a guess right guesses of all, ``in_absent`` 0.  ``rate_low``, ``rate_high``: the Clopper-Pearson bounds used.
+    ``event``: in words, where it was learnt.
     """
 
     measure: Measure
@@ -57,6 +58,7 @@ class Bound:
     in_absent: int
     rate_low: float
     rate_high: float
+    event: str = ""
 
 
 def threshold_bound(
@@ -69,18 +71,20 @@ def threshold_bound(
     best: tuple[float, Direction, float] = (-math.inf, "D'", math.inf)
     for candidate in _candidates(both).tolist():
         for direction in _DIRECTIONS:
-            rates = _rates(picked_absent, picked_present, direction, candidate, miss / _CAUTION)
-            value = _value(measure, rates.low, rates.high, delta)
+            rates = _rates(picked_absent, picked_present, direction, candidate, miss / CAUTION)
+            value = value_of(measure, rates.low, rates.high, delta)
             if value > best[0]:
                 best = (value, direction, candidate)
     _, direction, threshold = best
     rates = _rates(absent, present, direction, threshold, miss)
-    value = _value(measure, rates.low, rates.high, delta)
+    value = value_of(measure, rates.low, rates.high, delta)
     return Bound(measure, value, confidence, direction, threshold, *astuple(rates))
 
 
 @dataclass(frozen=True, slots=True)
-class _Rates:
+class Rates:
+    """Hits and false alarms of a test, the least hit rate that they prove (``low``), the largest of false alarms."""
+
     hits: int
     in_present: int
     alarms: int
@@ -89,7 +93,7 @@ class _Rates:
     high: float
 
 
-def _rates(absent: F64, present: F64, direction: Direction, threshold: float, miss: float) -> _Rates:
+def _rates(absent: F64, present: F64, direction: Direction, threshold: float, miss: float) -> Rates:
     """Counts of the test "say ``direction`` where T is on that side of ``threshold``", and what they prove."""
     if direction == "D'":
         hits, alarms = np.count_nonzero(present >= threshold), np.count_nonzero(absent >= threshold)
@@ -98,7 +102,7 @@ def _rates(absent: F64, present: F64, direction: Direction, threshold: float, mi
         hits, alarms = np.count_nonzero(absent <= threshold), np.count_nonzero(present <= threshold)
         looked_for, other = len(absent), len(present)
     low, high = clopper_pearson(int(hits), looked_for, miss)[0], clopper_pearson(int(alarms), other, miss)[1]
-    return _Rates(int(hits), looked_for, int(alarms), other, low, high)
+    return Rates(int(hits), looked_for, int(alarms), other, low, high)
 
 
 def guess_bound(
@@ -109,7 +113,7 @@ def guess_bound(
     miss, threshold = 1.0 - confidence, 0.0
     if measure == "epsilon":
         sizes = _candidates(np.abs(np.concatenate((picked_absent, picked_present)))).tolist()
-        threshold = max(sizes, key=lambda size: _share(*_guesses(picked_absent, picked_present, size), miss / _CAUTION))
+        threshold = max(sizes, key=lambda size: _share(*_guesses(picked_absent, picked_present, size), miss / CAUTION))
     right, guesses = _guesses(absent, present, threshold)
     share = _share(right, guesses, miss)
     if measure == "epsilon":
@@ -149,7 +153,8 @@ def _candidates(T: F64) -> F64:
     return np.unique(np.quantile(T, np.linspace(0.0, 1.0, _QUANTILES), method="lower"))
 
 
-def _value(measure: Measure, hit: float, alarm: float, delta: float) -> float:
+def value_of(measure: Measure, hit: float, alarm: float, delta: float) -> float:
+    """What a hit rate and a rate of false alarms prove of ``measure``, from below."""
     if not hit > max(alarm, delta):
         return 0.0
     if measure == "epsilon":

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.adversary.audit.events import positions
 from dpgt_node.adversary.audit.replay import Replay, World
 from dpgt_node.adversary.audit.witness import log_likelihoods
 from dpgt_node.errors import ConfigError
@@ -107,6 +108,12 @@ class Canaries:
             q = self.m / self.samples
             T = np.logaddexp(np.log(q) + T, np.log1p(-q))
         return T.reshape(self.count, self.width).sum(axis=1), foreign
+
+    def positions(self, replay: Replay) -> F64:
+        """Where the releases of every canary lie between its worlds, float64 (count,): no law is presumed."""
+        one = np.ones(self.count)
+        at = positions(replay, self._world(replay, -one), self._world(replay, one))
+        return np.asarray(at[: self.count * self.width].reshape(self.count, self.width).sum(axis=1))
 
     def _world(self, replay: Replay, signs: F64) -> World:
         return lambda k, point: self.gradient(replay.release(k), signs, replay.share(k))

@@ -106,7 +106,8 @@ def _evidence(bound: Bound | None) -> str:
         return ""
     if bound.in_absent == 0:
         return f"{bound.hits} of {bound.in_present} guesses right"
-    return f"{bound.hits} of {bound.in_present} hits, {bound.alarms} of {bound.in_absent} false alarms"
+    counts = f"{bound.hits} of {bound.in_present} hits, {bound.alarms} of {bound.in_absent} false alarms"
+    return f"{counts} ({bound.event})" if bound.event else counts
 
 
 def _bound(bound: Bound | None) -> dict[str, Any] | None:
@@ -123,6 +124,7 @@ def _bound(bound: Bound | None) -> dict[str, Any] | None:
         "in_absent": bound.in_absent,
         "rate_low": bound.rate_low,
         "rate_high": bound.rate_high,
+        "event": bound.event or None,
     }
 
 

@@ -90,10 +90,11 @@ RUNS = 10_000
 @click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
 @click.option(
     "--test",
-    type=click.Choice(["threshold", "guess"]),
+    type=click.Choice(["threshold", "guess", "event"]),
     default="threshold",
     show_default=True,
-    help="Hit and false-alarm rates of a threshold, or the share of right guesses.",
+    help="Hit and false-alarm rates of a threshold, the share of right guesses, or an event that is learnt from the "
+    "trials and presumes no law of the noise.",
 )
 @click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
 @common.test_keystream_option
@@ -113,7 +114,7 @@ def audit(
     resume: Path | None,
     jobs: int,
     canaries: int | None,
-    test: Literal["threshold", "guess"],
+    test: Literal["threshold", "guess", "event"],
     confidence: float,
     test_keystream: str | None,
     format_: str,
@@ -162,6 +163,8 @@ def audit(
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
         return say(_launches(files[0], agents, launches, resume, test, confidence))
     if colluding is not None or common.load_local_run(files[0]).noise.cancel is not None:
+        if test == "event":
+            raise ConfigError.one("command line", "--test", "no events are learnt where noise is shared")
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
         return say(_coalitions(files[0], agents, colluding, runs, resume, test, confidence, test_keystream))
@@ -261,7 +264,7 @@ def _canaries(
     resume: Path | None,
     jobs: int,
     count: int | None,
-    test: Literal["threshold", "guess"],
+    test: Literal["threshold", "guess", "event"],
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
@@ -276,6 +279,7 @@ def _canaries(
             samples=oracle.samples,
             count=count,
             test_keystream=test_keystream,
+            lawless=test == "event",
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
         conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
@@ -289,7 +293,7 @@ def _coalitions(
     colluding: int | None,
     runs: int,
     resume: Path | None,
-    test: Literal["threshold", "guess"],
+    test: Literal["threshold", "guess", "event"],
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
@@ -313,7 +317,7 @@ def _launches(
     agents: Sequence[str],
     launches: int,
     resume: Path | None,
-    test: Literal["threshold", "guess"],
+    test: Literal["threshold", "guess", "event"],
     confidence: float,
 ) -> list[Audit]:
     from dpgt_node.experiments.launches import Flips, conduct
@@ -325,7 +329,7 @@ def _launches(
     with tempfile.TemporaryDirectory(prefix="dpgt-audit-") as temporary:
         for name in _chosen(run, agents):
             index = run.graph.agents.index(name)
-            flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name)
+            flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name, lawless=test == "event")
             trials = flips.kept()
             n = conduct(flips, trials, launches, lambda done: _progress(done, launches))
             audits.append(flips.judge(trials, n, test=test, confidence=confidence))

@@ -105,7 +105,7 @@ def overclaims(bound, repeats: int = 60, n: int = 80) -> float:
 
 def test_a_threshold_picked_on_the_test_half_overclaims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "_QUANTILES", 40)
-    monkeypatch.setattr(bounds, "_CAUTION", 1.0)
+    monkeypatch.setattr(bounds, "CAUTION", 1.0)
 
     def same_half(by):
         def mutant(absent: np.ndarray, present: np.ndarray, confidence: float) -> Bound:
