@@ -114,6 +114,10 @@ class Towards:
             "assumptions": [*ASSUMPTIONS, ALL],
         }
 
+    def by_t(self) -> dict[str, Any]:
+        """``epsilon_towards`` of the commands' JSON: { t: [..], epsilon: [[a number an agent] a t] }."""
+        return {"t": list(self.colluding), "epsilon": [list(column) for column in zip(*self.epsilon, strict=True)]}
+
 
 def shown(others: int) -> tuple[int, ...]:
     """The t of a table for so many ``others``, ascending: all of them where they are few, always the last."""

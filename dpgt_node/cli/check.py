@@ -87,7 +87,7 @@ def check(run_file: Path, format_: str, alone: bool, alike: str | None, shape_te
                 "alike": staying.alike.words,
             }
         if (whom := towards(report)) is not None:
-            document["towards"] = whom.to_json()
+            document |= {"towards": whom.to_json(), "epsilon_towards": whom.by_t()}
         click.echo(json.dumps(document, allow_nan=False, indent=2))
     else:
         click.echo(reddened(render(report, disk_lines(needs, unknown), odd)))

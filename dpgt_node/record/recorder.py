@@ -10,10 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.accounts.towards import towards_whom
 from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -232,9 +234,16 @@ class RunRecorder:
             rivals = load_rivals(self._out)
         except ConfigError:  # no run is lost for it; the report names the damage
             rivals = None
-        summary = replace(summary, outcome=outcome(self._run, summary, rivals))
+        summary = replace(summary, outcome=outcome(self._run, summary, rivals), epsilon_towards=self._towards(summary))
         write_summary(self._out, summary)
         return summary
+
+    def _towards(self, summary: Summary) -> dict[str, Any] | None:
+        if self._keystream is not None:
+            return None
+        costs = {agent.name: agent.epsilon for agent in summary.agents}
+        whom = towards_whom(self._run, costs, dict.fromkeys(costs, self.privacy.samples))
+        return None if whom is None else whom.by_t()
 
     def _agent_summary(self, name: str, charged: int) -> AgentSummary:
         last, result, epsilon = self._last.get(name), self._results.get(name), Epsilon.of(self.epsilon(name, charged))

@@ -77,6 +77,8 @@ class Summary:
     keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
     run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
     null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
+    ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise is
+    shared.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Summary:
     reasons: Mapping[str, str | None] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
     outcome: str = ""
+    epsilon_towards: Mapping[str, Any] | None = None
 
 
 def adjacency(run: RunConfig) -> str:
@@ -143,8 +146,9 @@ def to_json(value: object) -> Any:
 def write_summary(out_dir: Path, summary: Summary) -> Path:
     """Write ``OUT/summary.json`` atomically (a reader sees the old file or the whole new one); returns its path."""
     data = to_json(summary)
-    if summary.keystream is None:
-        del data["keystream"]
+    for key in ("keystream", "epsilon_towards"):
+        if data[key] is None:
+            del data[key]
     path = out_dir / SUMMARY_FILE
     write_text(path, json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
     return path
@@ -178,6 +182,7 @@ def load_summary(out_dir: Path) -> Summary | None:
             reasons={str(key): None if text is None else str(text) for key, text in data.get("reasons", {}).items()},
             restarts={str(key): int(count) for key, count in data.get("restarts", {}).items()},
             outcome=str(data.get("outcome", "")),
+            epsilon_towards=data.get("epsilon_towards"),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

@@ -62,6 +62,9 @@ def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert towards["colluding"] == [0, 1, 2] and len(towards["assumptions"]) == 4
     epsilons = found["privacy"]["epsilon"]["gdp"] if "privacy" in found else found["epsilon"]["gdp"]
     assert [row[-1] for row in towards["epsilon"]] == epsilons
+    by_t = found["epsilon_towards"]
+    assert by_t["t"] == [0, 1, 2] and by_t["epsilon"][-1] == epsilons
+    assert [[row[j] for row in towards["epsilon"]] for j in range(3)] == by_t["epsilon"]
     assert [len(row) for row in towards["strength"]] == [3, 3, 3] and set().union(*towards["strength"]) <= {*WORD}
     (hub, one, other) = towards["epsilon"]
     assert one == other and hub[0] < one[0] < one[1] == one[2] and hub[1] < hub[2]
@@ -93,6 +96,8 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert len(WORDS.findall(table)) == 6
     (least, one, most), charged = data["towards"]["epsilon"][1], data["agents"][1]["epsilon"]["gdp"]
     assert least < one == most == charged
+    by_t = json.loads((out / "summary.json").read_text())["epsilon_towards"]
+    assert by_t["t"] == [0, 1, 2] and [row[1] for row in by_t["epsilon"]] == [least, one, most]
     capsys.readouterr()
     # Under a test keystream nothing is hidden from anybody.
     text = RUN + '[evaluate]\nmetrics = "study"\n'

@@ -177,6 +177,7 @@ def _row(ledger: Ledger, entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _run(charge: Charge) -> dict[str, Any]:
+    whom = _towards(charge)
     return {
         "run": charge.run_id.hex(),
         "mechanism": charge.mechanism,
@@ -187,7 +188,8 @@ def _run(charge: Charge) -> dict[str, Any]:
         "adjacency": charge.terms.adjacency,
         "samples": charge.terms.samples,
         "keystream": charge.terms.keystream or None,
-        "towards": None if (whom := _towards(charge)) is None else whom.to_json(),
+        "towards": None if whom is None else whom.to_json(),
+        "epsilon_towards": None if whom is None else whom.by_t(),
     }
 
 

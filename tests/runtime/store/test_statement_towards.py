@@ -30,6 +30,7 @@ def test_text_and_json() -> None:
     (run,) = statement.document(ledger(TERMS))["data_sets"][0]["runs"]
     assert run["towards"]["colluding"] == [0, 1, 2, 3, 4]
     (values,) = run["towards"]["epsilon"]
+    assert run["epsilon_towards"] == {"t": [0, 1, 2, 3, 4], "epsilon": [[value] for value in values]}
     assert values == sorted(values) and values[0] < 0.6 and values[-1] == 1.0
 
 
