@@ -22,6 +22,7 @@ CATALOGUE = {
     ),
     "store": Entry("speed.store", "the commit of a round beside a plain file"),
     "durability": Entry("speed.durability", "rounds with the store off, process and power, and where their time goes"),
+    "watching": Entry("speed.watching", "rounds of launch with JSON logs, /metrics and the live page, beside without"),
     "disk": Entry("speed.disk", "the disk an agent needs, predicted and measured"),
     "startup": Entry("speed.startup", "time and memory of a coordinator and an agent that wait"),
     "scale": Entry("speed.scale", "a hundred agents in one process", "[torch] and MNIST; not with --model softmax"),

@@ -25,6 +25,7 @@ SMALL: dict[str, tuple[object, ...]] = {
 """In this process alone, or the simulator's."""
 DAEMONS: dict[str, tuple[object, ...]] = {
     "rounds": ("--agents", 2, "--rounds", 20, *LOW),
+    "watching": ("--agents", 2, "--span-s", 0.5, "--every-s", 0.1, *LOW),
     "disk": ("--dimension", 3, "--rounds", 5),
     "startup": ("--idle", 0.1, *LOW),
     "decoder": ("--size", "3000,2", *LOW),
