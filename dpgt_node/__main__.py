@@ -1,6 +1,33 @@
-"""``python -m dpgt_node VERB`` is ``dpgt VERB``."""
+"""``python -m dpgt_node VERB`` is ``dpgt VERB``: the process, from its first instant."""
 
-from dpgt_node.cli import main
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from types import FrameType
+
+_STOPPED = 5
+"""ExitCode.STOPPED, before anything of ours is imported."""
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    """Nothing has begun, and nobody wants to read of an import."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"dpgt: interrupted\n")
+    os._exit(_STOPPED)
+
+
+def main() -> None:
+    """Import the commands, and run the one that was asked for."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupted)
+
+    from dpgt_node import cli
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

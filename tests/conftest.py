@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -31,6 +32,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # Hypothesis would fail an example that takes 0.2 s, which on a loaded machine says nothing.
 hypothesis.settings.register_profile("dpgt", deadline=None)
 hypothesis.settings.load_profile("dpgt")
+
+# Processes that tests start are asked to end by signals.  What this process was told to ignore, as by nohup or by a
+# shell that put it into the background, they would ignore too.  A handler keeps it ignored here and ends with exec.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 PROCESS_TIERS = ("e2e", "hosts")
 PR_SET_CHILD_SUBREAPER = 36

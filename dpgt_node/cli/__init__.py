@@ -27,6 +27,7 @@ os.environ["MPLBACKEND"] = "agg"
 import click  # noqa: E402  # after the environment is set
 
 from dpgt_node import __version__  # noqa: E402
+from dpgt_node.cli import signals  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy  # noqa: E402
 from dpgt_node.cli.logs import TEXT, tell  # noqa: E402
@@ -61,6 +62,7 @@ VERBS = {
 ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "predict", "data", "ledger", "doctor", "bench"})
 """Verbs that do nothing but print: without standard output they have failed."""
 DAEMONS = frozenset({"node", "coordinator"})
+RUNS = frozenset({"simulate", "launch", "demo"})
 _ASKS = frozenset({"-h", "--help", "--version"})
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -159,14 +161,16 @@ def _mendable(error: Exception, verb: str) -> list[str]:
 
 def main() -> None:
     """The process ``dpgt``: a run keeps its exit code without its display; an answer that nobody got is no success."""
+    arguments = sys.argv[1:]
+    verb = next((a for a in arguments if a in VERBS), "")
+    signals.begin(verb, at_once=verb in RUNS | DAEMONS)
     display = Display()
     display.install()
-    arguments = sys.argv[1:]
     code = run(arguments)
     lost = display.lost()
     if lost is not None:
-        verb = next((a for a in arguments if a in VERBS), "")
         print(f"dpgt {verb}".strip() + f": standard output: {lost}; what was printed there is lost", file=sys.stderr)
         answers = verb in ANSWERS or not _ASKS.isdisjoint(arguments)
         code = code or int(ExitCode.CONFIG if answers else ExitCode.DONE)
+    signals.over(code)
     sys.exit(code)

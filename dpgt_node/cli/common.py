@@ -11,14 +11,15 @@ import sys
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dpgt_node.cli import signals
 from dpgt_node.cli.logs import tell
 from dpgt_node.config import RunConfig, listen_address, parse_address, resolved_dataset
 from dpgt_node.config.vocabulary import TOYS
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
+from dpgt_node.errors import ConfigError, DpgtError, Problem
 
 if TYPE_CHECKING:
     from dpgt_node.sim.plans.rehearsal import Shape
@@ -209,19 +210,6 @@ def warn_of_data(run: RunConfig, source: str) -> None:
         logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
 
 
-def ending_signals() -> tuple[signal.Signals, ...]:
-    """What asks a command to end in order.  SIGHUP too, unless it is ignored, as nohup does."""
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return tuple(n for n in asked if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN)
-
-
-def end_now(verb: str, words: str = "interrupted", code: ExitCode = ExitCode.STOPPED) -> NoReturn:
-    """End this process without another step: what it stored is safe at any instant."""
-    with contextlib.suppress(OSError, ValueError):
-        tell(f"dpgt {verb}: {words}")
-    os._exit(int(code))
-
-
 @contextlib.contextmanager
 def after_run(what: str, remedy: str = "") -> Iterator[None]:
     """What fails in here is a warning: the run that it comes after is over and whole."""
@@ -246,10 +234,10 @@ def finished(verb: str, out: Path) -> Iterator[None]:
         nonlocal asked
         asked += 1
         if asked > 1:
-            end_now(verb)
+            signals.end_now(verb)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in ending_signals()}
+    before = {number: signal.signal(number, interrupt) for number in signals.ending_signals()}
     try:
         yield
     except KeyboardInterrupt:
@@ -271,7 +259,15 @@ def report_or_word(out: Path) -> Path | None:
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(main)
+    """``asyncio.run``, with the signals of before at the end."""
+
+    def loop() -> signals.Loop:
+        made = signals.Loop()
+        asyncio.set_event_loop(made)
+        return made
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(main)
 
 
 def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.cli import common
+from dpgt_node.cli import signals
 from dpgt_node.errors import ExitCode
 from dpgt_node.runtime import process
 from dpgt_node.runtime.coordinator.outdir import read_address
@@ -38,11 +38,17 @@ def wait(started: subprocess.Popen[bytes]) -> tuple[int, str]:
     return started.returncode, said.decode()
 
 
+def made_rounds(out: Path) -> bool:
+    """The file alone says nothing: it is there before round 0, where a signal ends a simulation at once."""
+    path = out / "metrics.csv"
+    return path.exists() and path.read_text(encoding="utf-8").count("\n") > 1 + 2  # its header, and two agents' row 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_simulation_ends_in_order(number: signal.Signals, endless: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = start("simulate", endless, "--out", out)
-    eventually("it makes rounds", (out / "metrics.csv").exists)
+    eventually("it makes rounds", lambda: made_rounds(out))
     started.send_signal(number)
     code, said = wait(started)
     assert code == ExitCode.STOPPED and f"go on with the same command and --out {out}" in said
@@ -51,7 +57,7 @@ def test_a_simulation_ends_in_order(number: signal.Signals, endless: Path, tmp_p
 def test_nohup_is_meant(endless: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = start("simulate", endless, "--out", out, before="trap '' HUP;")
-    eventually("it makes rounds", (out / "metrics.csv").exists)
+    eventually("it makes rounds", lambda: made_rounds(out))
     started.send_signal(signal.SIGHUP)
     size = (out / "metrics.csv").stat().st_size
     eventually("it goes on", lambda: (out / "metrics.csv").stat().st_size > size)
@@ -112,10 +118,10 @@ sys.exit(cli.run(["simulate", {str(endless)!r}, "--out", {str(tmp_path / "out")!
     assert started.returncode == ExitCode.STOPPED and "dpgt simulate: interrupted" in said
 
 
-def run_script(script: str, signals: Sequence[signal.Signals]) -> tuple[int, str]:
+def run_script(script: str, numbers: Sequence[signal.Signals], before: str | None = None) -> tuple[int, str]:
     """The exit code, and what was said, of a process that gets the next signal whenever it says that it is busy."""
     started = subprocess.Popen(
-        [processes.command()[0], "-c", BUSY + script],
+        [processes.command()[0], "-c", (BUSY if before is None else before) + script],
         env=processes.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -123,7 +129,7 @@ def run_script(script: str, signals: Sequence[signal.Signals]) -> tuple[int, str
         text=True,
     )
     assert started.stdout is not None
-    for number in signals:
+    for number in numbers:
         while "busy" not in (line := started.stdout.readline()):
             assert line, started.communicate(timeout=processes.LIMIT_S)[1]
         started.send_signal(number)
@@ -207,6 +213,57 @@ sys.exit(cli.run(["demo", "--iterations", "2", "--out", {str(tmp_path / "out")!r
     code, said = run_script(script, [])
     assert code == 0 and said.endswith(f"dpgt demo: interrupted; the run in {tmp_path / 'out'} is finished\n"), said
     assert not (tmp_path / "out" / "eavesdropper.png").exists()
+
+
+# --- where a verb has no handlers of its own
+
+
+PROCESS = """
+import sys, threading, time
+def busy():
+    print("busy", flush=True)
+    while True: time.sleep(0.01)
+{before}
+sys.argv = ["dpgt", *{arguments!r}]
+from dpgt_node.__main__ import main
+main()
+"""
+STALLED = """
+class Stall:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}: busy()
+sys.meta_path.insert(0, Stall())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "module", "said"),
+    [
+        (signal.SIGINT, "click", "dpgt: interrupted\n"),
+        (signal.SIGTERM, "click", "dpgt: interrupted\n"),
+        (signal.SIGINT, "dpgt_node.cli.running.demo", "dpgt demo: interrupted\n"),
+        (signal.SIGHUP, "dpgt_node.cli.running.demo", "dpgt demo: interrupted\n"),
+    ],
+)
+def test_a_signal_in_the_midst_of_an_import(number: signal.Signals, module: str, said: str) -> None:
+    script = PROCESS.format(before=STALLED.format(module=module), arguments=["demo"])
+    assert run_script(script, [number], before="") == (ExitCode.STOPPED, said)
+
+
+def test_a_signal_when_the_exit_code_is_known_does_not_change_it() -> None:
+    a_thread = "threading.Timer(0, lambda: (threading.main_thread().join(), busy())).start()"
+    script = PROCESS.format(before=a_thread, arguments=["schema", "run"])
+    assert run_script(script, [signal.SIGTERM], before="") == (0, "")
+
+
+def test_an_interrupt_in_code_that_was_a_string_is_an_exit_code() -> None:
+    """Python would end the process by the signal, whatever became of the exception."""
+    before = """
+import dpgt_node.cli.schema as module
+module.schema.invoke = lambda *_, **__: exec("raise KeyboardInterrupt")
+"""
+    code, said = run_script(PROCESS.format(before=before, arguments=["schema", "run"]), [], before="")
+    assert (code, said.strip()) == (ExitCode.STOPPED, "dpgt schema: interrupted")
 
 
 # --- a daemon, in every phase
@@ -317,10 +374,10 @@ sys.exit(cli.run(["coordinator", *arguments]))
 def test_an_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert common.ending_signals() == (signal.SIGINT, signal.SIGTERM)
+        assert signals.ending_signals() == (signal.SIGINT, signal.SIGTERM)
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in common.ending_signals()
+    assert signal.SIGHUP in signals.ending_signals()
 
 
 # --- descriptors

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common, logs
+from dpgt_node.cli import common, logs, signals
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -65,8 +65,8 @@ def coordinator(
     async def main() -> ExitCode:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in common.ending_signals():
-            loop.add_signal_handler(number, lambda: common.end_now("coordinator") if stop.is_set() else stop.set())
+        for number in signals.ending_signals():
+            loop.add_signal_handler(number, lambda: signals.end_now("coordinator") if stop.is_set() else stop.set())
         keystream = "test" if test_keystream is not None else None
         outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop, sites=sites)
         if outcome.summary is not None:
@@ -95,5 +95,5 @@ async def _report(out: Path, stop: asyncio.Event, code: ExitCode) -> Path | None
         if not making.done():  # a thread that cannot be stopped
             (out / outdir.CLOSING_FILE).unlink(missing_ok=True)
             words = f"interrupted; the run in {out} is over, and `dpgt report {out}` makes its report"
-            common.end_now("coordinator", words, code)
+            signals.end_now("coordinator", words, code)
     return await making

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dpgt_node.cli import common
 from dpgt_node.cli.eavesdrop.demo import eavesdropped, watched
-from dpgt_node.cli.running.launch import INTERRUPTED, launch_run
+from dpgt_node.cli.running.launch import launch_run
 from dpgt_node.errors import ExitCode
 
 
@@ -38,11 +38,14 @@ def demo(
     if no_eavesdrop:
         code = launch_run(context, run, "the demo's run file", folder)
     else:
-        code = launch_run(context, run, "the demo's run file", folder, places=watched(run, folder))
-        with common.finished("demo", folder):
-            if context.meta[INTERRUPTED]:
-                raise KeyboardInterrupt
-            eavesdropped(run, folder, Console())
+        code = launch_run(
+            context,
+            run,
+            "the demo's run file",
+            folder,
+            places=watched(run, folder),
+            after=lambda: eavesdropped(run, folder, Console()),
+        )
     if not private:
         click.echo("The same digits with a privacy guarantee that holds, epsilon 8 at delta 1e-5: dpgt demo --private")
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from dpgt_node.runtime.launch.places import Places
     from dpgt_node.runtime.launch.watched import Watched
 
-
-INTERRUPTED = "dpgt.interrupted"
-"""In a command's ``meta``: a signal came while it launched, so nothing more is begun."""
 
 ABSENT_SHOWN = 5
 """So many agents that never came are named."""
@@ -118,13 +116,14 @@ def launch_run(
     watched: Watched | None = None,
     places: AbstractAsyncContextManager[Places | None] | None = None,
     go_on: str = "",
+    after: Callable[[], None] | None = None,
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary.
 
     ``alone``: what agents reach without exchange is computed here at the end, and printed beside the rest.
     ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
-    ``go_on``: what to change in the command that goes on with a run that was stopped.
-    ``watched``: where the processes serve their pages.
+    ``go_on``: what to change in the command that goes on with a run that was stopped.  ``after``: what is done when the
+    run is finished, unless a signal came.  ``watched``: where the processes serve their pages.
     """
     from dpgt_node.cli.check import disk_needs
     from dpgt_node.cli.running.live import LiveView, print_summary
@@ -166,7 +165,10 @@ def launch_run(
             f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False
         )
 
+        launched: launcher.Launcher | None = None
+
         async def main() -> supervisor.Ended:
+            nonlocal launched
             with LiveView(run, console, keystream=keystream) as view:
                 async with places or contextlib.nullcontext() as where:
                     launched = launcher.Launcher(
@@ -182,12 +184,10 @@ def launch_run(
                         watched=watched,
                         log_format=logs.log_format(context),
                     )
-                    try:
-                        return await launched.run()
-                    finally:
-                        context.meta[INTERRUPTED] = launched.interrupted
+                    return await launched.run()
 
         ended = common.run_async(main())
+        interrupted = launched is not None and launched.interrupted
     if ended.exit_code is not ExitCode.DONE:
         hint = f"\ngo on with the same command and --out {out}{go_on}" if ended.exit_code is ExitCode.STOPPED else ""
         error = DpgtError(ended.reason + hint)
@@ -196,11 +196,15 @@ def launch_run(
     with common.finished(str(context.info_name), out):
         summary = load_summary(out)
         assert summary is not None
-        if alone and not context.meta[INTERRUPTED]:
+        if alone and not interrupted:
             with common.after_run("what agents reach alone"):
                 write_rivals(out, rivals(run, common.data_root()))
             common.report_or_word(out)
         print_summary(run, summary, out, console)
+        if after is not None:
+            if interrupted:
+                raise KeyboardInterrupt
+            after()
     return ExitCode.DONE
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common, logs
+from dpgt_node.cli import common, logs, signals
 from dpgt_node.errors import ConfigError, ExitCode
 
 ORDER_S = 4.5
@@ -75,11 +75,11 @@ def node(
             nonlocal asked
             asked += 1
             if asked > 1 or daemon is None or daemon.session is None:
-                common.end_now("node")
-            loop.call_later(ORDER_S, common.end_now, "node")
+                signals.end_now("node")
+            loop.call_later(ORDER_S, signals.end_now, "node")
             daemon.interrupt()
 
-        for number in common.ending_signals():
+        for number in signals.ending_signals():
             loop.add_signal_handler(number, interrupt)
         oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
         process.give_back()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from rich.console import Console
 
-from dpgt_node.cli import common
+from dpgt_node.cli import common, signals
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def simulate(
                     LiveStatus("running", k - 1, run.K, agents, rate, recorder.consensus, of, run.privacy.delta)
                 )
 
-            previous = {number: signal.signal(number, stop) for number in common.ending_signals()}
+            previous = {number: signal.signal(number, stop) for number in signals.ending_signals()}
             try:
                 with outdir.blamed(out):
                     conclude, summary = simulation(

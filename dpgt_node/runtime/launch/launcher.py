@@ -120,8 +120,6 @@ class Launcher:
         finally:
             await self._close_nursery()
             await self._children.end(at_once=lambda: self._interrupts > 1, patience_s=patience_s)
-            for number in numbers:
-                loop.remove_signal_handler(number)
 
     @property
     def interrupted(self) -> bool:
