@@ -61,7 +61,7 @@ def over(code: int) -> None:
         signal.signal(number, end)
     # Where KeyboardInterrupt came up in code that was compiled from a string, as a dataclass's methods are, Python ends
     # the process by SIGINT, whatever became of the exception: unless it has run another such piece since, as this does.
-    namedtuple("Nothing", "")  # noqa: PYI024
+    namedtuple("Nothing", "")
 
 
 def _heeded() -> list[signal.Signals]:
