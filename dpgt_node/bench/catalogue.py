@@ -20,6 +20,7 @@ CATALOGUE = {
     "noise": Entry(
         "speed.noise", "privacy noise beside numpy's floating-point Laplace", "[fast] for the compiled sampler"
     ),
+    "methods": Entry("speed.methods", "rounds of every method, simulate --fast beside simulate"),
     "store": Entry("speed.store", "the commit of a round beside a plain file"),
     "durability": Entry("speed.durability", "rounds with the store off, process and power, and where their time goes"),
     "watching": Entry("speed.watching", "rounds of launch with JSON logs, /metrics and the live page, beside without"),

@@ -15,6 +15,7 @@ LOW = ("--repeat", "1")
 SMALL: dict[str, tuple[object, ...]] = {
     "wire": ("--dimension", 3, "--large", 400_000, "--number", 1, *LOW),
     "noise": ("--dimension", 100, "--repeat", 2),
+    "methods": ("--method", "dpgt", "--method", "gt-saga", "--iterations", 3, *LOW),
     "store": ("--dimension", 3, "--rounds", 20, *LOW),
     "durability": ("--case", "2,3,12", *LOW),
     "scale": ("--agents", 3, "--rounds", 3, "--samples", 5, "--dataset", "digits", "--model", "softmax"),
