@@ -37,7 +37,9 @@ _TOLD = 5
 @click.option("--iterations", type=click.IntRange(1), default=2000, show_default=True, help="K.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each curve.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
-@click.option("--exact", is_flag=True, help="The daemons' own functions and bits, about a tenth as fast; else --fast.")
+@click.option(
+    "--exact", is_flag=True, help="The daemons' own functions and bits, three to five times slower; else --fast."
+)
 @click.option("--processes", type=click.IntRange(1), help="Processes of this machine, by Dask.  [default: its cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Instead: a Dask scheduler, tcp://HOST:PORT, that you trust.")
 @click.option("--agents", type=click.Choice(["5", "20", "100"]), multiple=True, help="Of ours: sizes.  [default: all]")
