@@ -77,8 +77,8 @@ class Summary:
     keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
     run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
     null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
-    ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise is
-    shared.
+    ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise
+    is shared.
     """
 
     name: str
