@@ -95,8 +95,47 @@ class _Verbs(Lazy):
         return command
 
 
-@click.group(cls=_Verbs, params=[_log_level()], context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="dpgt")
+def _version() -> list[click.Option]:
+    """``--version``, and ``--verbose`` before or behind it: what a report of a fault should name."""
+
+    def verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        context.meta["dpgt.verbose"] = value
+
+    def version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        if not value:
+            return
+        click.echo(f"dpgt, version {__version__}")
+        if context.meta["dpgt.verbose"]:
+            for line in _versions():
+                click.echo(line)
+        context.exit()
+
+    return [
+        click.Option(["--version"], is_flag=True, expose_value=False, callback=version, help="The version, and exit."),
+        click.Option(
+            ["--verbose"], is_flag=True, expose_value=False, is_eager=True, callback=verbose,
+            help="With --version: also the protocol, Python, libraries and cores.",
+        ),
+    ]  # fmt: skip
+
+
+def _versions() -> list[str]:
+    import ssl
+
+    from dpgt_node.protocol.messages import PROTOCOL_VERSION
+    from dpgt_node.record.summary import versions
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    libraries = {name: version for name, version in versions().items() if name != "dpgt_node"}
+    return [
+        f"protocol {PROTOCOL_VERSION}",
+        *(f"{'Python' if name == 'python' else name} {version}" for name, version in libraries.items()),
+        ssl.OPENSSL_VERSION,
+        f"cores {cores}",
+    ]
+
+
+@click.group(cls=_Verbs, params=[_log_level(), *_version()], context_settings={"help_option_names": ["-h", "--help"]})
 def dpgt() -> None:
     """Differentially private gradient tracking over directed graphs: real agents, one model, no data leaves its
     host.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 
@@ -15,6 +16,17 @@ class Lazy(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.targets)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest verbs where there is none by that name."""
+        name = args[0]
+        if name not in self.targets and not name.startswith("-"):
+            near = difflib.get_close_matches(name, list(self.targets), cutoff=0.6)
+            hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self.targets.get(cmd_name)

@@ -190,7 +190,7 @@ def render(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int]
 def _head(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int]) -> list[str]:
     from dpgt_node.accounts.planner import why_adjacency
     from dpgt_node.accounts.towards import towards_whom
-    from dpgt_node.cli.check import towards_lines
+    from dpgt_node.cli.checking.full import towards_lines
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS as VALUES
     from dpgt_node.privacy.strength import delta_warning, strength
     from dpgt_node.report.text import judged

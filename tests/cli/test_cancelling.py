@@ -48,7 +48,7 @@ def run_file(folder: Path, text: str = RUN) -> Path:
 
 
 def test_check_says_towards_whom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["check", str(run_file(tmp_path))]) == 0
+    assert cli.run(["check", str(run_file(tmp_path)), "--all"]) == 0
     said = capsys.readouterr().out
     assert "Epsilon towards any t of the other agents and the coordinator together (gdp, delta 1e-05)" in said
     table = said.split("Epsilon towards")[1].split("it rests on")[0]

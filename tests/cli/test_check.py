@@ -53,7 +53,7 @@ def test_the_demo_passes_every_hard_condition(demo: Path, capsys: pytest.Capture
 def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli.run(["check", str(demo), "--format", "json"])
     document = json.loads(capsys.readouterr().out)
-    assert cli.run(["check", str(demo)]) == 0
+    assert cli.run(["check", str(demo), "--all"]) == 0
     text = capsys.readouterr().out
     for row in document["checks"]:
         assert row["name"].split(" sqrt")[0].split("/(")[0] in text
@@ -63,13 +63,31 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     assert text.count("  null: ") == 4
 
 
+def test_what_fails_comes_first_in_80_columns(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every condition that fails and the epsilon that stands for the run; whole words; what holds is in --all."""
+    cli.run(["check", str(demo), "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert cli.run(["check", str(demo)]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    joined = " ".join(text.split())
+    for row in document["checks"]:
+        shown = f"FAILS {row['name']}" in joined or f"Refused: {row['name']}" in joined
+        assert shown == (row["passed"] is False), row["name"]
+    largest = max(document["epsilon"]["corrected"])
+    assert f"Epsilon {largest:,.0f} (none) (corrected, pure, agent-1)" in joined
+    assert f"also {max(document['epsilon']['lemma5']):,.0f} (none) (Lemma 5; conditional)" in joined
+    assert joined.index("FAILS") < joined.index("Epsilon") and "the same command with --all" in joined
+    assert f"Looked at: {document['looked_at']}." in joined
+
+
 def test_what_was_computed_from_training_samples_is_said(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Choosing by the largest norm is choosing by looking; where rows are unit vectors nobody looks."""
     said = []
     for _ in range(2):
         cli.run(["check", str(demo), "--format", "json"])
         looked = json.loads(capsys.readouterr().out)["looked_at"]
-        cli.run(["check", str(demo)])
+        cli.run(["check", str(demo), "--all"])
         text = capsys.readouterr().out
         assert (looked is not None) == ("Looked at: The training samples of all agents" in text)
         assert looked is None or (f"Looked at: {looked}." in text and "no epsilon covers that choice" in looked)
@@ -92,8 +110,12 @@ def test_hard_conditions_exit_1_and_name_the_agent(
     demo: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, named: str
 ) -> None:
     assert cli.run(["check", str(changed(demo, old, new))]) == 1
-    refused = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Refused: ")]
-    assert refused and named in " ".join(refused)
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert lines[1].startswith("Refused: ") and named in said and "FAILS" not in said, (
+        "refusals first, and nothing else"
+    )
+    assert "Epsilon" not in said and len(lines) < 15 and max(map(len, lines)) <= 80
 
 
 def test_a_file_that_cannot_be_validated_is_2(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +163,7 @@ def test_a_model_that_does_not_fit_is_refused(
 
 def test_a_slow_factor_is_not_rounded_to_one(capsys: pytest.CaptureFixture[str]) -> None:
     example = Path(__file__).parents[2] / "examples" / "pl-sine-s2.toml"
-    assert cli.run(["check", str(example)]) == 0
+    assert cli.run(["check", str(example), "--all"]) == 0
     assert "q = 1 - 2.07e-07 = max(rho(A_K) = 1 - 2.07e-07," in capsys.readouterr().out
 
 
@@ -150,7 +172,7 @@ def test_a_mechanism_that_sends_x_as_it_is_has_no_row_that_contradicts_its_epsil
 ) -> None:
     path = tmp_path / "run.toml"
     path.write_text(demo_toml(private=True))
-    assert cli.run(["check", str(path)]) == 0
+    assert cli.run(["check", str(path), "--all"]) == 0
     text = capsys.readouterr().out
     assert "infinite" not in text and "about mechanism paper; see the accountants" in text
     last = text.splitlines()[-1]
@@ -170,7 +192,7 @@ def test_coins_have_their_epsilon_or_the_reason_why_not(
     assert cli.run(["simulate", str(demo), "--out", str(tmp_path / "out")]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert predicted == [agent["epsilon"]["binomial"] for agent in summary["agents"]] and all(predicted)
-    assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10"))]) == 0
+    assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10")), "--all"]) == 0
     assert "null: binomial (epsilon, delta): 10 coins are too few for its theorem" in capsys.readouterr().out
 
 

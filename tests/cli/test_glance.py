@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dpgt_node import cli
 from dpgt_node.cli.common import reddened
-from dpgt_node.cli.running.live import print_summary
+from dpgt_node.cli.running.ended import print_summary
 from dpgt_node.config import load_run
 from dpgt_node.privacy.strength import strength
 from dpgt_node.record.summary import load_summary

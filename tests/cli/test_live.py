@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line, print_summary
+from dpgt_node.cli.running.ended import print_summary
+from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, eta_s, live_table, plain_line
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.costs import Epsilon
@@ -228,16 +229,12 @@ def private(n: int = 5) -> tuple[RunConfig, Summary]:
 
 TABLE = """
 Epsilon of each agent's whole transcript
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┓
-┃ accountant                          ┃    agent-1 ┃      agent-2 ┃     agent-3 ┃      agent-4 ┃    agent-5 ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━┩
-│ Lemma 5 (paper; conditional)        │          – │            – │           – │            – │          – │
-│ Lemma 4 corrected (pure)            │          – │            – │           – │            – │          – │
-│ tight (pure)                        │          – │            – │           – │            – │          – │
-│ tight, amplified by sampling (pure) │          – │            – │           – │            – │          – │
-│ zero-concentrated (delta = 1e-05)   │   9 (weak) │ 9.125 (weak) │ 9.25 (none) │ 9.375 (none) │ 9.5 (none) │
-│ Gaussian (delta = 1e-05)            │ 7.5 (weak) │ 7.625 (weak) │ 7.75 (weak) │ 7.875 (weak) │   8 (weak) │
-└─────────────────────────────────────┴────────────┴──────────────┴─────────────┴──────────────┴────────────┘
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┓
+┃ accountant                        ┃    agent-1 ┃      agent-2 ┃     agent-3 ┃      agent-4 ┃    agent-5 ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━┩
+│ zero-concentrated (delta = 1e-05) │   9 (weak) │ 9.125 (weak) │ 9.25 (none) │ 9.375 (none) │ 9.5 (none) │
+│ Gaussian (delta = 1e-05)          │ 7.5 (weak) │ 7.625 (weak) │ 7.75 (weak) │ 7.875 (weak) │   8 (weak) │
+└───────────────────────────────────┴────────────┴──────────────┴─────────────┴──────────────┴────────────┘
   null: Lemma 5 (paper; conditional): because
   null: Lemma 4 corrected (pure): because
   null: tight (pure): because
@@ -256,6 +253,22 @@ def test_summary_says_what_every_accountant_says(tmp_path: Path) -> None:
     shown = printed(out)
     assert TABLE in shown and HEAD in shown
     assert text.WHY_CONDITIONAL not in shown
+
+
+def test_a_summary_fits_80_columns_and_breaks_at_words(tmp_path: Path) -> None:
+    """A terminal gets whole words; who reads a pipe gets a sentence a line."""
+    run, summary = private()
+    out = console(width=80)
+    print_summary(run, summary, tmp_path, out)
+    shown = printed(out)
+    assert re.search("┃ +largest ┃ +median ┃", shown) and "…" not in shown
+    assert text.privacy_line(summary.privacy, summary.mechanism) in shown
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    print_summary(run, summary, Path("runs"), terminal)
+    lines = printed(terminal).splitlines()
+    assert max(map(len, lines)) <= 80 and "…" not in printed(terminal)
+    said = text.privacy_line(summary.privacy, summary.mechanism)
+    assert said in " ".join(line.strip() for line in lines)
 
 
 def test_summary_of_many_agents_shows_the_largest_epsilon(tmp_path: Path) -> None:

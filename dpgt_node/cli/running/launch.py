@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpgt_node.cli.running.live import LiveStatus
     from dpgt_node.config import RunConfig
     from dpgt_node.protocol.messages import StatusReply
+    from dpgt_node.record.summary import Summary
     from dpgt_node.runtime.launch.places import Places
     from dpgt_node.runtime.launch.watched import Watched
 
@@ -125,8 +126,9 @@ def launch_run(
     ``go_on``: what to change in the command that goes on with a run that was stopped.  ``after``: what is done when the
     run is finished, unless a signal came.  ``watched``: where the processes serve their pages.
     """
-    from dpgt_node.cli.check import disk_needs
-    from dpgt_node.cli.running.live import LiveView, print_summary
+    from dpgt_node.cli.checking.facts import disk_needs
+    from dpgt_node.cli.running.ended import print_summary
+    from dpgt_node.cli.running.live import LiveView
     from dpgt_node.config.privacy.cancelling import masks
     from dpgt_node.durable import contents
     from dpgt_node.learning.oracle import sample_counts
@@ -184,7 +186,10 @@ def launch_run(
                         watched=watched,
                         log_format=logs.log_format(context),
                     )
-                    return await launched.run()
+                    ended = await launched.run()
+                    if ended.exit_code is ExitCode.DONE and (last := load_summary(out)) is not None:
+                        view.update(last_status(last, run.K))
+                    return ended
 
         ended = common.run_async(main())
         interrupted = launched is not None and launched.interrupted
@@ -224,6 +229,21 @@ def live_status(status: StatusReply) -> LiveStatus:
         status.delta,
         _trouble(status),
     )
+
+
+def last_status(summary: Summary, K: int) -> LiveStatus:
+    """The end of a finished run, which is over before its coordinator can be asked again."""
+    from dpgt_node.cli.running.live import LiveAgent, LiveStatus
+    from dpgt_node.record import epsilons
+
+    accountant = epsilons.shown(summary)
+    agents = []
+    for agent in summary.agents:
+        spent = None if accountant is None else agent.epsilon[accountant]
+        word = "" if accountant is None else epsilons.word(summary, accountant, spent)
+        agents.append(LiveAgent(agent.name, True, K, agent.accuracy_test, spent, word))
+    rate, error = summary.rounds_per_second, summary.consensus_error
+    return LiveStatus(summary.status, K, K, tuple(agents), rate, error, accountant, summary.privacy.delta)
 
 
 def _trouble(status: StatusReply) -> str:

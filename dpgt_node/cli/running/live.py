@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,19 +15,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dpgt_node.accounts.towards import ASSUMPTIONS
+from dpgt_node.cli.running.ended import ROWS_MAX, coloured, piped, print_warnings
 from dpgt_node.config.model import RunConfig
-from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.privacy.strength import delta_warning
-from dpgt_node.record import epsilons, guessing
-from dpgt_node.record.rivals import Rivals, load_rivals
-from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
+from dpgt_node.record import epsilons
+from dpgt_node.record.summary import PrivacySummary
 from dpgt_node.report import text
 
 # Above this many agents a table shows the worst, the middle and the best only.
-ROWS_MAX = 12
 WORST_SHOWN = 5
-COLUMNS_MAX = 6
 PLAIN_EVERY_S = 5.0
 
 
@@ -93,7 +87,7 @@ class LiveView:
         if run is not None:
             print_warnings(run, self._console, keystream)
             line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
-            self._console.print(Text(line, style="dim"), soft_wrap=True)
+            self._console.print(Text(line, style="dim"), soft_wrap=piped(self._console))
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=False)
 
@@ -192,106 +186,6 @@ def live_table(status: LiveStatus) -> Group:
     return Group(_head(status), table, *lines, _foot(status))
 
 
-def print_warnings(run: RunConfig, console: Console, keystream: str | None = None) -> None:
-    """What must be said in red before and after a run: test keystream, noise off, study metrics."""
-    for warning in text.warnings_for(run, keystream):
-        console.print(Text(warning, style="bold red"), soft_wrap=True)
-
-
-def _print_delta(summary: Summary, console: Console) -> None:
-    """A delta of 1/D or more, in red."""
-    warning = delta_warning(summary.privacy.delta, summary.privacy.samples)
-    if warning is not None:
-        console.print(Text(f"WARNING: {warning}", style="bold red"), soft_wrap=True)
-
-
-def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
-    """The result of a run: the agents, the worst one, what every accountant says, where the report is."""
-    console = console or Console()
-    rivals = load_rivals(out_dir)
-    head = [
-        f"{summary.name}: {guessing.outcome(run, summary, rivals)}",
-        f"{summary.rounds:,} rounds {text.pace(summary)}".strip(),
-    ]
-    if summary.consensus_error is not None:
-        head.append(f"consensus error {text.number(summary.consensus_error)}")
-    style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
-    console.print(Text("  ".join(head), style=style), soft_wrap=True)
-    console.print(_summary_table(summary, rivals))
-    worst = text.worst_agent(summary.agents)
-    if worst is not None and worst.accuracy_test is not None:
-        console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
-    elif worst is not None:
-        console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
-    if said := text.alone_line(summary.agents, rivals):
-        console.print(Text(said), soft_wrap=True)
-    _print_epsilons(summary, console)
-    _print_towards(run, summary, console)
-    console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=True)
-    for why in text.why_conditional(summary):
-        console.print(Text(why, style="dim"), soft_wrap=True)
-    _print_delta(summary, console)
-    print_warnings(run, console, summary.keystream)
-    report = out_dir / "report.html"
-    console.print(Text(f"Report: {report if report.exists() else out_dir}"), soft_wrap=True)
-
-
-def _print_epsilons(summary: Summary, console: Console) -> None:
-    """One table of what every accountant says, the reasons of those that say nothing, the paper's for comparison."""
-    lines, few = epsilons.lines(summary), len(summary.agents) <= COLUMNS_MAX
-    table = Table()
-    table.add_column("accountant")
-    for name in [agent.name for agent in summary.agents] if few else ["largest", "median"]:
-        table.add_column(Text(name), justify="right")
-    for line in lines:
-        values = line.values if few else (_largest(line.values), text.middle(line.values))
-        style = "bold" if line.accountant == summary.headline else ""
-        cells = [_judged(summary, line.accountant, value) for value in values]
-        table.add_row(line.label, *cells, style=style)
-    if any(line.speaks for line in lines):
-        console.print(Text("Epsilon of each agent's whole transcript", style="bold"))
-        console.print(table)
-    for line in lines:
-        if line.reason is not None:
-            console.print(Text(f"  null: {line.label}: {line.reason}", style="dim"), soft_wrap=True)
-    paper = epsilons.comparison(summary)
-    if paper is not None:
-        label, largest = epsilons.comparison_label(summary), _largest(paper)
-        console.print(
-            Text(f"{label}: {LEMMA5.label} = {text.judged(largest, 'none', _epsilon(largest))} at most"), soft_wrap=True
-        )
-
-
-def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
-    """Epsilon towards any t of the others, with what it rests on; nothing where no noise is shared."""
-    whom = text.towards_whom(run, summary)
-    if whom is None:
-        return
-    table = Table("agent")
-    for head in whom.heads:
-        table.add_column(Text(head), justify="right")
-    for who, row in text.alike([agent.name for agent in summary.agents], whom.rows):
-        table.add_row(Text(who), *(_coloured(value, word) for value, word in row))
-    console.print(Text(whom.title, style="bold"), soft_wrap=True)
-    console.print(table)
-    console.print(Text("\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS)))), soft_wrap=True)
-
-
-def _judged(summary: Summary, accountant: str, value: float | None) -> Text:
-    """An epsilon and its word."""
-    return _coloured(value, epsilons.word(summary, accountant, value))
-
-
-def _coloured(value: float | None, word: str) -> Text:
-    """In red where it protects nothing."""
-    void = value is not None and word == "none"
-    return Text(text.judged(value, word, _epsilon(value)), style="red" if void else "")
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
 class _View:
     """Renders when the screen is redrawn, not at every update: a fast run makes thousands of updates a second."""
 
@@ -300,38 +194,6 @@ class _View:
 
     def __rich__(self) -> Group:
         return live_table(self._status)
-
-
-def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
-    table = Table()
-    table.add_column("agent")
-    table.add_column("test accuracy", justify="right")
-    alone = {} if rivals is None else rivals.alone
-    if alone:
-        table.add_column("alone", justify="right")
-    table.add_column("training loss", justify="right")
-    accountant = epsilons.shown(summary)
-    if accountant is not None:
-        table.add_column(epsilons.head(accountant, summary.privacy.delta), justify="right")
-    table.add_column("releases", justify="right")
-    table.add_column("sent", justify="right")
-    worst = text.worst_agent(summary.agents)
-    agents: Sequence[AgentSummary] = summary.agents
-    if len(agents) > 2 * ROWS_MAX:
-        agents = text.worst_first(agents)[:ROWS_MAX]
-        table.caption = f"the {ROWS_MAX} worst of {len(summary.agents)} agents; all of them are in summary.json"
-    for agent in agents:
-        table.add_row(
-            Text(agent.name),
-            text.accuracy(agent.accuracy_test),
-            *([text.accuracy(alone.get(agent.name))] if alone else []),
-            text.number(agent.loss_train, 4),
-            *([] if accountant is None else [_judged(summary, accountant, agent.epsilon[accountant])]),
-            "–" if agent.releases is None else str(agent.releases),
-            text.size(agent.bytes_sent),
-            style="bold yellow" if agent is worst and len(agents) > 1 else "",
-        )
-    return table
 
 
 def _head(status: LiveStatus) -> RenderableType:
@@ -390,11 +252,4 @@ def _largest_epsilon(status: LiveStatus) -> LiveAgent | None:
 
 def _worth(agent: LiveAgent) -> Text:
     """An agent's epsilon and its word, in red where it protects nothing."""
-    return _coloured(agent.epsilon, agent.strength)
-
-
-def _epsilon(value: float | None) -> str:
-    """As the brief line of a script likes it: no thousands separators (``48210.3``)."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if 10 <= value < 1e9 else text.epsilon(value)
+    return coloured(agent.epsilon, agent.strength)

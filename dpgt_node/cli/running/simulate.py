@@ -40,7 +40,8 @@ def simulate(
 ) -> ExitCode:
     """Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."""
     from dpgt_node.algo.methods.dsgd.central import curated
-    from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, print_summary
+    from dpgt_node.cli.running.ended import print_summary
+    from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals

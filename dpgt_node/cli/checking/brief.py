@@ -1,0 +1,111 @@
+"""What ``dpgt check`` says first: what fails, what the run costs, what to expect; at most 80 columns, words whole."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, warned_delta, words
+
+if TYPE_CHECKING:
+    from dpgt_node.algo.checks import Check
+    from dpgt_node.algo.theory import CheckReport
+    from dpgt_node.runtime.disk import DiskNeed
+
+WIDTH = 80
+_OPEN_MAX = 3
+_MORE = "All conditions, tables and figures: the same command with --all"
+
+
+def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], refused: Sequence[str]) -> str:
+    """Refusals first, then the paper's conditions that fail, epsilon, what to expect of disk; the rest is in ``--all``.
+
+    ``refused``: why launch would refuse it beside the conditions.  Of a run that is refused no epsilon is printed.
+    """
+    from dpgt_node.algo.methods import method_of
+
+    f = report.facts
+    refusals = [row.statement for row in report.failed_hard] + list(refused)
+    mechanism = f", mechanism {f.run.algorithm.mechanism}" if method_of(f.run).noisy else ""
+    what = f"K = {f.schedule.K}, scheme {f.schedule.kind}, method {f.run.algorithm.method}{mechanism}"
+    out = _wrapped(f"{f.run.name}: {f.n} agent{'s' * (f.n > 1)}, {what}")
+    out += [part for line in refusals for part in _wrapped(f"Refused: {line}")]
+    if not refusals:
+        out += [part for row in report.warnings for part in _condition(row)]
+    out += [part for line in odd for part in _wrapped(f"Data: {line}.")]
+    if refusals:
+        return "\n".join([*out, _MORE])
+    if (looked := looked_at(report)) is not None:
+        out += _wrapped(f"Looked at: {looked}.")
+    out += [part for line in _epsilon(report) for part in _wrapped(line)]
+    out += _open(report)
+    if needs:
+        from dpgt_node.runtime.disk import readable
+
+        most = max(needs[:-1], key=lambda need: need.total)
+        out += _wrapped(f"Disk, at most: {readable(most.total)} an agent, {readable(needs[-1].total)} the coordinator.")
+    return "\n".join([*out, *_wrapped(_sum(report)), _MORE])
+
+
+def _condition(row: Check) -> list[str]:
+    """A condition that fails: its sides, and why it matters."""
+    sides = f": {number(row.lhs)} {row.relation} {number(row.rhs)}" if row.lhs is not None else ""
+    return _wrapped(f"FAILS {row.name}{sides}{f' ({row.note})' if row.note else ''}")
+
+
+def _epsilon(report: CheckReport) -> list[str]:
+    """The largest epsilon by accountant, the one that stands for the run first."""
+    from dpgt_node.algo.methods import method_of
+    from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+    from dpgt_node.record.epsilons import qualifier, shown_accountant
+    from dpgt_node.report.text import judged
+
+    privacy, names = report.facts.run.privacy, report.facts.topology.names
+    most = max((D for D in report.facts.D if D is not None), default=None)
+    first = shown_accountant(report.epsilon, privacy.delta, most)
+    lines: list[str] = []
+    if not method_of(report.facts.run).noisy:
+        return [NO_PRIVACY.format(report.facts.run.algorithm.method)]
+    for name in sorted((one for one in ACCOUNTANTS if one in report.epsilon), key=lambda one: one != first):
+        known = [(value, i) for i, value in enumerate(report.epsilon[name]) if value is not None]
+        if not known:
+            continue
+        value, at = max(known, key=lambda pair: pair[0])
+        whose = f", {names[at]}" if not lines and len(names) > 1 else ""
+        shown = judged(value, words(report, at)[name])
+        lines.append(f"{'  also' if lines else 'Epsilon'} {shown} ({qualifier(name, privacy.delta)}{whose})")
+    if not lines:
+        reasons = dict.fromkeys(text for texts in report.reasons.values() for text in texts if text is not None)
+        return [f"Epsilon: none. {next(iter(reasons), 'No accountant has a value')}."]
+    lines[0] += " of the whole run, the largest of any agent: one sample replaced"
+    lines += [f"WARNING: {said}" for said in [warned_delta(report)] if said is not None]
+    if towards(report) is not None:
+        lines.append("Noise is shared: towards fewer than all others epsilon is smaller where noise cancels (--all).")
+    return lines
+
+
+def _open(report: CheckReport) -> list[str]:
+    """What nobody can judge here, a few of it."""
+    unknown = [row.name for row in report.checks if row.passed is None and row.hard]
+    if not unknown:
+        return []
+    more = f" and {len(unknown) - _OPEN_MAX} more" if len(unknown) > _OPEN_MAX else ""
+    return _wrapped(f"Not known on this machine: {', '.join(unknown[:_OPEN_MAX])}{more}.")
+
+
+def _sum(report: CheckReport) -> str:
+    from dpgt_node.algo.conditions import NOT_APPLYING
+    from dpgt_node.algo.methods import method_of
+
+    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
+    soft = len(report.warnings)
+    run = report.facts.run
+    what = f"mechanism {run.algorithm.mechanism}" if method_of(run).noisy else f"method {run.algorithm.method}"
+    fail = f"{soft} of the paper's fail (warnings)." if soft else "no warning."
+    return f"{applying} of {len(report.checks)} conditions apply to {what}; {fail}"
+
+
+def _wrapped(line: str) -> list[str]:
+    """Whole words, also paths and formulas; a word longer than a line stays whole."""
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,145 @@
+"""What this machine can say of a run file before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpgt_node.cli.common import data_root, find_shape
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpgt_node.accounts.towards import Towards
+    from dpgt_node.algo.theory import CheckReport
+    from dpgt_node.runtime.disk import DiskNeed
+    from dpgt_node.sim.plans.staying import Staying
+
+NO_PRIVACY = "Privacy: none. Method {} draws no noise, so every epsilon is infinite."
+
+
+def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:
+    """Whether the exchange is expected to pay, without a look at anybody's data but their shape."""
+    from dpgt_node.sim.plans.alike import Alike
+    from dpgt_node.sim.plans.staying import Ground
+
+    shape, how = find_shape(run, source, shape_text), Alike.of(run) if alike is None else Alike.stated(alike)
+    return Ground(run, shape, how).compare(run)
+
+
+def examine(run: RunConfig) -> CheckReport:
+    """Gather what this machine knows of the data and the objective, and judge ``run``."""
+    from dpgt_node.accounts.account import agent_accounts, reasons, totals
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.schedule import Schedule
+    from dpgt_node.algo.theory import check_run
+    from dpgt_node.learning.oracle import constants, data_is_here, sample_counts
+
+    topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
+    D: tuple[int | None, ...] = (None,) * run.n
+    known: tuple[float, float | None] | None = None
+    root = data_root()
+    if data_is_here(run, root):
+        D, known = sample_counts(run, root), constants(run, root)
+    L1, mu = known if known is not None else (None, None)
+    accounts = agent_accounts(run, topology, schedule, D, dimension=_coded(run))
+    return check_run(run, topology, schedule, D=D, L1=L1, mu=mu, epsilon=totals(accounts), reasons=reasons(accounts))
+
+
+def _coded(run: RunConfig) -> int | None:
+    """d, where codes of gradients are accounted by it; None for other methods, and where d is not known here."""
+    from dpgt_node.algo.methods import method_of
+    from dpgt_node.learning.oracle import build_oracle, data_is_here
+
+    if method_of(run).coins(run) is None or not data_is_here(run, data_root()):
+        return None
+    try:
+        return build_oracle(run, 0, data_root=data_root()).dimension
+    except ConfigError:  # said elsewhere: m_K > D, or a model that this machine cannot build
+        return None
+
+
+def towards(report: CheckReport) -> Towards | None:
+    """What fewer than all others learn; None where pairs of agents share no noise."""
+    from dpgt_node.accounts.towards import towards_whom
+
+    names = report.facts.run.graph.agents
+    costs = {agent: {name: of[i] for name, of in report.epsilon.items()} for i, agent in enumerate(names)}
+    return towards_whom(report.facts.run, costs, dict(zip(names, report.facts.D, strict=True)))
+
+
+def looked_at(report: CheckReport) -> str | None:
+    """What in this report was computed from training samples, in words; None where nothing was."""
+    from dpgt_node.config.vocabulary import TOYS
+    from dpgt_node.learning.data.shards import unit_norms
+
+    run, L1 = report.facts.run, report.facts.L1
+    if L1 is None or run.data.dataset in TOYS or unit_norms(run):
+        return None
+    return (
+        f"The training samples of all agents: L1 = {number(L1)} follows from the largest norm among them. Whoever "
+        "chooses steps, clip or features by it has looked at private data, and no epsilon covers that choice"
+    )
+
+
+def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
+    """What each agent, in the order of the run file, and then the coordinator need; () where the data are not here.
+
+    ConfigError: the model cannot be built.
+    """
+    from dpgt_node.algo.schedule import Schedule
+    from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
+    from dpgt_node.learning.tables import table_size
+    from dpgt_node.runtime.disk import agent_need, coordinator_need
+
+    root = data_root()
+    if not data_is_here(run, root):
+        return ()
+    oracle = build_oracle(run, 0, data_root=root)
+    schedule, D = Schedule.from_config(run), sample_counts(run, root)
+    batches = [None if count is None else schedule.m_for(count) for count in D]
+    d, size = oracle.dimension, oracle.sample_size
+    agents = [
+        agent_need(run, name, d, m, size, table_size(run, oracle, count))
+        for name, m, count in zip(run.graph.agents, batches, D, strict=True)
+    ]
+    return (*agents, coordinator_need(run, d))
+
+
+def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:
+    """{ agents: [ { name, bytes, parts } ], coordinator: { bytes } }, null where d is not known."""
+    if not needs:
+        return None
+    from dataclasses import asdict
+
+    agents = [
+        {"name": need.name, "bytes": need.total, "parts": {k: v for k, v in asdict(need).items() if k != "name"}}
+        for need in needs[:-1]
+    ]
+    return {"agents": agents, "coordinator": {"bytes": needs[-1].total}}
+
+
+def words(report: CheckReport, i: int) -> dict[str, str]:
+    """What the epsilon of agent ``i`` is worth, by accountant, in one word."""
+    from dpgt_node.privacy.strength import strength
+
+    privacy, D = report.facts.run.privacy, report.facts.D[i]
+    return {
+        name: strength(name, values[i], privacy.delta, samples=D, enforced=privacy.enforced)
+        for name, values in report.epsilon.items()
+    }
+
+
+def warned_delta(report: CheckReport) -> str | None:
+    """What must be said of a delta of 1/D or more, where an epsilon uses it."""
+    from dpgt_node.privacy.accountants.registry import APPROXIMATE
+    from dpgt_node.privacy.strength import delta_warning
+
+    used = any(v is not None for name in APPROXIMATE for v in report.epsilon.get(name, ()))
+    most = max((D for D in report.facts.D if D is not None), default=None)
+    return delta_warning(report.facts.run.privacy.delta, most) if used else None
+
+
+def number(value: float | None) -> str:
+    """Six digits, or one decimal of large numbers; a dash where there is none."""
+    return "-" if value is None else f"{value:,.6g}" if abs(value) < 1e4 else f"{value:,.1f}"

@@ -1,0 +1,67 @@
+"""The front door: verbs that do not exist, versions, completion, the last frame of a run."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from dpgt_node import __version__, cli
+from dpgt_node.cli.running.launch import last_status
+from dpgt_node.cli.running.live import plain_line
+from dpgt_node.protocol.messages import PROTOCOL_VERSION
+from tests.report.synthetic import digits_run, rows_of, summary_of
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["chek", "run.toml"], "No such command 'chek'. Did you mean 'check'"),
+        (["eavesdrop", "decod"], "No such command 'decod'. Did you mean 'decode'?"),
+        (["check", "run.toml", "--fromat", "json"], "Did you mean '--format'?"),
+    ],
+)
+def test_the_nearest_word_is_named(line: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(line) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["xyzzy"]) == 2
+    said = capsys.readouterr().err
+    assert "No such command 'xyzzy'." in said and "Did you mean" not in said
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"dpgt, version {__version__}\n"
+    for line in (["--version", "--verbose"], ["--verbose", "--version"]):
+        assert cli.run(line) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"dpgt, version {__version__}" and f"protocol {PROTOCOL_VERSION}" in lines
+        assert ssl.OPENSSL_VERSION in lines
+        for word in ("Python ", "grpcio ", "numpy ", "cores "):
+            assert [one for one in lines if one.startswith(word)], word
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_what_the_page_says(
+    shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"_DPGT_COMPLETE={shell}_source dpgt" in DOCUMENTED.read_text(encoding="utf-8")
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    words = found(cli.dpgt, {}, "dpgt", "_DPGT_COMPLETE").get_completions(["eavesdrop"], "de")
+    assert [one.value for one in words] == ["decode"]
+
+
+def test_the_last_frame_of_a_run_is_its_end() -> None:
+    run = digits_run()
+    line = plain_line(last_status(summary_of(run, rows_of(run)), run.K))
+    assert line.startswith("finished  k 200/200  rounds/s 83.4  worst test accuracy 0.874 (agent-5)")
+    assert "ETA" not in line and "53995.2 (none)" in line
