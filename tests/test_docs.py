@@ -242,7 +242,7 @@ def test_pages_have_names_of_their_own_and_are_in_the_index() -> None:
 
 def import_order(page: str) -> list[set[str]]:
     """The layers that the architecture page shows, top first."""
-    (block,) = [body for _, _, body in BLOCK.findall(page) if body.startswith("cli -> ")]
+    (block,) = [body for _, _, body in BLOCK.findall(page) if body.startswith("cli | api -> ")]
     return [{name.strip() for name in layer.split("|")} for layer in block.split("->")]
 
 

@@ -205,6 +205,7 @@ IMPORT_MUTANTS = {
     "record/__init__.py": ("import dpgt_node.report", "dpgt_node.record -> dpgt_node.report"),
     "report/__init__.py": ("import click", "dpgt_node.report -> click"),
     "algo/schedule.py": ("import dpgt_node.durable", "dpgt_node.algo.schedule -> dpgt_node.durable"),
+    "api/__init__.py": ("import dpgt_node.runtime", "dpgt_node.api -> dpgt_node.runtime"),
     "agent/__init__.py": ("import torch", "dpgt_node.agent -> torch"),
     "config/__init__.py": ("import grpc", "dpgt_node.config -> grpc"),
     "adversary/__init__.py": (

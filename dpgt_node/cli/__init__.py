@@ -9,7 +9,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # Before numpy is imported anywhere: five daemons on two cores must not start a BLAS pool each, and one thread gives
@@ -142,8 +142,11 @@ def dpgt() -> None:
     """
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; every failure is one line with the cause, without a traceback."""
+def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _: None) -> int:
+    """Run one command line and return its exit code; every failure is one line with the cause, without a traceback.
+
+    ``failed`` gets an error of ours as well.
+    """
     logging.basicConfig(level=logging.WARNING, format=TEXT, stream=sys.stderr, force=True)
     verb = next((a for a in arguments if a in VERBS), "")
     prefix = f"dpgt {verb}".strip()
@@ -165,6 +168,7 @@ def run(arguments: Sequence[str]) -> int:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         for line in str(error).splitlines() or [type(error).__name__]:
             tell(f"{prefix}: {line}")
+        failed(error)
         return int(error.exit_code)
     except MemoryError:
         logging.getLogger(__name__).debug("traceback", exc_info=True)

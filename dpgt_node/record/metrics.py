@@ -114,17 +114,37 @@ class MetricsStore:
             return ()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
-        whole = text[: text.rfind("\n") + 1]
-        found: dict[tuple[str, int], MetricsRow] = {}
-        reader = csv.DictReader(io.StringIO(whole, newline=""))
-        for record in reader:
-            try:
-                row = _parse(record)
-            except (KeyError, TypeError, ValueError) as error:
-                where = f"line {reader.line_num}"
-                raise ConfigError.one(str(path), where, f"is not a metrics row ({error})") from error
-            found[row.agent, row.k] = row
+        found = {(row.agent, row.k): row for row in _rows(path, text[: text.rfind("\n") + 1])}
         return tuple(found.values())
+
+
+class MetricsTail:
+    """Reads ``OUT/metrics.csv`` while a run writes it: :meth:`more` has the whole rows that are new.
+
+    A file that was cut is read again from its start, so a row may come twice.  Raises as :meth:`MetricsStore.read`.
+    """
+
+    def __init__(self, out_dir: Path) -> None:
+        self._path = out_dir / METRICS_FILE
+        self._head = b""
+        self._at = 0
+
+    def more(self) -> list[MetricsRow]:
+        """In file order; [] while there is nothing new."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._at:
+                    self._at = 0
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        if not self._at:
+            self._head, _, _ = whole.partition(b"\n")
+        text = whole if not self._at else self._head + b"\n" + whole
+        self._at += len(whole)
+        return _rows(self._path, text.decode("utf-8"))
 
 
 def cut_rows(out_dir: Path, through: int) -> tuple[MetricsRow, ...]:
@@ -136,6 +156,18 @@ def cut_rows(out_dir: Path, through: int) -> tuple[MetricsRow, ...]:
         with MetricsStore(out_dir) as store:
             store.append(kept)
     return kept
+
+
+def _rows(path: Path, text: str) -> list[MetricsRow]:
+    """The rows of ``text``, whole lines of ``path`` with their head."""
+    reader, found = csv.DictReader(io.StringIO(text, newline="")), []
+    for record in reader:
+        try:
+            found.append(_parse(record))
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"line {reader.line_num}"
+            raise ConfigError.one(str(path), where, f"is not a metrics row ({error})") from error
+    return found
 
 
 def _cell(value: str | int | float | None) -> str:

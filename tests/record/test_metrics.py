@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.costs import Epsilon
-from dpgt_node.record.metrics import COLUMNS, MetricsRow, MetricsStore
+from dpgt_node.record.metrics import COLUMNS, METRICS_FILE, MetricsRow, MetricsStore, MetricsTail, cut_rows
 
 CONTRACT = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
@@ -119,3 +119,24 @@ def test_a_file_of_another_version_goes_on_with_its_columns(tmp_path: Path) -> N
     write(tmp_path, row)
     assert (tmp_path / "metrics.csv").read_text().splitlines()[1].endswith(",2.0,,,,,4.0,,,")
     assert MetricsStore.read(tmp_path) == (replace(row, epsilon=Epsilon(lemma5=2.0, gdp=4.0)),)
+
+
+def test_a_tail_has_every_whole_row_once_and_begins_again_after_a_cut(tmp_path: Path) -> None:
+    tail, rows = MetricsTail(tmp_path), [replace(ROW, k=k) for k in range(5)]
+    assert tail.more() == []
+    write(tmp_path, *rows[:2])
+    assert tail.more() == rows[:2] and tail.more() == []
+    path = tmp_path / METRICS_FILE
+    whole = path.read_bytes()
+    write(tmp_path, *rows[2:])
+    after = path.read_bytes()
+    path.write_bytes(after[: len(whole) + 5])  # a row that is half written
+    assert tail.more() == []
+    path.write_bytes(after)
+    assert tail.more() == rows[2:]
+    cut_rows(tmp_path, 0)
+    assert tail.more() == rows[:1]
+    with path.open("a") as file:
+        file.write("agent-1,x\n")
+    with pytest.raises(ConfigError, match="not a metrics row"):
+        tail.more()
