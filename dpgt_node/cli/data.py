@@ -82,7 +82,7 @@ def alone(node_file: Path) -> ExitCode:
     run = load_run(node.run)
     check_node_in_run(node, run)
     shard = run.graph.agents.index(node.name) if node.shard is None else node.shard - 1
-    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path)
+    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path, data_test=node.data_test)
     if found is None:
         raise ConfigError.one(str(node.run), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
     parts = [

@@ -32,6 +32,8 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     wildcard = top.ok("listen") and is_wildcard(parse_address(values["listen"])[0])
     if wildcard and values["advertise"] is None:
         top.problem("advertise", f"is needed because listen = {show(values['listen'])} is a wildcard nobody can dial")
+    if values["data_test"] is not None and values["data_path"] is None:
+        top.problem("data.test", "needs data.path: the test set of data of the host's own")
     top.section("data").done()
     tls = _tls(top.section("tls", required=True))
     policy_section = top.section("policy")

@@ -154,6 +154,14 @@ class NodeConfig:
             "the agent's own data: .npz, .csv, .parquet, or a folder of pictures; not for toys", FilePath(), "data.path"
         ),
     ] = None
+    data_test: Annotated[
+        Path | None,
+        Key(
+            "a second table with the same columns, this agent's test set; needs path, and no own_test_fraction then",
+            FilePath(),
+            "data.test",
+        ),
+    ] = None
     durability: Annotated[
         Literal["process", "power"],
         Key("what a release survives before it leaves: a killed process, or a power cut"),

@@ -182,7 +182,7 @@ def _oracle(run: RunConfig, name: str, index: int, out: Path | None, data_root: 
         return build_oracle(run, index, data_root=data_root)
     node = load_node(node_file)
     shard = index if node.shard is None else node.shard - 1
-    return build_oracle(run, shard, data_root=data_root, data_path=node.data_path)
+    return build_oracle(run, shard, data_root=data_root, data_path=node.data_path, data_test=node.data_test)
 
 
 def _batches(truth: Truth | None, name: str, fixed: bool, D: int | None, K: int) -> Callable[[int], I64]:

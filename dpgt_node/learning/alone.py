@@ -70,14 +70,22 @@ class _Model(Protocol):
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics: ...
 
 
-def alone(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Alone | None:
+def alone(
+    run: RunConfig,
+    shard: int,
+    *,
+    data_root: Path | None = None,
+    data_path: Path | None = None,
+    data_test: Path | None = None,
+) -> Alone | None:
     """What 0-based agent ``shard`` reaches alone; None for toys, which have no samples.
 
-    ``data_root``, ``data_path``: as :func:`~dpgt_node.learning.oracle.build_oracle` takes them.  Raises ConfigError.
+    ``data_root``, ``data_path``, ``data_test``: as :func:`~dpgt_node.learning.oracle.build_oracle` takes them.
+    Raises ConfigError.
     """
     if run.data.dataset in TOYS:
         return None
-    data = own_dataset(run, shard, data_root=data_root, data_path=data_path)
+    data = own_dataset(run, shard, data_root=data_root, data_path=data_path, data_test=data_test)
     oracle, choice = _softmax(data, run.model) if run.model.name == "softmax" else _torch(data, run)
     metrics = oracle.evaluate(choice.x, run.evaluate.samples)
     return Alone(metrics, oracle.samples, oracle.tested, choice.kept_back)

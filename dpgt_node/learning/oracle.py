@@ -16,15 +16,15 @@ from dpgt_node.algo.methods import rule_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.data import resolved_dataset
 from dpgt_node.config.model import RunConfig
-from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.common import Metrics, spaced
 from dpgt_node.learning.data.digest import shard_sha256
 from dpgt_node.learning.data.frozen import frozen
-from dpgt_node.learning.data.images import IMAGE_FOLDERS, IMAGE_SETS, Pictures
+from dpgt_node.learning.data.images import IMAGE_SETS, Pictures
 from dpgt_node.learning.data.shards import (
     Division,
     blocks,
+    data_is_here,
     division,
     largest_square_norm,
     oddities,
@@ -127,41 +127,49 @@ def build_oracle(
     *,
     data_root: Path | None = None,
     data_path: Path | None = None,
+    data_test: Path | None = None,
     device: str = "cpu",
 ) -> Oracle:
     """The oracle of 0-based agent ``shard``.  ``device``: cpu | cuda, the latter for torch models alone.
 
     ``data_path``: the agent's own file or folder; all of its training samples are the agent's, nothing is partitioned.
+    ``data_test``: a table of test samples beside it.
     ``data_root``: the data folder (DPGT_DATA), for the picture sets that live there.  Raises ConfigError:
     data that cannot be used, m_K > D.
     """
-    return _built(run, shard, data_root, data_path, device)[0]
+    return _built(run, shard, data_root, (data_path, data_test), device)[0]
 
 
 def oracle_and_digest(
-    run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None
+    run: RunConfig,
+    shard: int,
+    *,
+    data_root: Path | None = None,
+    data_path: Path | None = None,
+    data_test: Path | None = None,
 ) -> tuple[Oracle, bytes]:
     """:func:`build_oracle`, and ``digest.shard_sha256`` of the agent's samples; empty where there are none."""
-    oracle, data, divided = _built(run, shard, data_root, data_path, "cpu")
+    oracle, data, divided = _built(run, shard, data_root, (data_path, data_test), "cpu")
     if data is None:
         return oracle, b""
     return oracle, shard_sha256(data, None if divided is None else blocks(data, divided)[shard])
 
 
 def _built(
-    run: RunConfig, shard: int, data_root: Path | None, data_path: Path | None, device: str
+    run: RunConfig, shard: int, data_root: Path | None, own: tuple[Path | None, Path | None], device: str
 ) -> tuple[Oracle, Dataset | None, Division | None]:
     if device != "cpu" and (run.data.dataset in TOYS or run.model.name == "softmax"):
         what = run.data.dataset if run.data.dataset in TOYS else run.model.name
         message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
         raise ConfigError.one("command line", "--device", message)
+    data_path, data_test = own
     if run.data.dataset in TOYS:
         if data_path is not None:
             message = f"{run.data.dataset!r} is a formula and has no data file"
             raise ConfigError.one("node file", "data.path", message)
         return build_toy(run, shard), None, None
     if data_path is not None:
-        data, divided = own_file(run, data_path), None
+        data, divided = own_file(run, data_path, data_test), None
     else:
         data, divided = run_dataset(run, data_root), division(run)
     oracle: SoftmaxOracle | TorchOracle
@@ -184,10 +192,19 @@ def _built(
     return oracle, data, divided
 
 
-def own_dataset(run: RunConfig, shard: int, *, data_root: Path | None = None, data_path: Path | None = None) -> Dataset:
+def own_dataset(
+    run: RunConfig,
+    shard: int,
+    *,
+    data_root: Path | None = None,
+    data_path: Path | None = None,
+    data_test: Path | None = None,
+) -> Dataset:
     """The samples of 0-based agent ``shard`` and the test set as its model takes them.  Raises ConfigError."""
     data, divided = (
-        (run_dataset(run, data_root), division(run)) if data_path is None else (own_file(run, data_path), None)
+        (run_dataset(run, data_root), division(run))
+        if data_path is None
+        else (own_file(run, data_path, data_test), None)
     )
     if run.model.name == "softmax" or _transformed(run):
         return _own(run, shard, data, divided, data_root)
@@ -256,15 +273,6 @@ def prepare_shared(run: RunConfig, data_root: Path | None = None) -> None:
             shards(data, run.data.features, run.data.normalise, division(run), _cache(data_root))
 
 
-def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
-    """Whether this machine has the run's data; they may live on the agents' hosts only, and D is unknown here then."""
-    name = resolved_dataset(run)
-    if name in IMAGE_SETS:
-        return data_root is not None and any((data_root / folder).is_dir() for folder in IMAGE_FOLDERS[name])
-    prefix, colon, path = name.partition(":")
-    return not colon or prefix not in DATASET_PREFIXES.built or Path(path).exists()
-
-
 def data_problem(run: RunConfig, data_root: Path | None = None) -> str | None:
     """Why ``launch`` and ``simulate`` would not take the data here; None: they would, or each agent may have its own.
 
@@ -292,14 +300,16 @@ def sample_counts(run: RunConfig, data_root: Path | None = None) -> tuple[int | 
     return tuple(len(own) for own in blocks(run_dataset(run, data_root), division(run)))
 
 
-def odd_about_data(run: RunConfig, data_root: Path | None = None, data_path: Path | None = None) -> tuple[str, ...]:
+def odd_about_data(
+    run: RunConfig, data_root: Path | None = None, data_path: Path | None = None, data_test: Path | None = None
+) -> tuple[str, ...]:
     """What looks odd about the data set, or an agent's own, one line each; () for toys and for data that are elsewhere.
 
     PRIVATE.  Raises ConfigError.
     """
     if run.data.dataset in TOYS or (data_path is None and not data_is_here(run, data_root)):
         return ()
-    return oddities(run, data_root, data_path)
+    return oddities(run, data_root, data_path, data_test)
 
 
 def constants(run: RunConfig, data_root: Path | None = None) -> tuple[float, float | None] | None:

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.config.data import CLASSES, resolved_dataset
+from dpgt_node.config.data import CLASSES, resolved_dataset, stated_classes
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Dataset
-from dpgt_node.learning.data.shards import own_file, run_dataset
+from dpgt_node.learning.data.shards import data_is_here, own_file, run_dataset
 from dpgt_node.learning.nets.torch_models import guessed_shape, torch
 from dpgt_node.learning.nets.torch_network import Network, fresh
 from dpgt_node.types import F64, I64
@@ -58,18 +58,38 @@ class Score:
     calibrated: int = 0
 
 
-def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = None) -> Frame:
+def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = None, size: int | None = None) -> Frame:
     """The frame of ``run``'s data; of the named picture sets they need not be here.  ConfigError: they do, and are not.
     Where the objective has no samples, the frame is empty.
 
-    ``data_path``: an agent's own file.
+    ``data_path``: an agent's own file.  ``size``: d; it gives the frame of a softmax model whose classes the run
+    file states, wherever the data are.
     """
     if run.data.dataset in TOYS:
         return Frame((), 0)
     if run.data.dataset in CLASSES:
         return Frame(IMAGES[run.data.dataset], CLASSES[run.data.dataset])
+    if data_path is None and size is not None and not data_is_here(run, data_root):
+        found = _stated_frame(run, size)
+        if found is not None:
+            return found
+        message = "the run's data are not here: give an agent's own file, for their shape"
+        raise ConfigError.one("command line", "--data", message)
     data = run_dataset(run, data_root) if data_path is None else own_file(run, data_path)
     return frame_of_data(data)
+
+
+def _stated_frame(run: RunConfig, size: int) -> Frame | None:
+    """As the run file and the ``size`` of its softmax model give it; None where they do not."""
+    (classes, names), kind = stated_classes(run), run.data.features
+    if run.model.name != "softmax" or classes is None or size % classes:
+        return None
+    numbers = size // classes - bool(run.model.bias) - features.width(run.data.normalise, 0)
+    if kind != "raw":
+        if ":" in kind or features.size(kind, features.SIDE**2, "") != numbers:
+            return None
+        numbers = features.SIDE**2
+    return Frame((numbers,), classes, names) if numbers > 0 else None
 
 
 def frame_of_data(data: Dataset) -> Frame:

@@ -36,6 +36,7 @@ from dpgt_node.record.summary import (
     Summary,
     read_restarts,
     versions,
+    why_no_accuracy,
     write_summary,
 )
 from dpgt_node.record.tensorboard import TensorBoardWriter
@@ -212,6 +213,8 @@ class RunRecorder:
             self._write(k)
         self._store.close()
         self._events.close()
+        agents = tuple(self._agent_summary(name, charged) for name in self._names)
+        accuracies = {agent.name: agent.accuracy_test for agent in agents}
         summary = Summary(
             name=self._run.name,
             run_id=run_id,
@@ -223,12 +226,13 @@ class RunRecorder:
             rounds_per_second=made / seconds if seconds > 0 and made > 0 else None,
             consensus_error=self.consensus if self._study else None,
             privacy=self.privacy,
-            agents=tuple(self._agent_summary(name, charged) for name in self._names),
+            agents=agents,
             versions=versions(),
             keystream=self._keystream,
             headline=self.headline(),
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
             restarts=read_restarts(self._out),
+            no_accuracy=why_no_accuracy(self._run, accuracies, self._last),
         )
         try:  # written before the run began, by who had the data at hand
             rivals = load_rivals(self._out)

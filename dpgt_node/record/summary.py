@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.costs import Epsilon
@@ -79,6 +80,7 @@ class Summary:
     null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
     ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise
     is shared.
+    ``no_accuracy``: why an agent has no ``accuracy_test``; None where all have one.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Summary:
     restarts: Mapping[str, int] = field(default_factory=dict)
     outcome: str = ""
     epsilon_towards: Mapping[str, Any] | None = None
+    no_accuracy: str | None = None
 
 
 def adjacency(run: RunConfig) -> str:
@@ -114,6 +117,24 @@ def adjacency(run: RunConfig) -> str:
     times += "" if p.decay is None else f", times {p.decay:g}^(-k/K) in round k"
     sums = "; the first release is of features summed by class" if run.scheme.first == "class-sums" else ""
     return f"replace-one, per-sample gradients differ by at most {bound}{times}{sums}"
+
+
+def why_no_accuracy(run: RunConfig, accuracies: Mapping[str, float | None], evaluated: Collection[str]) -> str | None:
+    """Why some of the agents' test ``accuracies``, by name, are None; None where none is.
+
+    ``evaluated``: the agents that sent any metrics.
+    """
+    lack = [name for name, accuracy in accuracies.items() if accuracy is None]
+    if not lack:
+        return None
+    if run.data.dataset in TOYS:
+        return f'"{run.data.dataset}" is a formula: there is nothing to be right about'
+    if run.evaluate.metrics != "study":
+        return 'metrics = "local": every agent keeps its accuracy to itself, in metrics.csv of its own state_dir'
+    whose = "" if len(lack) == len(accuracies) else f" ({', '.join(lack)})"
+    if any(name not in evaluated for name in lack):
+        return f"the run ended before it was evaluated{whose}"
+    return f"there are no test samples{whose}"
 
 
 def versions() -> dict[str, str]:
@@ -183,6 +204,7 @@ def load_summary(out_dir: Path) -> Summary | None:
             restarts={str(key): int(count) for key, count in data.get("restarts", {}).items()},
             outcome=str(data.get("outcome", "")),
             epsilon_towards=data.get("epsilon_towards"),
+            no_accuracy=data.get("no_accuracy"),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

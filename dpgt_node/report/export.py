@@ -104,7 +104,8 @@ def choose(
     missing = {
         "final": f"x_(K+1) of {agent} is not here: the run did not end, or the file was removed",
         "average": f"no average of {agent}: it begins with round {(run.K + 1) // 2}; take --as last",
-        "last": f"no released x of {agent} is here; its own state_dir has it (dpgt export STATE_DIR --run RUN.toml)",
+        "last": f"no x of {agent} is here: a coordinator never sees one of a local run. Every owner can make the model "
+        "on its own host, of its own state_dir: dpgt export STATE_DIR --run RUN.toml --out MODEL",
     }
     raise ConfigError.one("command line", "--as", missing[which])
 

@@ -23,10 +23,11 @@ def answers(run: RunConfig, summary: Summary, attacks: Table | None, rivals: Riv
 def _learnt(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Answer:
     question, worst = "What was learnt", text.worst_agent(summary.agents)
     if worst is None:
-        return Answer(question, "not shown", "agents keep their accuracy and loss to themselves (local metrics)")
+        return Answer(question, "not shown", summary.no_accuracy or "no agent has an accuracy yet")
     if worst.accuracy_test is None:
         middle = text.number(text.middle(agent.loss_train for agent in summary.agents), 4)
         said = f"training loss of the worst agent, {worst.name}; median {middle}"
+        said += f". No test accuracy: {summary.no_accuracy}" if summary.no_accuracy else ""
         return Answer(question, f"loss {text.number(worst.loss_train, 4)}", said)
     middle = text.percent(text.middle(agent.accuracy_test for agent in summary.agents))
     said = f"test accuracy of the worst agent, {worst.name}; median {middle}"

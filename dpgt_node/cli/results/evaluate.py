@@ -16,6 +16,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig
+    from dpgt_node.learning.data.arrays import Dataset
 
 TABLES = ("csv", "parquet")
 
@@ -36,6 +37,13 @@ TABLES = ("csv", "parquet")
     help="The run file itself, to judge the model on its data: the published one leaves out where they lie.",
 )
 @click.option(
+    "--node",
+    "node_file",
+    metavar="NODE.toml",
+    type=click.Path(path_type=Path),
+    help="An owner's own node file, to judge the model on that host's data.",
+)
+@click.option(
     "--label",
     metavar="COLUMN",
     help="Of --data csv:PATH or parquet:PATH: the column with the labels.  [default: that of the run file's own table]",
@@ -43,30 +51,36 @@ TABLES = ("csv", "parquet")
 @click.option("--part", type=click.Choice(["test", "train"]), default="test", show_default=True)
 @common.format_option
 def evaluate(
-    folder: Path, data: str | None, run_file: Path | None, label: str | None, part: str, format_: str
+    folder: Path,
+    data: str | None,
+    run_file: Path | None,
+    node_file: Path | None,
+    label: str | None,
+    part: str,
+    format_: str,
 ) -> ExitCode:
     """Accuracy and loss of the model that `dpgt export` wrote into FOLDER; exits 2 unless its files are as PRIVACY.md
     says.
 
     A figure of the test set is as public as the test set; one of --part train is about whoever's samples those are.
     """
-    from dpgt_node.config import canonical_json, load_run
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.published import class_names, judge
 
     run = run_of_model(folder)
-    if run_file is not None:
-        if data is not None:
-            raise click.UsageError("--run and --data exclude each other")
-        own = load_run(run_file)
-        if canonical_json(without_paths(own)) != canonical_json(run):
-            raise ConfigError.one("command line", "--run", f"{run_file} is another run than that of {folder}")
-        run = own
-    looked = _looked_at(run, data, label, class_names(folder))
-    found = judge(folder, run, run_dataset(looked, common.data_root(), to_learn=False), part)
+    if sum(given is not None for given in (data, run_file, node_file)) > 1:
+        raise click.UsageError("--run, --node and --data exclude each other")
+    if node_file is not None:
+        samples, what = _of_node(run, folder, node_file)
+    else:
+        if run_file is not None:
+            run = _same_run(run, folder, run_file, "--run")
+        looked = _looked_at(run, data, label, class_names(folder))
+        samples, what = run_dataset(looked, common.data_root(), to_learn=False), looked.data.dataset
+    found = judge(folder, run, samples, part)
     said = {
         "model": str(folder),
-        "dataset": looked.data.dataset,
+        "dataset": what,
         "part": part,
         "samples": found.samples,
         "accuracy": found.accuracy,
@@ -77,12 +91,35 @@ def evaluate(
         click.echo(json.dumps(said, indent=2, allow_nan=False))
         return ExitCode.DONE
     click.echo(
-        f"{looked.data.dataset}, {part}: accuracy {100 * found.accuracy:.2f} %, loss {found.loss:.4f} nats, "
-        f"{found.samples} samples"
+        f"{what}, {part}: accuracy {100 * found.accuracy:.2f} %, loss {found.loss:.4f} nats, {found.samples} samples"
     )
     if found.calibrated:
         click.echo(f"BatchNorm took its statistics from the first {found.calibrated} of them")
     return ExitCode.DONE
+
+
+def _same_run(run: RunConfig, folder: Path, run_file: Path, option: str) -> RunConfig:
+    """The run file at ``run_file``.  ConfigError: it is not that of the model in ``folder``."""
+    from dpgt_node.config import canonical_json, load_run
+
+    own = load_run(run_file)
+    if canonical_json(without_paths(own)) != canonical_json(run):
+        raise ConfigError.one("command line", option, f"{run_file} is another run than that of {folder}")
+    return own
+
+
+def _of_node(run: RunConfig, folder: Path, node_file: Path) -> tuple[Dataset, str]:
+    """The data of the owner of ``node_file``, and what they are.  ConfigError: it has none of its own."""
+    from dpgt_node.config import load_node
+    from dpgt_node.learning.data.shards import own_file
+
+    node = load_node(node_file)
+    own = _same_run(run, folder, node.run, "--node")
+    if node.data_path is None:
+        raise ConfigError.one(
+            "command line", "--node", f"{node_file} names no data of its own ([data] path): use --run"
+        )
+    return own_file(own, node.data_path, node.data_test), f"{node.name}'s {node.data_path.name}"
 
 
 def run_of_model(folder: Path) -> RunConfig:

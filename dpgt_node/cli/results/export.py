@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     "--run", "run_file", type=click.Path(path_type=Path), help="The run file, where DIR is a state directory."
 )
 @click.option(
-    "--data", "data_path", type=click.Path(path_type=Path), help="The agent's own data file, for their shape."
+    "--data",
+    "data_path",
+    type=click.Path(path_type=Path),
+    help="The agent's own data file, for their shape, where the run file does not give it.",
 )
 @click.option(
     "--key",
@@ -73,7 +76,7 @@ def export(
     chosen = exporting.choose(run, found.agent, which, last=found.last, mean=found.mean, final=found.final)
     if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty; choose another folder")
-    frame = frame_of(run, common.data_root(), data_path)
+    frame = frame_of(run, common.data_root(), data_path, chosen.x.size)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:

@@ -65,12 +65,20 @@ def load_dataset(
 
 
 def load_file(
-    path: Path, params: Mapping[str, Parameter] | None = None, classes: int | None = None, names: tuple[str, ...] = ()
+    path: Path,
+    params: Mapping[str, Parameter] | None = None,
+    classes: int | None = None,
+    names: tuple[str, ...] = (),
+    test: Path | None = None,
 ) -> Dataset:
     """An agent's own data: an NPZ, CSV or Parquet file by its ending, or a folder of pictures.  All rows are training
-    samples unless the format or the run file says otherwise.  Raises ConfigError.
+    samples unless the format or the run file says otherwise, or ``test`` is a table of test samples.  Raises
+    ConfigError.
     """
     params = params or {}
+    if test is not None and KINDS.get(path.suffix.lower()) is None:
+        message = f"is for tables; {path.name} holds its own test samples (x_test and y_test, or a folder test)"
+        raise ConfigError.one("node file", "data.test", message)
     if path.is_dir():
         return _folder(path, classes, names, _stamp(path))
     kind = KINDS.get(path.suffix.lower())
@@ -81,7 +89,7 @@ def load_file(
         raise ConfigError.one("node file", "data.path", message)
     fraction, columns = float(params.get("own_test_fraction", 0.0)), Columns.of(params)
     label = str(params["label"])
-    return _table(kind, path, label, None, fraction, names or classes, columns, _stamp(path), None)
+    return _table(kind, path, label, test, fraction, names or classes, columns, _stamp(path), _stamp(test))
 
 
 def load_npz(path: Path, classes: int | tuple[str, ...] | None = None) -> Dataset:

@@ -9,11 +9,13 @@ import numpy as np
 
 from dpgt_node.config.data import resolved_dataset, resolved_test, stated_classes, unstated_classes
 from dpgt_node.config.model import Parameter, RunConfig
+from dpgt_node.config.vocabulary import DATASET_PREFIXES
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Reals
 from dpgt_node.learning.data.datasets import Dataset, load_dataset, load_file
 from dpgt_node.learning.data.frozen import cached, frozen
+from dpgt_node.learning.data.images import IMAGE_FOLDERS, IMAGE_SETS
 from dpgt_node.learning.data.partition import partition
 from dpgt_node.learning.data.remarks import remarks
 from dpgt_node.types import F64, I64
@@ -81,8 +83,9 @@ def blocks(data: Dataset, division: Division) -> list[I64]:
     return partition(kind, data.y_train, agents, seed, dict(params))
 
 
-def own_file(run: RunConfig, path: Path) -> Dataset:
-    """An agent's own file or folder, all of it.  ConfigError: see :func:`load_file`, or it does not fit the run.
+def own_file(run: RunConfig, path: Path, test: Path | None = None) -> Dataset:
+    """An agent's own file or folder, all of it; ``test``: its test table.  ConfigError: see :func:`load_file`, or
+    it does not fit the run.
 
     The run file says how many classes there are, and names those of folders: what everybody is told of the shape of x
     must not depend on the labels of one.
@@ -93,9 +96,18 @@ def own_file(run: RunConfig, path: Path) -> Dataset:
     if path.is_dir() and not names:
         message = 'must be a list of names where a node has a folder of its own: classes = ["cat", "dog"], for all'
         raise ConfigError.one("run file", "data.classes", message)
-    data = load_file(path, run.data.params, classes, names)
+    data = load_file(path, run.data.params, classes, names, test)
     _check(run, data, f"'{path}'")
     return data
+
+
+def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
+    """Whether this machine has the run's data; they may live on the agents' hosts only, and D is unknown here then."""
+    name = resolved_dataset(run)
+    if name in IMAGE_SETS:
+        return data_root is not None and any((data_root / folder).is_dir() for folder in IMAGE_FOLDERS[name])
+    prefix, colon, path = name.partition(":")
+    return not colon or prefix not in DATASET_PREFIXES.built or Path(path).exists()
 
 
 def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -> None:
@@ -106,11 +118,13 @@ def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -
         features.size(run.data.features, int(data.x_train.shape[1]), what)
 
 
-def oddities(run: RunConfig, data_root: Path | None = None, path: Path | None = None) -> tuple[str, ...]:
+def oddities(
+    run: RunConfig, data_root: Path | None = None, path: Path | None = None, test: Path | None = None
+) -> tuple[str, ...]:
     """What looks odd about the data of ``run``, or about an agent's own at ``path``; one line each.  PRIVATE: it stays
     on this host.  Raises ConfigError.
     """
-    data = run_dataset(run, data_root) if path is None else own_file(run, path)
+    data = run_dataset(run, data_root) if path is None else own_file(run, path, test)
     raw = run.data.features == "raw" and run.data.normalise == "none"
     return remarks(data, raw=raw)
 

@@ -22,7 +22,8 @@ async def oracle_or_refusal(
 ) -> tuple[Oracle, bytes]:
     """``oracle_and_digest`` of 0-based ``shard`` here.  ConfigError, of which the coordinator hears the kind."""
     try:
-        return await asyncio.to_thread(oracle_and_digest, run, shard, data_root=data_root, data_path=config.data_path)
+        own = {"data_path": config.data_path, "data_test": config.data_test}
+        return await asyncio.to_thread(oracle_and_digest, run, shard, data_root=data_root, **own)
     except ConfigError as error:
         await say_refusal(config, security, error)
         raise

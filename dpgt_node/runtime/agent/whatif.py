@@ -99,8 +99,8 @@ def what_if(
         raise ConfigError.one("command line", "--agent", message)
     index = run.graph.agents.index(agent)
     shard = index if node is None or node.shard is None else node.shard - 1
-    path = None if node is None else node.data_path
-    oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=path)
+    path, test = (None, None) if node is None else (node.data_path, node.data_test)
+    oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=path, data_test=test)
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
     sha256 = run_sha256(run)

@@ -139,8 +139,8 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
     index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index
     try:
-        oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path)
-        odd = odd_about_data(run, data_root, config.data_path)
+        oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path, data_test=config.data_test)
+        odd = odd_about_data(run, data_root, config.data_path, config.data_test)
     except ConfigError as error:
         return [
             _row(
@@ -174,7 +174,9 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
     charges, same = _charges(config), set[bytes]()
     if charges:
         shard = index if config.shard is None else config.shard - 1
-        _, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
+        _, digest = oracle_and_digest(
+            run, shard, data_root=data_root, data_path=config.data_path, data_test=config.data_test
+        )
         same = {known.run_id for known in of_these_data(look_on(config.state_dir, select_runs), digest)}
     request = Request(config.policy, config.data_id, run, account, oracle.samples, charges, same=same)
     spent, verdict = request.verdict()
@@ -224,7 +226,9 @@ def _goes_on(config: NodeConfig, run: RunConfig, data_root: Path | None) -> Find
         return passed("nothing was begun")
     index = run.graph.agents.index(config.name)
     shard = config.shard - 1 if config.shard is not None else index
-    oracle, digest = oracle_and_digest(run, shard, data_root=data_root, data_path=config.data_path)
+    oracle, digest = oracle_and_digest(
+        run, shard, data_root=data_root, data_path=config.data_path, data_test=config.data_test
+    )
     now = terms_of(config.data_id, run, config.name, oracle.samples, charge.terms.keystream)
     salt = b"" if charge.terms.since is None else look_on(config.state_dir, lambda db: salt_of(db, charge.run_id))
     found = differences(charge.terms, now, digest, salt)

@@ -215,3 +215,13 @@ def test_a_plug_in_gives_the_arrays(module):
 def test_bad_plug_ins(module, name, message):
     with pytest.raises(ConfigError, match=message):
         load_dataset(name.format(module))
+
+
+def test_a_host_s_own_test_table(tmp_path):
+    """Its rows are the test set, whatever fraction the run file keeps back; arrays have their own."""
+    own, test = write(tmp_path, csv_text()), write(tmp_path, csv_text(ROWS[:2]), "test.csv")
+    data = load_file(own, {"label": "label", "own_test_fraction": 0.4}, 3, (), test)
+    assert len(data.y_train) == 5 and data.y_test.tolist() == [0, 1] and data.x_test[0].tolist() == [0.5, 1.5]
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((1, 2)), y_train=[0], x_test=np.zeros((1, 2)), y_test=[0])
+    with pytest.raises(ConfigError, match=r"data\.test: is for tables; a\.npz holds its own test samples"):
+        load_file(tmp_path / "a.npz", {}, 3, (), test)
