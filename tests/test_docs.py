@@ -285,7 +285,12 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     script = "set -e\n" + "".join(body for _, language, body in blocks if language == "sh")
     environment = {**processes.environment(), "PATH": f"{tools}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=processes.LIMIT_S
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=5 * processes.LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     said = masked(done.stdout + done.stderr + (folder / "private.toml").read_text())

@@ -118,6 +118,11 @@ def alone_line(agents: Sequence[AgentSummary], rivals: Rivals | None) -> str:
     return said if gain > 0 else f"{said} {STAY_ALONE}"
 
 
+def no_accuracy_line(summary: Summary) -> str:
+    """Why there is no test accuracy; empty where there is."""
+    return "" if summary.no_accuracy is None else f"No test accuracy: {summary.no_accuracy}"
+
+
 def worst_first(agents: Iterable[AgentSummary]) -> list[AgentSummary]:
     """By test accuracy, lowest first, then by loss, largest first; agents without either last, in their order."""
 

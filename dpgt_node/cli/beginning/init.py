@@ -48,6 +48,14 @@ _COMPLETE = 8
 @click.option(
     "--owners", is_flag=True, help="Every --data is an owner's own: also a start-up folder with a policy each."
 )
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME=ADDR[:PORT]",
+    help="With --owners: where coordinator, agent-1, ... are reached.  Each then makes its key on its own host.  "
+    "[default: all on this machine]",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="[default: run.toml; with --owners the folder hosts]")
 def init(
     names: tuple[str, ...],
@@ -59,6 +67,7 @@ def init(
     missing: str | None,
     ignore: tuple[str, ...],
     owners: bool,
+    hosts: tuple[str, ...],
     out: Path | None,
 ) -> ExitCode:
     """Write a run file that learns at EPSILON, with its reasons as comments; without options, ask for them.
@@ -68,6 +77,7 @@ def init(
     """
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import drafted
+    from dpgt_node.cli.pki.shared import parse_hosts
 
     if not names:
         names, label, agents, epsilon, bounds = _asked(label, agents, epsilon, bounds)
@@ -76,6 +86,9 @@ def init(
     if owners and (len(names) < 2 or agents not in (None, len(names))):
         message = f"needs a --data for each owner, two or more: here are {len(names)}"
         raise ConfigError.one("command line", "--owners", message)
+    if hosts and not owners:
+        raise ConfigError.one("command line", "--host", "goes with --owners: launch starts all agents on this machine")
+    places = parse_hosts(hosts, tuple(f"agent-{i + 1}" for i in range(len(names)))) if hosts else {}
     target_file = out or Path("hosts" if owners else "run.toml")
     if target_file.exists():
         raise ConfigError.one("command line", "--out", f"{target_file} is there already; choose another name")
@@ -93,7 +106,7 @@ def init(
     if owners:
         from dpgt_node.cli.beginning.owners import write_owners
 
-        write_owners(target_file, text, chosen.plan, names)
+        write_owners(target_file, text, chosen.plan, names, places)
     else:
         from dpgt_node.durable import write_text
 

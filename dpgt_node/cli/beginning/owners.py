@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpgt_node.cli.pki.shared import AGENT_PORT, COORDINATOR, COORDINATOR_PORT, Host, signed, write_start_up
+from dpgt_node.config import format_address
 
 if TYPE_CHECKING:
     from dpgt_node.sim.plans.planning import Plan
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 _DAYS = 365.0
 
 
-def write_owners(out: Path, text: str, found: Plan, names: Sequence[str]) -> None:
-    """``out``/NAME for the coordinator and every agent: certificate, key, run.toml and NODE.toml, for this machine.
+def write_owners(out: Path, text: str, found: Plan, names: Sequence[str], places: Mapping[str, Host]) -> None:
+    """``out``/NAME for the coordinator and every agent: run.toml and NODE.toml with the owner's data and a policy.
 
-    ``text``: the run file.  ``names``: the owners' files, in the order of the agents.
+    ``text``: the run file.  ``names``: the owners' files, in the order of the agents.  ``places``: where each process
+    is reached; empty: all on this machine, which then makes their keys and certificates too.  Keys of other hosts are
+    made there.
     """
     import tomli_w
 
@@ -29,24 +32,67 @@ def write_owners(out: Path, text: str, found: Plan, names: Sequence[str]) -> Non
     from dpgt_node.runtime.trust.pki import AUTHORITY, Registry, identity_of
 
     run, epsilon, delta = found.run, found.target.epsilon, found.route.delta
-    places = {COORDINATOR: Host("127.0.0.1", COORDINATOR_PORT)}
-    places |= {name: Host("127.0.0.1", AGENT_PORT + i) for i, name in enumerate(run.graph.agents)}
+    where = dict(places) or {
+        COORDINATOR: Host("127.0.0.1", COORDINATOR_PORT),
+        **{name: Host("127.0.0.1", AGENT_PORT + i) for i, name in enumerate(run.graph.agents)},
+    }
     with blamed(out):
         registry = Registry.create(out / AUTHORITY, days=3650)
-        for name, place in places.items():
-            signed(registry, identity_of(name), [place.address], out / name, _DAYS)
-            write_start_up(out / name, name, run, place, places[COORDINATOR])
+        for name, place in where.items():
+            if not places:
+                signed(registry, identity_of(name), [place.address], out / name, _DAYS)
+            (out / name).mkdir(parents=True, exist_ok=True)
+            write_start_up(out / name, name, run, place, where[COORDINATOR])
             write_text(out / name / "run.toml", text)
     policy = {"epsilon_max": epsilon, **({"delta_max": delta} if delta else {})}
     for name, file in zip(run.graph.agents, names, strict=True):
         path, data = out / name / "NODE.toml", Path(file).expanduser().absolute()
         node = tomllib.loads(path.read_text(encoding="utf-8"))
-        node |= {"data": {"path": str(data), "id": data.name[:128]}, "policy": policy}
-        write_text(path, f"# {name}: its own data, and what may be spent on them.\n{tomli_w.dumps(node)}")
-    click.echo(f"Start-up folders with certificates in {out}, for this machine:")
-    tls = out / COORDINATOR
-    click.echo(
-        f"  dpgt coordinator --config {tls}/run.toml --listen 127.0.0.1:{COORDINATOR_PORT} --tls {tls} --out results &"
-    )
-    for name in run.graph.agents:
-        click.echo(f"  dpgt node --config {out / name}/NODE.toml &")
+        node |= {"data": {"path": data.name if places else str(data), "id": data.name[:128]}, "policy": policy}
+        beside = f" {data.name} lies beside this file, on the owner's host alone." if places else ""
+        write_text(path, f"# {name}: its own data, and what may be spent on them.{beside}\n{tomli_w.dumps(node)}")
+    for line in (_elsewhere if places else _here)(out, where, names):
+        click.echo(line)
+
+
+def _listens(place: Host) -> str:
+    """What the coordinator listens on: its own address, or any where others know it by a name."""
+    return format_address(place.address if place.is_ip else "0.0.0.0", place.port)
+
+
+def _here(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> list[str]:
+    tls, listen = out / COORDINATOR, _listens(where[COORDINATOR])
+    agents = [name for name in where if name != COORDINATOR]
+    return [
+        f"Start-up folders with certificates in {out}, for this machine:",
+        f"  dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out results &",
+        *(f"  dpgt node --config {out / name}/NODE.toml &" for name in agents),
+        "When the run is over, every owner makes the model and judges it on its own test rows:",
+        *(f"  {line}" for line in _result(str(out / agents[0]))),
+    ]
+
+
+def _elsewhere(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> list[str]:
+    agents = [name for name in where if name != COORDINATOR]
+    coordinator, listen = COORDINATOR, _listens(where[COORDINATOR])
+    data = "; ".join(f"{name}: {Path(file).name}" for name, file in zip(agents, names, strict=True))
+    lines = [
+        f"Start-up folders in {out}. Give each to its host; the owner's data go beside NODE.toml ({data}). Then:",
+        "1. On each host, the key, which never leaves it. Its request.pem comes back here:",
+        *(f"  dpgt pki request {name} --host {place.address} --into {name}" for name, place in where.items()),
+        "2. Here, once the fingerprint was compared over another way. What is signed goes back to the host:",
+        *(f"  dpgt pki sign {name} {out / name}/request.pem --pki {out}" for name in where),
+        "3. On each host:",
+        f"  dpgt coordinator --config {coordinator}/run.toml --listen {listen} --tls {coordinator} --out results",
+        *(f"  dpgt doctor {name}/NODE.toml && dpgt node --config {name}/NODE.toml" for name in agents),
+        "4. When the run is over, every owner makes the model and judges it on its own test rows:",
+        *(f"  {line}" for line in _result(agents[0])),
+    ]
+    return lines
+
+
+def _result(folder: str) -> list[str]:
+    return [
+        f"dpgt export {folder}/state --run {folder}/run.toml --out model",
+        f"dpgt evaluate model --node {folder}/NODE.toml",
+    ]

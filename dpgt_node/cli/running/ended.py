@@ -59,8 +59,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
     elif worst is not None:
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
-    reason = summary.no_accuracy
-    if said := text.alone_line(summary.agents, rivals) or (f"No test accuracy: {reason}" if reason else ""):
+    if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
         console.print(Text(said), soft_wrap=piped(console))
     _print_epsilons(summary, console)
     _print_towards(run, summary, console)

@@ -1,0 +1,75 @@
+"""The example of two owners as its page has it: two tables, three processes, two models that agree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.e2e import processes
+
+EXAMPLE = processes.ROOT / "examples" / "two-owners"
+PORTS = ("7700", "7701", "7702")
+
+
+@pytest.mark.e2e
+def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
+    """But for the ports, which are free ones here."""
+    shutil.copy(EXAMPLE / "make_tables.py", tmp_path)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, module in (("dpgt", "-m dpgt_node "), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n')
+        (tools / name).chmod(0o755)
+    script = "set -e\n" + "".join(re.findall(r"^```sh\n(.*?)^```", (EXAMPLE / "README.md").read_text(), re.M | re.S))
+    free = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    moved = "; ".join(f"s/:{old}/:{new}/" for old, new in free.items())
+    script = script.replace(":7700", f":{free['7700']}").replace(
+        "dpgt coordinator", f"sed -i '{moved}' hosts/*/NODE.toml\ndpgt coordinator", 1
+    )
+    environment = {**processes.environment(), "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3 * processes.LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"agent-(\d)'s (\w+)\.csv, test: accuracy ([\d.]+) %.* (\d+) samples", done.stdout)
+    assert [(i, name, count) for i, name, _, count in found] == [("1", "north", "100"), ("2", "south", "80")]
+    assert all(float(accuracy) > 80.0 for _, _, accuracy, _ in found)
+    one, two = (load_file(tmp_path / f"model-{name}" / "model.safetensors") for name in ("north", "south"))
+    for name, weights in one.items():
+        np.testing.assert_allclose(weights, two[name], atol=0.1 * np.abs(weights).max())
+    assert "epsilon 3 (moderate)" in (tmp_path / "model-north" / "PRIVACY.md").read_text()
+    assert set(done.stdout.split("\nspecies\n")[1].splitlines()[:400]) == {"daisy", "iris", "tulip"}
+    apart = tmp_path / "apart"
+    assert (apart / "agent-1" / "request.pem").is_file() and not list(apart.glob("*/cert.pem"))
+    assert not (apart / "agent-2" / "key.pem").exists()
+    node = (apart / "agent-2" / "NODE.toml").read_text()
+    assert 'advertise = "192.0.2.3:7701"' in node and 'path = "south.csv"' in node and "epsilon_max = 3.0" in node
+    for line in (
+        "dpgt pki request coordinator --host 192.0.2.1 --into coordinator",
+        "dpgt pki sign agent-2 apart/agent-2/request.pem --pki apart",
+        "--listen 192.0.2.1:7700",
+    ):
+        assert line in done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """On loopback; nobody holds them now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
