@@ -83,7 +83,7 @@ def resolved_dataset(run: RunConfig) -> str:
     prefix, colon, path = run.data.dataset.partition(":")
     if not colon or prefix not in DATASET_PREFIXES.built or run.base is None:
         return run.data.dataset
-    return f"{prefix}:{(run.base / expanded(path)).absolute()}"
+    return f"{prefix}:{_settled(run.base / expanded(path))}"
 
 
 def resolved_test(run: RunConfig) -> Path | None:
@@ -91,7 +91,12 @@ def resolved_test(run: RunConfig) -> Path | None:
     if "test" not in run.data.params:
         return None
     path = expanded(str(run.data.params["test"]))
-    return path if run.base is None else (run.base / path).absolute()
+    return path if run.base is None else _settled(run.base / path)
+
+
+def _settled(path: Path) -> Path:
+    """The absolute path.  Without "..", so that a run file asked for from another folder is still the same run."""
+    return path.resolve() if ".." in path.absolute().parts else path.absolute()
 
 
 UNPUBLISHED = "not-published"

@@ -115,6 +115,12 @@ def test_data_paths(tmp_path):
     assert to_toml(run) == to_toml(run, absolute_paths=False)
 
 
+def test_a_run_file_asked_for_from_another_folder_names_the_same_data(tmp_path):
+    (tmp_path / "below").mkdir()
+    for dataset, base in (("npz:x.npz", tmp_path / "below" / ".."), ("npz:below/../x.npz", tmp_path)):
+        assert resolved_dataset(parse({"data.dataset": dataset}, base)) == f"npz:{tmp_path.resolve()}/x.npz"
+
+
 def test_datasets_without_a_path_stay():
     assert resolved_dataset(parse({})) == "digits"
     assert resolved_dataset(parse({"data.dataset": "npz:/abs/x.npz"})) == "npz:/abs/x.npz"
