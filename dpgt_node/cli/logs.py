@@ -8,7 +8,7 @@ import time
 
 import click
 
-from dpgt_node.runtime.watching.lines import JsonLines, json_line
+from dpgt_node.record.lines import JsonLines, json_line
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 META = "log_format"

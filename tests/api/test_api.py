@@ -244,11 +244,11 @@ def test_methods_and_properties_are_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("call", "verb", "left_out"),
     [
-        (api.run, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart"}),
-        (api.start, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart"}),
+        (api.run, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart", "http", "metrics"}),
+        (api.start, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart", "http", "metrics"}),
         (api.simulate, "simulate", set()),
         (api.start_simulation, "simulate", set()),
-        (api.check, "check", {"format_", "alike", "shape_text"}),
+        (api.check, "check", {"format_", "alike", "everything", "shape_text"}),
         (api.plan, "plan", {"shape_text", "pareto"}),
     ],
 )

@@ -153,12 +153,12 @@ def blocked(*_, **__):
 """
 LATE = {
     "simulate": """
-import dpgt_node.cli.running.live as module
+import dpgt_node.cli.running.ended as module
 module.print_summary = {what}
 sys.exit(cli.run(["simulate", {run!r}, "--out", {out!r}]))
 """,
     "launch": """
-import dpgt_node.cli.running.live as module
+import dpgt_node.cli.running.ended as module
 module.print_summary = {what}
 sys.exit(cli.run(["launch", {run!r}, "--out", {out!r}, "--insecure"]))
 """,

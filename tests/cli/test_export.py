@@ -160,7 +160,7 @@ def test_the_statement_names_what_matters(tmp_path):
         (["{tmp}/full", "--out", "{tmp}/e"], "neither a run's output folder (no run.toml) nor an agent's state"),
         (["{tmp}/begun", "--out", "{tmp}/e"], "has no summary.json: the run has not ended"),
         (["{tmp}/torn", "--out", "{tmp}/e", "--as", "last"], "x_released.sum: torn"),
-        (["{tmp}/bare", "--out", "{tmp}/e", "--as", "last"], "no released x of agent-1 is here"),
+        (["{tmp}/bare", "--out", "{tmp}/e", "--as", "last"], "no x of agent-1 is here"),
     ],
 )
 def test_bad_exports_are_one_line(tmp_path, arguments, message, capsys):

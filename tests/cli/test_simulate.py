@@ -81,7 +81,9 @@ def test_alone_stands_beside_the_run(tmp_path, capsys):
     page = (tmp_path / "o" / "report.html").read_text()
     assert "<th>alone</th>" in page and "Alone, without exchange" in page
     assert cli.run([*command[:-1], str(tmp_path / "without")]) == 0
-    assert "Alone" not in capsys.readouterr().out and not (tmp_path / "without" / "rivals.json").exists()
+    assert "Alone" not in capsys.readouterr().out
+    without = load_rivals(tmp_path / "without")
+    assert without is not None and not without.alone
 
 
 @pytest.mark.parametrize("verb", ["simulate", "launch"])

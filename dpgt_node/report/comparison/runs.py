@@ -130,8 +130,8 @@ def _without_accuracy(one: Compared) -> str | None:
         return f'"{one.run.data.dataset}" has no samples: there is neither an accuracy nor an epsilon to compare'
     if one.run.evaluate.metrics == "local":
         return (
-            'its agents keep their accuracy to themselves (metrics = "local"): there is nothing to compare by. Where all '
-            'data may be studied, [evaluate] metrics = "study" tells it'
+            'its agents keep their accuracy to themselves (metrics = "local"): there is nothing to compare by. Where '
+            'all data may be studied, [evaluate] metrics = "study" tells it'
         )
     return f"it is {one.summary.status} and no agent has a test accuracy: there is nothing to compare by"
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from dpgt_node.config import RunConfig
 from dpgt_node.record import epsilons
+from dpgt_node.record.lines import plain
 from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.phases import PHASES_FILE
 from dpgt_node.report.rendering import FOLDER as REPORT
 from dpgt_node.runtime.watching.httpd import Answer, Page, Query, Refused
-from dpgt_node.runtime.watching.lines import plain
 
 if TYPE_CHECKING:
     from dpgt_node.runtime.coordinator.daemon import Coordinator

@@ -23,10 +23,10 @@ from typing import IO
 
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ExitCode
+from dpgt_node.record.lines import json_line, read_line
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.coordinator.outdir import blamed
 from dpgt_node.runtime.launch.nursery import Forked, Nursery
-from dpgt_node.runtime.watching.lines import json_line, read_line
 
 RESTARTS = 5
 """So often one process is started again within :data:`WINDOW_S`; the crash after that ends the launch."""

@@ -13,10 +13,10 @@ import pytest
 
 from dpgt_node.config import to_toml
 from dpgt_node.errors import ExitCode
+from dpgt_node.record.lines import json_line
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.launch.launcher import held_port
 from dpgt_node.runtime.launch.supervisor import RESTARTS, WINDOW_S, Child, Supervisor, crashed, last_line
-from dpgt_node.runtime.watching.lines import json_line
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually, make_run
 

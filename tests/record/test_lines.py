@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 
-from dpgt_node.runtime.watching.lines import JsonLines, json_line, read_line
+from dpgt_node.record.lines import JsonLines, json_line, read_line
 from dpgt_node.runtime.watching.rhythm import Rhythm, line_every_s
 
 
