@@ -284,14 +284,14 @@ def _check_shape(given: Frame, held: Frame) -> None:
 
 
 def _labels(given: Frame, held: Frame) -> I64:
-    """The model's label of each class folder: that of the same name, its number where the model's have no names."""
+    """The model's label of each class of the data: that of the same name, its number where the model's have no names."""
     known = held.names or tuple(map(str, range(held.classes)))
     if set(given.names) <= set(known):
         return np.array([known.index(name) for name in given.names], dtype=np.int64)
     if not held.names and len(given.names) == held.classes:
         return np.arange(held.classes)
     strange = next(name for name in given.names if name not in known)
-    message = f"has a folder {strange!r}, the model's {held.classes} classes are {', '.join(known[:10])}"
+    message = f"has a class {strange!r}, the model's {held.classes} classes are {', '.join(known[:10])}"
     raise ConfigError.one("command line", "--data", message + (", ..." if len(known) > 10 else ""))
 
 

@@ -286,7 +286,7 @@ def test_class_folders_are_known_by_their_names(tmp_path, capsys):
         code, line = said(folder)
         assert code == 0 and f"{samples} samples" in line and "accuracy 100.00 %" in line
     code, line = said("strange")
-    assert code == 2 and line.endswith("--data: has a folder 'cow', the model's 3 classes are ant, bee, cat\n")
+    assert code == 2 and line.endswith("--data: has a class 'cow', the model's 3 classes are ant, bee, cat\n")
 
 
 def test_a_model_of_a_table_knows_its_label(tmp_path, capsys):

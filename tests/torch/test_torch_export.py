@@ -84,7 +84,10 @@ def test_data_of_others_need_not_hold_every_class_and_must_fit(mnist, capsys):
     assert said["samples"] == 4 and said["accuracy"] == float((logits.argmax(1) == labels).double().mean())
     for bad, message in (
         (rows[:, :-1], "has 783 numbers a sample, the model takes a picture of 1 x 28 x 28"),
-        (np.column_stack([[10.0], rows[:1, 1:]]), "has label 10, the model 10 classes"),
+        (
+            np.column_stack([[10.0], rows[:1, 1:]]),
+            "has a class '10', the model's 10 classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9",
+        ),
     ):
         names = ",".join(["y", *map(str, range(bad.shape[1] - 1))])
         np.savetxt(mnist / "bad.csv", bad, delimiter=",", header=names, comments="")
