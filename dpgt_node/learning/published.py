@@ -284,7 +284,7 @@ def _check_shape(given: Frame, held: Frame) -> None:
 
 
 def _labels(given: Frame, held: Frame) -> I64:
-    """The model's label of each class of the data: that of the same name, its number where the model's have no names."""
+    """The model's label of each class of data: that of the same name, its number where the model's have no names."""
     known = held.names or tuple(map(str, range(held.classes)))
     if set(given.names) <= set(known):
         return np.array([known.index(name) for name in given.names], dtype=np.int64)
