@@ -108,14 +108,19 @@ class MetricsStore:
         file lacks are None.  Raises :class:`ConfigError` naming file and line for a cell that is not a number.
         """
         path = out_dir / METRICS_FILE
-        try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
-        found = {(row.agent, row.k): row for row in _rows(path, text[: text.rfind("\n") + 1])}
+        found = {(row.agent, row.k): row for row in _rows(path, whole_lines(path))}
         return tuple(found.values())
+
+
+def whole_lines(path: Path) -> str:
+    """The text of ``path`` up to its last line end; "" when there is no such file.  ConfigError: it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
+    return text[: text.rfind("\n") + 1]
 
 
 class MetricsTail:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.pace import PHASES
-from dpgt_node.record.metrics import cut_torn_line
+from dpgt_node.record.metrics import cut_torn_line, whole_lines
 
 PHASES_FILE = "phases.csv"
 COLUMNS = ("agent", "k", "rounds", *PHASES)
@@ -66,13 +66,7 @@ def read_phases(out_dir: Path) -> tuple[PhaseRow, ...]:
     Raises :class:`ConfigError` naming file and line for a cell that is not a number.
     """
     path = out_dir / PHASES_FILE
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError.one(str(path), "", f"cannot be read: {error}") from error
-    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+    reader = csv.DictReader(io.StringIO(whole_lines(path), newline=""))
     rows = []
     for record in reader:
         try:
