@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -193,7 +194,20 @@ def test_coins_have_their_epsilon_or_the_reason_why_not(
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert predicted == [agent["epsilon"]["binomial"] for agent in summary["agents"]] and all(predicted)
     assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10")), "--all"]) == 0
-    assert "null: binomial (epsilon, delta): 10 coins are too few for its theorem" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "null: binomial (epsilon, delta): 10 coins are too few for its theorem" in text
+    assert "of the paper's fail. WARNING: no epsilon is proved for this run." in text and "no warning" not in text
+
+
+def test_a_probability_is_not_called_an_epsilon(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ternary-dsgd has (0, delta) and nothing else."""
+    changed(demo, 'method = "dpgt"\nmechanism = "paper"', 'method = "ternary-dsgd"')
+    demo.write_text(f"{demo.read_text()}\n[method]\nr = 5.0\n")
+    assert cli.run(["check", str(demo)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Delta [01][.\d]* \(none\) \(at epsilon 0; conditional, agent-\d\)", text)
+    assert "Epsilon" not in text
+    assert "WARNING: no epsilon is proved for this run." in text
 
 
 def toy(path: Path, d: int, K: int) -> Path:

@@ -241,7 +241,8 @@ def test_what_a_method_cannot_use_is_refused_by_name() -> None:
     online = by(run, "online-dsgd", "state-noise", {})
     assert refused(online, 41) == []
     ((key, said),) = refused(online, 40)
-    assert key == "algorithm.iterations" and said.startswith("online-dsgd: K < D") and "agent-1, agent-2" in said
+    assert key == "algorithm.iterations" and said.startswith("online-dsgd: K < D")
+    assert "agent-1 (D = 40, K = 40), agent-2" in said
     apart = replace(run.graph, R=((0.0,) * 5,) * 5)
     for method in ("sampled-dsgd", "quantised-dsgd", "online-dsgd"):
         ((key, said),) = refused(by(replace(run, graph=apart), method, "state-noise", {}), 287)

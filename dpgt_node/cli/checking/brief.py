@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, warned_delta, words
+from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, verdict, warned_delta, words
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
@@ -45,7 +45,7 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
 
         most = max(needs[:-1], key=lambda need: need.total)
         out += _wrapped(f"Disk, at most: {readable(most.total)} an agent, {readable(needs[-1].total)} the coordinator.")
-    return "\n".join([*out, *_wrapped(_sum(report)), _MORE])
+    return "\n".join([*out, *_wrapped(verdict(report)), _MORE])
 
 
 def _condition(row: Check) -> list[str]:
@@ -57,7 +57,7 @@ def _condition(row: Check) -> list[str]:
 def _epsilon(report: CheckReport) -> list[str]:
     """The largest epsilon by accountant, the one that stands for the run first."""
     from dpgt_node.algo.methods import method_of
-    from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
+    from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
     from dpgt_node.record.epsilons import qualifier, shown_accountant
     from dpgt_node.report.text import judged
 
@@ -74,7 +74,8 @@ def _epsilon(report: CheckReport) -> list[str]:
         value, at = max(known, key=lambda pair: pair[0])
         whose = f", {names[at]}" if not lines and len(names) > 1 else ""
         shown = judged(value, words(report, at)[name])
-        lines.append(f"{'  also' if lines else 'Epsilon'} {shown} ({qualifier(name, privacy.delta)}{whose})")
+        what = ("  also" if lines else "Epsilon") if name in EPSILONS else "  also delta" if lines else "Delta"
+        lines.append(f"{what} {shown} ({qualifier(name, privacy.delta)}{whose})")
     if not lines:
         reasons = dict.fromkeys(text for texts in report.reasons.values() for text in texts if text is not None)
         return [f"Epsilon: none. {next(iter(reasons), 'No accountant has a value')}."]
@@ -92,18 +93,6 @@ def _open(report: CheckReport) -> list[str]:
         return []
     more = f" and {len(unknown) - _OPEN_MAX} more" if len(unknown) > _OPEN_MAX else ""
     return _wrapped(f"Not known on this machine: {', '.join(unknown[:_OPEN_MAX])}{more}.")
-
-
-def _sum(report: CheckReport) -> str:
-    from dpgt_node.algo.conditions import NOT_APPLYING
-    from dpgt_node.algo.methods import method_of
-
-    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
-    soft = len(report.warnings)
-    run = report.facts.run
-    what = f"mechanism {run.algorithm.mechanism}" if method_of(run).noisy else f"method {run.algorithm.method}"
-    fail = f"{soft} of the paper's fail (warnings)." if soft else "no warning."
-    return f"{applying} of {len(report.checks)} conditions apply to {what}; {fail}"
 
 
 def _wrapped(line: str) -> list[str]:

@@ -140,6 +140,22 @@ def warned_delta(report: CheckReport) -> str | None:
     return delta_warning(report.facts.run.privacy.delta, most) if used else None
 
 
+def verdict(report: CheckReport) -> str:
+    """How many conditions apply, how many of the paper's fail, and whether any epsilon is proved, in a sentence."""
+    from dpgt_node.algo.conditions import NOT_APPLYING
+    from dpgt_node.algo.methods import method_of
+    from dpgt_node.privacy.accountants.registry import SOUND
+
+    run, soft = report.facts.run, len(report.warnings)
+    noisy = method_of(run).noisy
+    what = f"mechanism {run.algorithm.mechanism}" if noisy else f"method {run.algorithm.method}"
+    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
+    fail = f"{soft} of the paper's fail (warnings)." if soft else "no warning."
+    if noisy and not any(value is not None for name in SOUND for value in report.epsilon.get(name, ())):
+        fail = f"{soft or 'none'} of the paper's fail. WARNING: no epsilon is proved for this run."
+    return f"{applying} of {len(report.checks)} conditions apply to {what}; {fail}"
+
+
 def number(value: float | None) -> str:
     """Six digits, or one decimal of large numbers; a dash where there is none."""
     return "-" if value is None else f"{value:,.6g}" if abs(value) < 1e4 else f"{value:,.1f}"

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, warned_delta, words
+from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, verdict, warned_delta, words
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards
@@ -35,7 +35,6 @@ def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None) -> list[st
 
 def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = ()) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
-    from dpgt_node.algo.conditions import NOT_APPLYING
     from dpgt_node.algo.methods import method_of
 
     f, t = report.facts, report.facts.topology
@@ -94,13 +93,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         )
     lines.append(f"  oracle complexity, sum of m_k over all releases: {rates.oracle_complexity or '-'}")
     lines += [f"  {rates.note}"] if rates.note else []
-    hard, soft = report.failed_hard, report.warnings
-    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
-    what = f"mechanism {f.run.algorithm.mechanism}" if method.noisy else f"method {method.name}"
-    apply = f"{applying} of {len(report.checks)} conditions apply to {what}; "
-    lines += ["", *disk]
-    lines += [apply + (f"{len(soft)} of the paper's fail (warnings)." if soft else "no warning.")]
-    lines += [f"Refused: {row.statement}" for row in hard]
+    lines += ["", *disk, verdict(report), *(f"Refused: {row.statement}" for row in report.failed_hard)]
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -296,13 +296,13 @@ def test_a_file_that_is_no_key_log_is_named(tmp_path: Path, text: str | None, me
         KeyLog.read(tmp_path / "keys")
 
 
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(("mark", "encoding"), [("", "utf-8"), ("\ufeff", "utf-8"), ("", "utf-16")])
 def test_foreign_and_torn_lines_of_a_key_log_are_skipped_and_numbered(
-    mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mark: str, encoding: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = "CLIENT_TRAFFIC_SECRET_0 " + "11" * 32 + " " + "22" * 32
     torn = "SERVER_TRAFFIC_SECRET_0 " + "33" * 32 + " 4"
-    (tmp_path / "keys").write_text(f"{mark}{good}\nhello, ünusual\n\n# note\n{torn}", encoding="utf-8")
+    (tmp_path / "keys").write_text(f"{mark}{good}\nhello, ünusual\n\n# note\n{torn}", encoding=encoding)
     found = KeyLog.read(tmp_path / "keys")
     assert found.secrets == {("CLIENT_TRAFFIC_SECRET_0", b"\x11" * 32): b"\x22" * 32}
     assert found.foreign == (2, 5)

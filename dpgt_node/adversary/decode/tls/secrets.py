@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import struct
 from collections.abc import Mapping
@@ -25,6 +26,12 @@ SUITES: Mapping[int, tuple[type[AESGCM | ChaCha20Poly1305], int]] = {
     0x1302: (AESGCM, 32),
     0x1303: (ChaCha20Poly1305, 32),
 }
+
+
+def _text(data: bytes) -> str:
+    """Of a key log in UTF-8, or in UTF-16 with its mark, which is what a shell of Windows redirects to a file."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8-sig", "replace")
 
 
 class KeyLog:
@@ -63,7 +70,7 @@ class KeyLog:
     def add(self, data: bytes, name: str) -> None:
         """The secrets of one log; ``name`` is for messages."""
         foreign = []
-        for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+        for number, line in enumerate(_text(data).splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             try:

@@ -18,7 +18,8 @@ from dpgt_node.privacy.mechanisms import RELEASED_STATE, STATE_NOISE
 
 def _too_few(setting: Setting) -> tuple[str, ...]:
     held = zip(setting.topology.names, setting.samples, strict=True)
-    return tuple(name for name, D in held if D is not None and D <= setting.schedule.K)
+    K = setting.schedule.K
+    return tuple(f"{name} (D = {D}, K = {K})" for name, D in held if D is not None and D <= K)
 
 
 ONLINE_DSGD = Method(
