@@ -16,9 +16,9 @@ import numpy as np
 
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import known_rounds, result, targets
-from dpgt_node.adversary.attacks.membership import auc
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.membership.rates import auc
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64

@@ -15,10 +15,10 @@ from dpgt_node.adversary.attacks.floats import attack as floats
 from dpgt_node.adversary.attacks.floats import on_grid, unreachable
 from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.generator import candidate_seeds, inverse_cdf, low_cells
-from dpgt_node.adversary.attacks.membership import auc
 from dpgt_node.adversary.attacks.retries import attack as retries
 from dpgt_node.adversary.attacks.reuse import attack as reuse
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.membership.rates import auc
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
