@@ -11,18 +11,14 @@ import sys
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dpgt_node.cli import signals
 from dpgt_node.cli.logs import tell
-from dpgt_node.config import RunConfig, listen_address, parse_address, resolved_dataset
-from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.config import RunConfig, listen_address, parse_address
 from dpgt_node.errors import ConfigError, DpgtError, Problem
-
-if TYPE_CHECKING:
-    from dpgt_node.sim.plans.rehearsal import Shape
 
 T = TypeVar("T")
 
@@ -268,34 +264,3 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
 
     with asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(main)
-
-
-def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
-    """What is known of the agents' data; ConfigError where it is not known."""
-    from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.oracle import data_is_here, sample_counts
-    from dpgt_node.sim.plans.choosing import is_tabular
-    from dpgt_node.sim.plans.rehearsal import Shape
-
-    if run.data.dataset in TOYS:
-        raise ConfigError.one(
-            source, "data.dataset", f"'{run.data.dataset}' has no samples, so there is nothing to protect and to plan"
-        )
-    if text is not None:
-        try:
-            p, classes, D = (int(part) for part in text.split(","))
-        except ValueError:
-            p = classes = D = 0
-        if min(p, D) < 1 or classes < 2:
-            raise ConfigError.one(
-                "command line", "--shape", f"must be P,CLASSES,D (integers, as in 784,10,12000), not {text!r}"
-            )
-        return Shape(p, classes, (D,) * run.n, is_tabular(run.data.dataset, p))
-    root = data_root()
-    if not data_is_here(run, root):
-        message = f"{resolved_dataset(run)} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
-        raise ConfigError.one(source, "data.dataset", message)
-    data = run_dataset(run, root)
-    p = data.x_train.shape[1]
-    tabular = is_tabular(run.data.dataset, p, picture=data.image is not None)
-    return Shape(p, data.classes, tuple(D for D in sample_counts(run, root) if D is not None), tabular)

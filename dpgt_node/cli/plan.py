@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.shape import find_shape
 from dpgt_node.config import SchemeS2, load_run, to_toml
 from dpgt_node.config.vocabulary import ACCOUNTANTS
 from dpgt_node.errors import ConfigError, ExitCode
@@ -51,7 +52,7 @@ _WIDTH = 116
 )
 @click.option(
     "--public",
-    metavar="npz:PATH|NAME",
+    metavar="FILE.npz|NAME",
     help="Public data to try candidates on instead of synthetic ones, a file or a picture set that was fetched (mnist, "
     "...); never the agents' own.",
 )
@@ -97,7 +98,7 @@ def plan(
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
-    shape = common.find_shape(run, str(run_file), shape_text)
+    shape = find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     if keep_steps and pareto is not None:
         raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --pareto")
@@ -358,7 +359,9 @@ def _public(text: str | None) -> Dataset | None:
     from dpgt_node.learning.data.datasets import load_dataset
     from dpgt_node.learning.data.images import IMAGE_SETS
 
+    if text.lower().endswith(".npz") and ":" not in text:
+        text = f"npz:{text}"
     if not text.startswith("npz:") and text not in IMAGE_SETS:
-        message = f"must be npz:PATH, or one of {', '.join(IMAGE_SETS)}, not {text!r}"
+        message = f"must be an .npz file, or one of {', '.join(IMAGE_SETS)}, not {text!r}"
         raise ConfigError.one("command line", "--public", message)
     return load_dataset(text, common.data_root())

@@ -243,13 +243,17 @@ def test_tables_and_folders_of_one_s_own(tmp_path, capsys):
             found = judged(f"{kind}:{tmp_path}/t.{kind}", "--label", "digit", "--part", part)
             assert (found["samples"], found["accuracy"]) == (50, expected["accuracy"])
             assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
-    assert judged(f"folder:{tmp_path}/pictures")["samples"] == 6
+    for name in ("t.npz", "t.csv", "t.parquet"):  # plain paths, as predict takes them
+        label = [] if name == "t.npz" else ["--label", "digit"]
+        assert judged(str(tmp_path / name), *label)["accuracy"] == expected["accuracy"]
+    assert judged(f"folder:{tmp_path}/pictures")["samples"] == judged(str(tmp_path / "pictures"))["samples"] == 6
     table = f"csv:{tmp_path}/t.csv"
     for arguments, message in (
         (["--data", table], f"--label: {table} is a table: name the column with the labels"),
         (["--data", table, "--label", "x"], "has no column 'x'"),
-        (["--data", f"npz:{tmp_path}/t.npz", "--label", "digit"], "--label: names a column of --data csv:PATH"),
-        (["--label", "digit"], "--label: names a column of --data csv:PATH"),
+        (["--data", f"npz:{tmp_path}/t.npz", "--label", "digit"], "--label: names a column of a table"),
+        (["--data", str(tmp_path / "t.txt")], "t.txt is none of .csv"),
+        (["--label", "digit"], "--label: names a column of a table"),
     ):
         assert cli.run(["evaluate", str(tmp_path / "e"), *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -294,11 +298,13 @@ def test_a_model_of_a_table_knows_its_label(tmp_path, capsys):
     rows = np.column_stack([rng.standard_normal((60, 2)), np.arange(60) % 2])
     for name, kept in (("own", 60), ("other", 10)):
         np.savetxt(tmp_path / f"{name}.csv", rows[:kept], fmt="%.17g", delimiter=",", header="a,b,label", comments="")
-    config = made(data=model.Data(f"csv:{tmp_path}/own.csv", params={"label": "label", "test_fraction": 0.2}))
+    config = made(
+        data=model.Data(f"csv:{tmp_path}/own.csv", params={"label": "label", "test_fraction": 0.2, "classes": 2})
+    )
     exported(simulated(tmp_path, config), tmp_path / "e")
     capsys.readouterr()
     assert cli.run(["evaluate", str(tmp_path / "e")]) == 2
-    assert "--data: is needed: the model does not say where its run's data lie (csv:PATH)" in capsys.readouterr().err
+    assert "--data: is needed: the model does not say where its run's data lie" in capsys.readouterr().err
     other = tmp_path / "other.toml"
     other.write_text((tmp_path / "run.toml").read_text().replace("iterations = 12", "iterations = 13"))
     assert cli.run(["evaluate", str(tmp_path / "e"), "--run", str(other)]) == 2

@@ -142,7 +142,8 @@ def is_planned_without_warning(
     """Or refused with one of the reasons that an example may have."""
     monkeypatch.setenv("DPGT_DATA", str(folder))
     monkeypatch.syspath_prepend(str(example.parent))
-    shape = [] if 'dataset = "digits"' in example.read_text() else ["--shape", "784,10,3000"]
+    text = example.read_text()
+    shape = [] if 'dataset = "digits"' in text else ["--shape", f"{3072 if 'cifar10' in text else 784},10,3000"]
     code = cli.run(["plan", str(example), "--epsilon", epsilon, *shape])
     out, err = capsys.readouterr()
     if code != 0:
@@ -178,7 +179,7 @@ def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: p
         arrays[f"y_{part}"] = y = rng.integers(3, size=300)
         arrays[f"x_{part}"] = rng.random((300, 16)) + np.eye(16)[y]
     np.savez(public, **arrays)
-    command = ["plan", str(run_file), "--epsilon", "4", "--shape", "16,3,500", "--public", f"npz:{public}"]
+    command = ["plan", str(run_file), "--epsilon", "4", "--shape", "16,3,500", "--public", str(public)]
     assert cli.run([*command, "--pareto", str(tmp_path / "pareto")]) == 0
     out = capsys.readouterr().out
     assert "the public data given" in out and "synthetic" not in out
@@ -295,8 +296,20 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--alike", "very"], "--alike: must be iid, by-label:N"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "1,2"], "--shape: must be P,CLASSES,D"),
-        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: must be P,CLASSES,D"),
-        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be npz:PATH, or one of mnist"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "many,few,some"], "as in 784,10,12000, not 'many,few,some'"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "64,1,5"], "--shape: CLASSES must be 2 to 10,000, not 1"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", f"64,10,{10**40}"], "--shape: D must be 1 to 1,000,000,000"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--shape", "65,10,5"], "P = 65, but digits, which is here, has 64 numbers"),
+        ('"digits"', '"csv:no.csv"\nlabel = "y"\nclasses = 3', ["--shape", "4,2,9"], "run.toml says 3 classes"),
+        (
+            '"digits"',
+            '"csv:no.csv"\nlabel = "y"\ncolumns = ["a", "b"]\ncategories = { b = ["u", "v"] }',
+            ["--shape", "2,2,9"],
+            "run.toml says 3 numbers a sample",
+        ),
+        ('"digits"', '"mnist"\nfeatures = "hog"', ["--shape", "64,10,9"], "--shape: P = 64, but mnist has 784 numbers"),
+        ('"digits"', '"npz:no.npz"\nfeatures = "hog"', ["--shape", "64,10,9"], "P = 64: 'hog' needs samples of 28 x"),
+        ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be an .npz file, or one of mnist"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps"], '--keep-steps: needs scheme.kind = "S2"'),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps", "--pareto", "x"], "--keep-steps: leaves nothing to search"),
         ('normalise = "l2"\n[model]\nbias = 0.2', "dimension = 3", [], "no samples"),

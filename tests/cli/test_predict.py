@@ -32,6 +32,7 @@ C = { generator = "ring" }
 [data]
 dataset = "csv:t.csv"
 label = "kind"
+classes = ["large", "small"]
 normalise = "sphere"
 columns = ["site", "size"]
 missing = "middle"
@@ -62,7 +63,10 @@ def test_rows_get_names_in_the_order_of_the_file(folder: Path, capsys: pytest.Ca
     (folder / "new.csv").write_text("size,site,note\n95,east,a\n3,west,b\n,east,c\n120,north,d\n")
     capsys.readouterr()
     assert cli.run(["predict", str(folder / "m"), "--data", str(folder / "new.csv")]) == 0
-    head, *found = capsys.readouterr().out.splitlines()
+    out, err = capsys.readouterr()
+    head, *found = out.splitlines()
+    assert "new.csv: column 'site' has words that categories does not list in 1 of 4 rows" in err
+    assert "column 'size' has 1 values outside its bounds 0 to 100" in err
     assert head == "kind" and (found[0], found[1], found[3]) == ("large", "small", "large")
     asked = ["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--chances", "--format", "json"]
     assert cli.run(asked) == 0
@@ -79,6 +83,33 @@ def test_predictions_are_those_that_evaluate_counts(folder: Path, capsys: pytest
     labels = [line.split(",")[2] for line in table.read_text().splitlines()[1:]]
     assert cli.run(["evaluate", str(folder / "m"), "--data", f"csv:{table}", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean(np.array(found) == np.array(labels)) > 0.9
+
+
+def test_an_owner_without_test_rows_is_told_what_to_add_and_where(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = folder / "NODE.toml"
+    node.write_text(NODE)
+    asked = ["evaluate", str(folder / "m"), "--format", "json", "--node", str(node)]
+    assert cli.run(asked) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{node}: data.test: agent-1's t.csv has no test samples: add test = " in line
+    node.write_text(NODE.replace("[data]\n", '[data]\ntest = "t.csv"\n'))
+    assert cli.run(asked) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 120
+
+
+NODE = """
+name = "agent-1"
+run = "run.toml"
+listen = "127.0.0.1:7701"
+coordinator = "127.0.0.1:7700"
+state_dir = "state"
+[data]
+path = "t.csv"
+[tls]
+insecure = true
+"""
 
 
 def test_an_array_is_taken_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.shape import find_shape
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
     from dpgt_node.sim.plans.rehearsal import Shape
 
     if not files:
-        return common.find_shape(run, "dpgt init", None)
+        return find_shape(run, "dpgt init", None)
     held = [own_file(run, Path(name).expanduser().absolute()) for name in files]
     p = int(held[0].x_train.shape[1])
     tabular = is_tabular(run.data.dataset, p, picture=held[0].image is not None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpgt_node.cli.common import data_root, find_shape
+from dpgt_node.cli.common import data_root
+from dpgt_node.cli.shape import find_shape
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 

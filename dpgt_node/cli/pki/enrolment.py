@@ -141,7 +141,8 @@ def sign(
     with blamed(target):
         certificate = registry.sign(asked, target, days=days)
     click.echo(f"{said(name, certificate)}; in {target}")
-    click.echo(f"Send what {target} holds (cert.pem, ca.pem, crl.pem) back, to lie beside the host's key.pem.")
+    there = [file for file in ("cert.pem", "ca.pem", "crl.pem") if (target / file).is_file()]
+    click.echo(f"Send what {target} holds ({', '.join(there)}) back, to lie beside the host's key.pem.")
     run, _ = known_run(folder)
     if run is not None and name not in (*run.graph.agents, COORDINATOR, OPERATOR):
         click.echo(f"{folder} does not know a run with an agent {name}.")

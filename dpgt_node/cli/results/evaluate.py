@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
-from dpgt_node.config.data import UNPUBLISHED, without_paths
+from dpgt_node.config.data import CLASSES, UNPUBLISHED, expanded, without_paths
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -25,9 +25,9 @@ TABLES = ("csv", "parquet")
 @click.argument("folder", metavar="FOLDER", type=common.FOLDER)
 @click.option(
     "--data",
-    metavar="NAME|npz:PATH|...",
-    help="Data to judge it on, as [data] dataset names them; a csv: or parquet: file is judged whole.  [default: those "
-    "of the run file]",
+    metavar="FILE|NAME|npz:PATH|...",
+    help="Data to judge it on: a file, a folder of pictures, or as [data] dataset names them.  A table is judged "
+    "whole.  [default: those of the run file]",
 )
 @click.option(
     "--run",
@@ -46,7 +46,7 @@ TABLES = ("csv", "parquet")
 @click.option(
     "--label",
     metavar="COLUMN",
-    help="Of --data csv:PATH or parquet:PATH: the column with the labels.  [default: that of the run file's own table]",
+    help="Of a table: the column with the labels.  [default: that of the run file's own table]",
 )
 @click.option("--part", type=click.Choice(["test", "train"]), default="test", show_default=True)
 @common.format_option
@@ -67,7 +67,7 @@ def evaluate(
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.published import class_names, judge
 
-    run = run_of_model(folder)
+    run, data = run_of_model(folder), None if data is None else _kind_and_path(data)
     if sum(given is not None for given in (data, run_file, node_file)) > 1:
         raise click.UsageError("--run, --node and --data exclude each other")
     if node_file is not None:
@@ -77,6 +77,8 @@ def evaluate(
             run = _same_run(run, folder, run_file, "--run")
         looked = _looked_at(run, data, label, class_names(folder))
         samples, what = run_dataset(looked, common.data_root(), to_learn=False), looked.data.dataset
+    if not len(samples.y_test if part == "test" else samples.y_train) and data is None:
+        raise _no_samples(run, run_file, node_file, what, part)
     found = judge(folder, run, samples, part)
     said = {
         "model": str(folder),
@@ -122,6 +124,35 @@ def _of_node(run: RunConfig, folder: Path, node_file: Path) -> tuple[Dataset, st
     return own_file(own, node.data_path, node.data_test), f"{node.name}'s {node.data_path.name}"
 
 
+def _kind_and_path(data: str) -> str:
+    """A plain path as [data] dataset names it; what is named so already as it is.  ConfigError: it is neither."""
+    from dpgt_node.learning.data.tables import KINDS
+
+    if ":" in data or data in CLASSES or data in TOYS:
+        return data
+    path = expanded(data)
+    if path.is_dir():
+        return f"folder:{data}"
+    kind = {**KINDS, ".npz": "npz"}.get(path.suffix.lower())
+    if kind is None:
+        known = ", ".join((*KINDS, ".npz", "a folder of pictures", *CLASSES))
+        raise ConfigError.one("command line", "--data", f"{data} is none of {known}")
+    return f"{kind}:{data}"
+
+
+def _no_samples(run: RunConfig, run_file: Path | None, node_file: Path | None, what: str, part: str) -> ConfigError:
+    """The data that the run file or the node file names lack the ``part``: what to add, and where."""
+    table, other = run.data.dataset.partition(":")[0] in TABLES, "train" if part == "test" else "test"
+    elsewhere = f"or judge on other rows: --data FILE{'' if node_file is None else ' in place of --node'}"
+    if node_file is not None:
+        add = 'add test = "FILE.csv" under [data] of this file, a second table with the same columns; ' if table else ""
+        source, key = str(node_file), "data.test" if table else "data.path"
+    else:
+        add = 'add test = "FILE.csv" or test_fraction = 0.2 under [data] before the next run; ' if table else ""
+        source, key = str(run_file or "run file"), "data"
+    return ConfigError.one(source, key, f"{what} has no {part} samples: {add}{elsewhere}, or --part {other}")
+
+
 def run_of_model(folder: Path) -> RunConfig:
     """The run file of the exported model in ``folder``.  ConfigError: there is none, or its files were changed."""
     from dpgt_node.config import load_run
@@ -145,15 +176,14 @@ def _looked_at(run: RunConfig, data: str | None, label: str | None, names: tuple
     """
     kind, _, path = ("" if data is None else data).partition(":")
     if label is not None and kind not in TABLES:
-        raise ConfigError.one("command line", "--label", "names a column of --data csv:PATH or parquet:PATH")
+        raise ConfigError.one("command line", "--label", "names a column of a table, --data FILE.csv or FILE.parquet")
     if data is None:
         if run.data.dataset.endswith(f":{UNPUBLISHED}"):
             message = (
-                f"is needed: the model does not say where its run's data lie ({run.data.dataset.partition(':')[0]}:"
+                "is needed: the model does not say where its run's data lie; or give the run file itself, "
+                "--run RUN.toml, or an owner's --node NODE.toml"
             )
-            raise ConfigError.one(
-                "command line", "--data", f"{message}PATH), or give the run file itself: --run RUN.toml"
-            )
+            raise ConfigError.one("command line", "--data", message)
         return run
     params = {
         name: value

@@ -40,7 +40,10 @@ def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
     from dpgt_node.learning.published import predicted
 
     run = run_of_model(folder)
-    labels, probabilities, names = predicted(folder, run, _samples(run, expanded(data)))
+    samples, odd = _samples(run, expanded(data))
+    for line in odd:
+        click.echo(f"dpgt predict: warning: {data}: {line}", err=True)
+    labels, probabilities, names = predicted(folder, run, samples)
     head = [str(run.data.params.get("label", "class")), *(f"chance of {name}" for name in names if chances)]
     if format_ == "json":
         found = [
@@ -56,8 +59,11 @@ def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
     return ExitCode.DONE
 
 
-def _samples(run: RunConfig, path: Path) -> F64:
-    """The samples of the file (N, p), before the run's features.  ConfigError: it cannot be read."""
+def _samples(run: RunConfig, path: Path) -> tuple[F64, tuple[str, ...]]:
+    """The samples of the file (N, p), before the run's features, and what is odd about them.
+
+    ConfigError: it cannot be read.
+    """
     import numpy as np
 
     from dpgt_node.learning.data.columns import Columns
@@ -78,4 +84,4 @@ def _samples(run: RunConfig, path: Path) -> F64:
     samples: F64 = held.reshape(len(held), -1).astype(np.float64)
     if not np.isfinite(samples).all():
         raise ConfigError.one("command line", "--data", f"{path} has values that are not finite")
-    return samples
+    return samples, ()

@@ -43,6 +43,12 @@ class Columns:
         """All columns that it speaks of."""
         return (*(self.chosen or ()), *(name for name, _ in (*self.bounds, *self.categories)))
 
+    @property
+    def width(self) -> int | None:
+        """Numbers a sample has; None: the table decides which columns are features."""
+        words = {name: len(listed) for name, listed in self.categories}
+        return None if self.chosen is None else sum(words.get(name, 1) for name in self.chosen)
+
 
 def features_of(names: Sequence[str], label: str | None, columns: Columns) -> list[int]:
     """Which columns are features, in their order.  KeyError: one that the run file names is not there, or twice."""
@@ -77,7 +83,8 @@ def encoded(names: Sequence[str], table: Sequence[Column], at: Sequence[int], co
             block, strange = _one_of(column, categories[name])
             if strange:
                 remarks.append(
-                    f"column {name!r} has {strange} words that categories does not list: they are none of them"
+                    f"column {name!r} has words that categories does not list in {strange} of {len(block)} rows: "
+                    "there they count as none of the listed ones"
                 )
             gaps = _gaps(column)
         elif isinstance(column, list):

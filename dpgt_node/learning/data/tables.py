@@ -81,13 +81,15 @@ def read_table(path: Path) -> Table:
     return _READERS[kind](path)
 
 
-def load_features(kind: str, path: Path, label: str | None, columns: Columns) -> F64:
-    """The samples of a table alone, float64 (rows, p), in the order of the file; a column ``label`` is left out.
+def load_features(kind: str, path: Path, label: str | None, columns: Columns) -> tuple[F64, tuple[str, ...]]:
+    """The samples of a table alone, float64 (rows, p), in the order of the file, and what is odd about them.
+
+    A column ``label`` is left out.
 
     Raises ConfigError.
     """
     names, table = _READERS[kind](path)
-    return _numbers(path, names, table, _features(path, names, label, columns), columns)[0]
+    return _numbers(path, names, table, _features(path, names, label, columns), columns)
 
 
 def _check_names(path: Path, names: Sequence[str], label: str, columns: Columns) -> None:
