@@ -105,6 +105,8 @@ async def test_who_comes_after_a_refusal_hears_it(tmp_path: Path) -> None:
         assert c.serving is not None
         async with asyncio.timeout(20):  # everybody heard: nothing more to wait for
             assert (await c.serving).conclude.exit_code is ExitCode.REFUSED
+    mended = outdir.prepare(c.out, run, source="command line", keystream="test")
+    assert not mended.resumed, "a run that was refused leaves the folder to another"
 
 
 def prepare(path: Path, *, close: bool = False) -> outdir.OutDir:
@@ -138,7 +140,7 @@ def test_a_first_start_that_was_killed_before_it_had_an_id_is_no_obstacle(tmp_pa
 
 
 def test_processes_of_a_killed_launch_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(tmp_path)
+    claimed = prepare(tmp_path)
     state = tmp_path / "agents" / "agent-2" / "state"
     state.mkdir(parents=True)
     (state / "lock").touch()
@@ -150,12 +152,12 @@ def test_processes_of_a_killed_launch_are_waited_for(tmp_path: Path, monkeypatch
         if len(pauses) == 3:
             held.close()  # it is gone now
 
-    held = outdir.hold(tmp_path, source="command line")
+    held = outdir.hold(claimed, source="command line")
     monkeypatch.setattr(outdir.time, "sleep", pause)
     outdir.settle(tmp_path, source="command line")
     assert len(pauses) == 3
     monkeypatch.setattr(outdir, "SETTLE_S", 0.0)
-    held = outdir.hold(tmp_path, source="command line")
+    held = outdir.hold(claimed, source="command line")
     with held, pytest.raises(ConfigError, match="in use by another coordinator"):
         outdir.settle(tmp_path, source="command line")
 

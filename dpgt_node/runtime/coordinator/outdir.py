@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -24,6 +24,11 @@ CLOSING_FILE = ".closing"
 """Here from before summary.json says "finished" until every agent heard so and the report is written."""
 PAUSED_FILE = ".paused"
 """Here while the run is paused: a coordinator that was killed comes back with the barrier shut."""
+_EVENTS_FILE, _HEADS_FILE, _RIVALS_FILE = "events.jsonl", "ledger_heads.bin", "rivals.json"
+_BEFORE_THE_START = frozenset({ADDRESS_FILE, PAUSED_FILE, _EVENTS_FILE, _HEADS_FILE, _RIVALS_FILE})
+"""What a run may leave that was refused before its first round, besides its identity: of that run alone."""
+_STAYS = frozenset({IDENTITY_FILE, RUN_FILE, "coordinator.log", "nursery.log", "tls", "agents"})
+"""And what the next run writes over or goes on with: logs, start-up folders, what owners wrote into theirs."""
 SETTLE_S = 10.0
 """So long may the processes of a killed launch take to be gone."""
 
@@ -51,6 +56,8 @@ def prepare(
 ) -> OutDir:
     """Claim ``path`` for ``run``.  ConfigError naming ``source``'s option when it holds anything else.
 
+    A run that was refused before its first round holds nothing: ``run`` takes its place, under an id of its own.
+
     ``keystream``: "test" or None.  It stays what it was at the first start: a run that was ever drawn from the test
     keystream must not end as one that looks private.  ``close``: a finished run whose end was cut off is
     welcome too.  ``by``: who carries it out; what agents began a simulation cannot go on with, nor the reverse.
@@ -59,19 +66,19 @@ def prepare(
     identity = path / IDENTITY_FILE
     try:
         entries = [name for name in contents(path) if not _torn(name)]
+        begin = {"run_sha256": digest, "keystream": keystream, "by": by}
         if not entries:
-            run_id = os.urandom(16)
-            path.mkdir(parents=True, exist_ok=True)
-            # The id must be durable before anybody registers: a second id would be a second set of releases.
-            document = {"run_id": run_id.hex(), "run_sha256": digest, "keystream": keystream, "by": by}
-            write_text(identity, json.dumps(document) + "\n")
-            write_text(path / RUN_FILE, to_toml(run))
-            return OutDir(path, run_id, resumed=False)
+            return _begin(path, run, begin)
         if IDENTITY_FILE not in entries:
             raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
         held = json.loads(identity.read_text(encoding="utf-8"))
         run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
         held_keystream, held_by = held["keystream"], str(held.get("by", "agents"))
+        if held_digest != digest and _never_began(path, entries):
+            with _locked(path, source=source):
+                for name in _BEFORE_THE_START.intersection(entries):
+                    (path / name).unlink()
+                return _begin(path, run, begin)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError.one(source, "--out", f"{path} cannot be used: {error}") from error
     if held_digest != digest:
@@ -92,6 +99,22 @@ def prepare(
         with blamed(path / RUN_FILE):
             write_text(path / RUN_FILE, to_toml(run))
     return OutDir(path, run_id, resumed=True, closing=finished)
+
+
+def _begin(path: Path, run: RunConfig, document: Mapping[str, str | None]) -> OutDir:
+    run_id = os.urandom(16)
+    path.mkdir(parents=True, exist_ok=True)
+    # The id must be durable before anybody registers: a second id would be a second set of releases.
+    write_text(path / IDENTITY_FILE, json.dumps({"run_id": run_id.hex(), **document}) + "\n")
+    write_text(path / RUN_FILE, to_toml(run))
+    return OutDir(path, run_id, resumed=False)
+
+
+def _never_began(path: Path, entries: Sequence[str]) -> bool:
+    """Whether no round of the run in ``path`` may ever have been drawn: who begins one writes more than this before."""
+    if not _BEFORE_THE_START.union(_STAYS).issuperset(entries):
+        return False
+    return _HEADS_FILE not in entries or not any((path / _HEADS_FILE).read_bytes())
 
 
 def _differences(held: Path, run: RunConfig) -> str:
@@ -167,10 +190,18 @@ def claim(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def hold(path: Path, *, source: str) -> IO[bytes]:
-    """Keep other coordinators out of a prepared ``path`` while the returned file is open; ConfigError when one is
-    there.
+def hold(out: OutDir, *, source: str) -> IO[bytes]:
+    """Keep other coordinators out of ``out`` while the returned file is open; ConfigError when one is there, or was
+    there since ``out`` was claimed and took it for another run.
     """
+    handle = _locked(out.path, source=source)
+    if held_run_id(out.path) != out.run_id:
+        handle.close()
+        raise ConfigError.one(source, "--out", f"{out.path} was taken by another run just now; choose another folder")
+    return handle
+
+
+def _locked(path: Path, *, source: str) -> IO[bytes]:
     handle = (path / IDENTITY_FILE).open("rb")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

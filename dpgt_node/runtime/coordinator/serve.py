@@ -41,7 +41,7 @@ async def serve(
     # Only now: a refused start leaves no half-made output folder.
     try:
         claimed = prepare(out, run, source="command line", keystream=keystream, close=True)
-        with hold(claimed.path, source="command line"):
+        with hold(claimed, source="command line"):
             watch = asyncio.ensure_future(security.watch())
             address = format_address(host, port)
             try:

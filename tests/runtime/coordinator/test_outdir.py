@@ -15,6 +15,7 @@ from dpgt_node.runtime.coordinator import outdir
 from tests.runtime.cluster import make_run
 
 RUN = make_run()
+OTHER = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5))
 
 
 def prepare(path: Path, keystream: str | None = None, run=RUN) -> outdir.OutDir:
@@ -49,14 +50,36 @@ def test_the_same_run_goes_on_under_its_id(tmp_path: Path) -> None:
 
 def test_anything_else_is_refused(tmp_path: Path) -> None:
     prepare(tmp_path / "o")
-    other = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5))
-    assert "holds another run" in refusal(tmp_path / "o", run=other)
+    for name in ("samples.json", "metrics.csv", "simulation.npz", "notes.txt"):  # a run that began, or somebody's own
+        (tmp_path / "o" / name).write_text("")
+        assert "holds another run" in refusal(tmp_path / "o", run=OTHER)
+        (tmp_path / "o" / name).unlink()
+    (tmp_path / "o" / "ledger_heads.bin").write_bytes(bytes(64) + b"\1")
+    assert "holds another run" in refusal(tmp_path / "o", run=OTHER)
     (tmp_path / "n").mkdir()
     (tmp_path / "n" / "notes.txt").write_text("mine")
     assert "is not empty and holds no run" in refusal(tmp_path / "n")
     (tmp_path / "f").write_text("a file")
     assert "cannot be used" in refusal(tmp_path / "f")
     assert "cannot be used" in refusal(tmp_path / "f" / "below")
+
+
+def test_a_run_that_never_began_holds_nothing(tmp_path: Path) -> None:
+    """Refused before its first round: what is mended, or something else, may have the folder, under another id."""
+    first = prepare(tmp_path / "o")
+    outdir.keep_paused(first.path, True)
+    outdir.write_address(first.path, "127.0.0.1:7", None)
+    (first.path / "ledger_heads.bin").write_bytes(bytes(192))
+    (first.path / "coordinator.log").write_text("who refused, and why")
+    assert prepare(tmp_path / "o").run_id == first.run_id
+    with outdir.hold(first, source="command line"):  # it still waits for its agents
+        assert "in use by another coordinator" in refusal(tmp_path / "o", run=OTHER)
+    second = prepare(tmp_path / "o", run=OTHER)
+    assert not second.resumed and second.run_id != first.run_id and not outdir.is_paused(second.path)
+    assert run_sha256(load_run(second.path / "run.toml")) == run_sha256(OTHER)
+    assert sorted(path.name for path in second.path.iterdir()) == ["coordinator.log", "run.toml", "run_id.json"]
+    with pytest.raises(ConfigError, match="taken by another run"):
+        outdir.hold(first, source="command line")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"run_id": 3}', '{"run_id": "xx", "run_sha256": "0"}'])
@@ -76,9 +99,11 @@ def test_a_run_keeps_the_keystream_it_began_with(tmp_path: Path, first: str | No
 
 def test_hold_keeps_a_second_coordinator_out_and_lets_go(tmp_path: Path) -> None:
     out = prepare(tmp_path / "o")
-    with outdir.hold(out.path, source="command line"), pytest.raises(ConfigError, match="another coordinator"):
-        outdir.hold(out.path, source="command line")
-    outdir.hold(out.path, source="command line").close()
+    with outdir.hold(out, source="command line"), pytest.raises(ConfigError, match="another coordinator"):
+        outdir.hold(out, source="command line")
+    outdir.hold(out, source="command line").close()
+    with pytest.raises(ConfigError, match="taken by another run just now"):
+        outdir.hold(replace(out, run_id=bytes(16)), source="command line")
 
 
 def test_claim_keeps_a_second_launch_out_and_blames_a_bad_path_on_its_giver(tmp_path: Path) -> None:
@@ -109,8 +134,6 @@ def test_the_current_folder_is_claimed_without_a_trace(tmp_path: Path, monkeypat
 def test_a_start_killed_between_id_and_run_file_is_mended(tmp_path: Path) -> None:
     out = prepare(tmp_path / "o")
     (out.path / "run.toml").unlink()
-    other = replace(RUN, scheme=replace(RUN.scheme, alpha=0.5))
-    assert "holds another run" in refusal(out.path, run=other)
     assert prepare(out.path).run_id == out.run_id
     assert run_sha256(load_run(out.path / "run.toml")) == run_sha256(RUN)
 
