@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser deploy-check fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -41,6 +41,10 @@ $(VENV)/.fast: $(VENV)/.dev
 $(VENV)/.torch: $(VENV)/.dev
 	@echo "Installing torch and torchvision (gigabytes) ..."
 	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,torch]'
+	@touch $@
+
+$(VENV)/.deploy: $(VENV)/.dev
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation --editable '.[dev,deploy]'
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
@@ -102,6 +106,9 @@ torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvis
 
 browser: $(VENV)/.dev ## the live page in a headless Chromium, which must be installed
 	$(PYTEST) -m browser $(ARGS)
+
+deploy-check: $(VENV)/.deploy ## what deploy/ says, carried out: image steps in a bare Debian, units under a systemd of their own (root, debootstrap)
+	$(PYTEST) -m $(if $(SHARE),"deploy and not long",deploy) -s -o faulthandler_timeout=3600 $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -8,6 +8,9 @@
 * ``long``: on request.
 * ``fast``: the optional package numba; on request (make fast installs it).
 * ``browser``: headless Chromium; on request (make browser).
+* ``deploy``: what deploy/ says is carried out: the image's steps in a bare Debian, the units under a systemd of their
+  own (root, debootstrap); the schemas of compose and Kubernetes need only a package each.  On request (make
+  deploy-check; SHARE=1 is the schemas).
 * ``torch``: the optional packages torch and torchvision; on request (make torch installs them).
 
 A test that cannot run on a machine is in a tier that is not asked for there; there is no skip.
@@ -39,7 +42,7 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-PROCESS_TIERS = ("e2e", "hosts")
+PROCESS_TIERS = ("e2e", "hosts", "deploy")
 PR_SET_CHILD_SUBREAPER = 36
 EXIT_GRACE_S = 10.0
 

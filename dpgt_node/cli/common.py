@@ -62,6 +62,12 @@ metrics_option = click.option(
     callback=lambda _context, _parameter, value: listen_option(value, "--metrics"),
     help="Serve Prometheus metrics at http://HOST:PORT/metrics; HOST: the loopback by default.",
 )
+health_option = click.option(
+    "--health",
+    metavar="[HOST:]PORT",
+    callback=lambda _context, _parameter, value: listen_option(value, "--health"),
+    help="Answer probes at http://HOST:PORT/livez and /readyz; HOST: the loopback by default.",
+)
 http_option = click.option(
     "--http",
     metavar="[HOST:]PORT",

@@ -14,14 +14,37 @@ from dpgt_node.wire.server import Server, Service
 from dpgt_node.wire.services import Caller, guarded, no_guard
 
 
-async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
-    """Add the standard gRPC health service: ``service`` and the whole server are SERVING from now on.
+class Health:
+    """Whether a server takes calls; it does until :meth:`leave`."""
+
+    def __init__(self) -> None:
+        self._left = asyncio.Event()
+
+    @property
+    def serving(self) -> bool:
+        return not self._left.is_set()
+
+    def leave(self) -> None:
+        """The server is about to stop; may be called twice."""
+        self._left.set()
+
+    async def left(self) -> None:
+        """Wait until then."""
+        await self._left.wait()
+
+
+async def serve_health(server: grpc.aio.Server | Server, service: str) -> Health:
+    """Add the standard gRPC health service: ``service`` and the whole server are SERVING until what it returns leaves.
 
     Behind mTLS a probe needs a certificate of the run, like everybody else.
     """
     from grpc_health.v1 import health_pb2
 
-    reply = health_pb2.HealthCheckResponse
+    health, reply = Health(), health_pb2.HealthCheckResponse
+
+    def status() -> bytes:
+        found = reply.SERVING if health.serving else reply.NOT_SERVING
+        return reply(status=found).SerializeToString()
 
     def known(data: bytes) -> bool:
         return parse(health_pb2.HealthCheckRequest, data, "health check").service in ("", service)
@@ -30,15 +53,19 @@ async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
         async def answer() -> bytes:
             if not known(data):
                 raise PeerError("no such service", grpc_status="NOT_FOUND")
-            return reply(status=reply.SERVING).SerializeToString()
+            return status()
 
         return await guarded(context, no_guard, Caller(context), answer)
 
     async def watch(data: bytes, context: Any) -> None:
         async def answer() -> None:
-            status = reply.SERVING if known(data) else reply.SERVICE_UNKNOWN
-            await context.write(reply(status=status).SerializeToString())
-            await asyncio.Event().wait()  # it never changes; the call ends with the caller or the server
+            if known(data):
+                await context.write(status())
+                await health.left()
+                await context.write(status())
+            else:
+                await context.write(reply(status=reply.SERVICE_UNKNOWN).SerializeToString())
+            await asyncio.Event().wait()  # nothing changes any more; the call ends with the caller or the server
 
         await guarded(context, no_guard, Caller(context), answer)
 
@@ -47,3 +74,4 @@ async def serve_health(server: grpc.aio.Server | Server, service: str) -> None:
         "Watch": grpc.unary_stream_rpc_method_handler(watch),
     }
     server.add_generic_rpc_handlers([Service(health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, methods)])
+    return health

@@ -336,8 +336,9 @@ def test_a_node_ends_in_every_phase(phase: str, alone: Path) -> None:
 WAITING = """
 serve_health = node.serve_health
 async def telling(*arguments):
-    await serve_health(*arguments)
+    health = await serve_health(*arguments)
     print("busy", flush=True)
+    return health
 node.serve_health = telling
 """
 

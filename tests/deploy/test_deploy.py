@@ -16,6 +16,7 @@ import yaml
 
 from dpgt_node.config import load_run
 from dpgt_node.errors import ExitCode
+from dpgt_node.runtime.watching.probes import LIVE, READY
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -58,7 +59,7 @@ def test_what_is_deployed_keeps_private_states_on_their_hosts(path: Path) -> Non
 
 def test_compose_has_one_service_for_each_agent_and_each_sees_only_its_own_folder() -> None:
     services = COMPOSE["services"]
-    assert set(services) == {"pki", "coordinator", *RUN.graph.agents}
+    assert set(services) == {"pki", "coordinator", *RUN.graph.agents, "prometheus", "grafana"}
     for name in ("coordinator", *RUN.graph.agents):
         mounts = {v["target"]: v for v in services[name]["volumes"]}
         assert mounts["/startup"]["source"] == "startup"
@@ -68,9 +69,11 @@ def test_compose_has_one_service_for_each_agent_and_each_sees_only_its_own_folde
 
 def test_compose_gives_containers_no_more_than_they_need() -> None:
     for name, service in COMPOSE["services"].items():
-        assert service["cap_drop"] == ["ALL"] and service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"] and (service.get("read_only") is True or name == "grafana"), name
         assert "no-new-privileges:true" in service["security_opt"], name
-        assert not {"privileged", "ports", "pid", "ipc"} & set(service), name
+        assert not {"privileged", "pid", "ipc"} & set(service), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert "ports" not in service or name == "grafana"
     assert COMPOSE["services"]["pki"]["network_mode"] == "none"
 
 
@@ -82,7 +85,26 @@ def test_compose_names_every_host_by_its_service() -> None:
     assert listen.rsplit(":", 1)[1] == hosts[0].rsplit(":", 1)[1]
 
 
-@pytest.mark.parametrize("service", COMPOSE["services"])
+def asked_for(arguments: list[str]) -> dict[str, str]:
+    """The addresses that ``--metrics`` and ``--health`` of a command line listen on."""
+    return {m[1]: m[2] for a in arguments if (m := re.fullmatch(r"--(metrics|health)=(.+)", a))}
+
+
+def test_compose_probes_and_scrapes_what_the_daemons_serve() -> None:
+    scraped = yaml.safe_load((DEPLOY / "prometheus" / "compose.yml").read_text())["scrape_configs"][0][
+        "dns_sd_configs"
+    ][0]
+    assert scraped["names"] == ["coordinator", *RUN.graph.agents] and scraped["type"] == "A"
+    for name in scraped["names"]:
+        service = COMPOSE["services"][name]
+        assert asked_for(service["command"]) == {"metrics": f"0.0.0.0:{scraped['port']}", "health": "9401"}
+        assert f"http://127.0.0.1:9401{READY}'" in service["healthcheck"]["test"][-1]
+    mounts = [COMPOSE["services"][name]["volumes"] for name in ("prometheus", "grafana")]
+    for path in (v.split(":")[0] for volumes in mounts for v in volumes if v.startswith(".")):
+        assert (DEPLOY / path).exists(), path
+
+
+@pytest.mark.parametrize("service", [name for name, one in COMPOSE["services"].items() if "command" in one])
 def test_compose_commands_exist(service: str) -> None:
     assert unknown_options(COMPOSE["services"][service]["command"]) == []
 
@@ -138,6 +160,27 @@ def test_kubernetes_gives_pods_no_more_than_they_need(host: str) -> None:
     assert inside["capabilities"] == {"drop": ["ALL"]} and inside["readOnlyRootFilesystem"] is True
     assert inside["allowPrivilegeEscalation"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+@pytest.mark.parametrize("host", ["coordinator", "agent-1"])
+def test_kubernetes_probes_and_scrapes_what_the_daemons_serve(host: str) -> None:
+    (container,) = objects(host)["Job"]["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    asked = asked_for(container["args"])
+    assert asked == {name: f"0.0.0.0:{ports[name]}" for name in ("metrics", "health")}
+    probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")}
+    assert {kind: probe["path"] for kind, probe in probes.items()} == {
+        "startup": READY,
+        "readiness": READY,
+        "liveness": LIVE,
+    }
+    assert all(probe["port"] == "health" for probe in probes.values())
+    policy = yaml.safe_load((KUBERNETES / "network.yaml").read_text())
+    assert [rule["ports"] for rule in policy["spec"]["ingress"]] == [[{"port": "dpgt"}], [{"port": "metrics"}]]
+    kept = yaml.safe_load((DEPLOY / "prometheus" / "kubernetes.yml").read_text())["scrape_configs"][0][
+        "relabel_configs"
+    ]
+    assert [rule["regex"] for rule in kept if rule.get("action") == "keep"] == ["dpgt", "metrics"]
 
 
 @pytest.mark.parametrize("host", ["coordinator", "agent-1"])

@@ -22,6 +22,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 @common.test_keystream_option
 @common.http_option
 @common.metrics_option
+@common.health_option
 @logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
@@ -35,6 +36,7 @@ def coordinator(
     test_keystream: str | None,
     http: str | None,
     metrics: str | None,
+    health: str | None,
     die_with_parent: int | None,
 ) -> ExitCode:
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
@@ -56,11 +58,11 @@ def coordinator(
 
     from dpgt_node.runtime.coordinator.serve import serve
     from dpgt_node.runtime.launch.hostcheck import require_files
-    from dpgt_node.runtime.watching.sites import HTTP, METRICS, Sites
+    from dpgt_node.runtime.watching.sites import HEALTH, HTTP, METRICS, Sites
 
     require_files(2 * run.n, str(run_file))
 
-    sites = Sites({HTTP: http, METRICS: metrics})
+    sites = Sites({HTTP: http, METRICS: metrics, HEALTH: health})
 
     async def main() -> ExitCode:
         stop = asyncio.Event()

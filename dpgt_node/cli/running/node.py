@@ -25,6 +25,7 @@ ORDER_S = 4.5
     help="Dial this peer here, not where it says: through a port forwarding, a relay, or a tap.",
 )
 @common.metrics_option
+@common.health_option
 @logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
@@ -34,6 +35,7 @@ def node(
     test_keystream: str | None,
     dial: tuple[str, ...],
     metrics: str | None,
+    health: str | None,
     die_with_parent: int | None,
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
@@ -45,7 +47,7 @@ def node(
     from dpgt_node.runtime.agent.refusal import oracle_or_refusal
     from dpgt_node.runtime.launch.hostcheck import require_files
     from dpgt_node.runtime.trust.channels import Security
-    from dpgt_node.runtime.watching.sites import METRICS, Sites
+    from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
 
     common.daemon_logging(context)
     if die_with_parent is not None:
@@ -64,7 +66,7 @@ def node(
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     shard = config.shard - 1 if config.shard is not None else index
 
-    sites = Sites({METRICS: metrics})
+    sites = Sites({METRICS: metrics, HEALTH: health})
 
     async def main() -> ExitCode:
         daemon: Node | None = None

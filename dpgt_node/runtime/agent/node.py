@@ -54,10 +54,10 @@ from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
-from dpgt_node.runtime.watching.sites import METRICS, Sites
+from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
 from dpgt_node.types import F64, Stream
 from dpgt_node.wire import services
-from dpgt_node.wire.health import serve_health
+from dpgt_node.wire.health import Health, serve_health
 from dpgt_node.wire.kept import Kept
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Node:
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
         await self._setup.sites.open()
         self._advertise = self._advertised(host, port)
-        await serve_health(server, services.AGENT_SERVICE)
+        health = await serve_health(server, services.AGENT_SERVICE)
         await server.start()
         log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         trust = asyncio.ensure_future(self._setup.security.watch())
@@ -203,14 +203,14 @@ class Node:
             self._setup.oracle.samples,
             free=self._setup.test_keystream is not None,
         )
-        if self._setup.sites.wants(METRICS):
-            self._export(self.session, watch)
+        self._open_pages(self.session, watch, health)
         try:
             self._feed(s.Begin(self._advertise))
             if self._interrupted:
                 self._feed(s.Interrupted())
             return await self._ended
         finally:
+            health.leave()
             self._interpreter.stop()
             watch.close()
             await self._asides.over()
@@ -221,13 +221,19 @@ class Node:
             await self._setup.sites.close()
             await server.stop(grace=0)
 
-    def _export(self, session: Session, watch: Watch) -> None:
-        from dpgt_node.runtime.agent import exported
-        from dpgt_node.runtime.watching.exposition import PATH, metrics_page
+    def _open_pages(self, session: Session, watch: Watch, health: Health) -> None:
+        sites = self._setup.sites
+        if sites.wants(METRICS):
+            from dpgt_node.runtime.agent import exported
+            from dpgt_node.runtime.watching.exposition import PATH, metrics_page
 
-        name, run = self._setup.name, self._run.name
-        page = metrics_page(exported.FAMILIES, lambda: exported.samples(name, run, watch, session))
-        self._setup.sites.add(METRICS, {PATH: page}, PATH)
+            name, run = self._setup.name, self._run.name
+            page = metrics_page(exported.FAMILIES, lambda: exported.samples(name, run, watch, session))
+            sites.add(METRICS, {PATH: page}, PATH)
+        if sites.wants(HEALTH):
+            from dpgt_node.runtime.watching.probes import READY, probe_pages
+
+            sites.add(HEALTH, probe_pages(health), READY)
 
     async def _close(self) -> None:
         if self._driver is not None:

@@ -13,7 +13,7 @@ from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.runtime.trust.channels import Security
-from dpgt_node.runtime.watching.sites import HTTP, METRICS, Sites
+from dpgt_node.runtime.watching.sites import HEALTH, HTTP, METRICS, Sites
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.server import Server
@@ -66,8 +66,12 @@ async def _serve(
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
     server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
-    await serve_health(server, services.COORDINATOR_SERVICE)
+    health = await serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
+    if sites.wants(HEALTH):
+        from dpgt_node.runtime.watching.probes import READY, probe_pages
+
+        sites.add(HEALTH, probe_pages(health), READY)
     if sites.wants(METRICS):
         from dpgt_node.runtime.coordinator import exported
         from dpgt_node.runtime.watching.exposition import PATH, metrics_page
@@ -98,6 +102,7 @@ async def _serve(
             await page.farewell()
         return outcome
     finally:
+        health.leave()
         coordinator.close()
         asked.cancel()
         await warm

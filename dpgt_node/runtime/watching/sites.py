@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HTTP, METRICS = "--http", "--metrics"
+HTTP, METRICS, HEALTH = "--http", "--metrics", "--health"
 
 
 class Sites:

@@ -8,26 +8,41 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dpgt_node.runtime.agent import exported as of_node
 from dpgt_node.runtime.coordinator import exported as of_coordinator
 from dpgt_node.runtime.watching.exposition import PROCESS, Family, Sample, metrics_page
-from dpgt_node.runtime.watching.sites import METRICS, Sites
+from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
 from tests.runtime.cluster import cluster, eventually, make_run
 
 ROOT = Path(__file__).resolve().parents[3]
 PRIVATE = re.compile("loss|accura|grad|norm|state_|weight|sample|batch|label")
 
 
-async def scraped(url: str) -> dict[str, dict[tuple[str, ...], float]]:
-    """By name, by the values of labels in the order of their names."""
+async def asked(url: str, path: str) -> tuple[int, bytes]:
+    """Status and body of ``path``."""
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    assert head.startswith(b"HTTP/1.1 200 OK")
+    return int(head.split()[1]), body
+
+
+async def probed(url: str, manifest: str) -> set[tuple[int, bytes]]:
+    """What the probes of a Kubernetes manifest hear of the daemon at ``url``."""
+    text = (ROOT / "deploy" / "kubernetes" / manifest).read_text(encoding="utf-8")
+    (job,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return {await asked(url, container[f"{kind}Probe"]["httpGet"]["path"]) for kind in ("startup", "liveness")}
+
+
+async def scraped(url: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """By name, by the values of labels in the order of their names."""
+    status, body = await asked(url, "/metrics")
+    assert status == 200
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
@@ -42,13 +57,19 @@ def documented(page: str) -> set[str]:
 
 async def test_both_daemons_export_what_is_documented_and_nothing_private(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    async with cluster(tmp_path, make_run(1_000_000), sites=Sites({METRICS: "127.0.0.1:0"})) as c:
-        node_sites = Sites({METRICS: "127.0.0.1:0"})
+    wanted = {METRICS: "127.0.0.1:0", HEALTH: "127.0.0.2:0"}
+    async with cluster(tmp_path, make_run(1_000_000), sites=Sites(wanted)) as c:
+        node_sites = Sites(wanted)
         c.start("agent-1", sites=node_sites)
         c.start("agent-2")
         c.start("agent-3")
         await c.reached(30)
-        url = json.loads((c.out / "coordinator.json").read_text())["metrics"]
+        address = json.loads((c.out / "coordinator.json").read_text())
+        url = address["metrics"]
+        well = {(200, b"ready\n"), (200, b"alive\n")}
+        assert await probed(address["health"], "coordinator.yaml") == well
+        assert await probed(node_sites.urls()["health"], "agent.yaml") == well
+        assert (await asked(address["health"], "/metrics"))[0] == 404, "who probes learns nothing of the run"
         coordinator, node = await scraped(url), await scraped(node_sites.urls()["metrics"])
         k = coordinator["dpgt_run_round"][()]
         later = await eventually("rounds go on", lambda: c.round("agent-1") > k + 10) and await scraped(url)
