@@ -102,7 +102,10 @@ def test_another_release_of_the_round_begins_anew_and_a_prefix_of_it_is_not_gone
     prefix = kept.prefix({"X": 0, "Y": 0})
     frames = list(encode_vectors(RUN_ID, SENDER, [redrawn], prefix=prefix))
     assert agent_pb2.Frame.FromString(frames[0]).vectors[0].from_byte == 0
-    assert feed_all(reader, frames) == [redrawn]
+    assert feed_all(reader, frames[:3]) == []
+    there = kept.prefix({"X": 0, "Y": 0})
+    assert there is not None and (there.nbytes, there.sha256) == (2 * CHUNK_BYTES, redrawn.sha256), "the later one"
+    assert feed_all(reader, frames[3:]) == [redrawn]
     kept, _ = broken_off(first, 1)
     forged = edited(frames[0], lambda vector: setattr(vector, "from_byte", CHUNK_BYTES))
     with pytest.raises(PeerError, match="which nobody asked for"):
@@ -142,6 +145,20 @@ def test_a_call_that_was_replaced_writes_no_more_into_the_vector() -> None:
     with pytest.raises(PeerError, match="a frame after one that was refused"):
         old.feed(chunks[0])
     assert feed_all(reader, chunks) == [sent]
+
+
+def test_chunks_begin_at_the_very_byte_that_is_lacking() -> None:
+    """A sender of another chunk size may have broken off anywhere, in the midst of a value too."""
+    sent = payload("X", 0, LARGE)
+    for received in (1, 83, CHUNK_BYTES + 5, sent.nbytes - 1):
+        header, *_ = encode_vectors(RUN_ID, SENDER, [sent])
+        kept = Kept()
+        data = bytes(sent.data[:received])
+        pieces = [chunk(data[at : at + CHUNK_BYTES]) for at in range(0, received, CHUNK_BYTES)]
+        assert feed_all(Reassembler(gate(LARGE), kept), [header, *pieces]) == []
+        reader, prefix = Reassembler(gate(LARGE), kept), kept.prefix({"X": 0, "Y": 0})
+        assert prefix is not None and prefix.nbytes == received
+        assert feed_all(reader, encode_vectors(RUN_ID, SENDER, [sent], prefix=prefix)) == [sent]
 
 
 def test_frames_may_be_memoryviews() -> None:

@@ -339,11 +339,23 @@ def test_bad_coordinator_messages(message: m.CoordinatorMessage, fields: dict[st
         convert.decode_coordinator_message(coordinator_bytes(message, **fields))
 
 
+RESUME: dict[str, Any] = {"receiver": "a", "run_id": RUN}
+PREFIX: dict[str, Any] = {"stream": agent_pb2.X, "nbytes": 1, "sha256": bytes(32)}
+
+
 @pytest.mark.parametrize(
     ("decode", "message", "error"),
     [
         (convert.decode_exchange_reply, agent_pb2.ExchangeReply(resume={"run_id": RUN}), "receiver '' is not an agent"),
         (convert.decode_exchange_reply, agent_pb2.ExchangeReply(resume={"receiver": "a"}), "run_id of 0 bytes"),
+        *(
+            (convert.decode_exchange_reply, agent_pb2.ExchangeReply(resume=RESUME | {"prefix": PREFIX | bad}), error)
+            for bad, error in (
+                ({"nbytes": 0}, "a prefix without a byte"),
+                ({"sha256": b""}, "sha256 of 0 bytes; expected 32"),
+                ({"stream": agent_pb2.STUDY}, "a prefix of stream 3"),
+            )
+        ),
         (
             convert.decode_exchange_reply,
             agent_pb2.ExchangeReply(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,11 @@ from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import RunConfig, run_sha256, to_toml
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import LedgerRow
-from dpgt_node.runtime.store.ledger import Terms
+from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, write_summary
+from dpgt_node.runtime.coordinator.heads import Heads
+from dpgt_node.runtime.coordinator.outdir import IDENTITY_FILE, RUN_FILE
+from dpgt_node.runtime.store.ledger import DATABASE, Terms, as_charged, read_ledger
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.record import RUN_ID, Play, play, run_of
@@ -74,10 +80,14 @@ def rows_of(p: Play, i: int = 1) -> Rows:
     return tuple(row for j, record in p.records if j == i for row in record.rows)
 
 
-def refuted(p: Play, path: Path, rows: Rows, **books: object) -> dict[str, Finding]:
-    held = Books(rows, D, hides=True, **books)  # type: ignore[arg-type]
+def audited(p: Play, path: Path, rows: Rows, **books: object) -> dict[str, Finding]:
+    held = Books(rows, D, **books)  # type: ignore[arg-type]
     found = audit_ledger(Facts.of(p.run), 1, held, captured([Transcript(path)], "agent-2"))
-    return {one.question: one for one in found if one.refuted}
+    return {one.question: one for one in found}
+
+
+def refuted(p: Play, path: Path, rows: Rows, **books: object) -> dict[str, Finding]:
+    return {question: one for question, one in audited(p, path, rows, **books).items() if one.refuted}
 
 
 def half(rows: Rows) -> Rows:
@@ -91,6 +101,8 @@ MUTANTS: dict[str, tuple[Callable[[Rows], Rows], str, str]] = {
     ),
     "no cost": (lambda rows: tuple(replace(r, cost={}) for r in rows), "cost by tight", "has no cost"),
     "a row left out": (lambda rows: rows[:5] + rows[6:], "captured", "Y of round 2 was sent"),
+    "the last round's rows left out": (lambda rows: rows[:-2], "captured", f"X of round {K} was sent"),
+    "rows that nobody knows to be missing": (lambda rows: rows[:6], "rows", "X of round 3 has no row"),
     "rows left out from a round on": (lambda rows: rows[:6], "captured", "X of round 3 was sent"),
     "a row twice": (lambda rows: (rows[0], *rows), "rows", "X of round 0 has 2 rows"),
     "another vector": (
@@ -100,6 +112,7 @@ MUTANTS: dict[str, tuple[Callable[[Rows], Rows], str, str]] = {
     "another shift": (
         lambda rows: tuple(replace(r, sensitivity=0.5 * (r.sensitivity or 0.0)) for r in rows), "terms", "moves it by",
     ),
+    "another mechanism": (lambda rows: tuple(replace(r, mechanism="paper") for r in rows), "terms", "paper with lapl"),
     "another law": (lambda rows: tuple(replace(r, law="gaussian") for r in rows), "terms", "with gaussian noise"),
 }  # fmt: skip
 
@@ -157,6 +170,50 @@ def test_heads_totals_and_the_chain_are_compared(honest: tuple[Play, Path]) -> N
     found = refuted(*honest, rows, heads=heads, remembered=(2, heads[4]), told={**told, "tight": 1.0})
     assert found.keys() == {"heads", "totals"}
     assert list(refuted(*honest, (), broken="row 3 was changed")) == ["chain"]
+    assert "heads" in refuted(*honest, (), remembered=(2, heads[5])), "all rows are gone, and the coordinator had some"
+    for name, value in (("tight", None), ("renyi", 1.0)):
+        assert refuted(*honest, rows, heads=heads, told={**told, name: value}).keys() == {"totals"}
+
+
+def test_a_second_vector_of_a_round_that_was_charged_once_is_named(honest: tuple[Play, Path]) -> None:
+    """The same round drawn twice, and one of them in the ledger."""
+    p, path = honest
+    seen = dict(captured([Transcript(path)], "agent-2"))
+    for other in (bytes(32), b"\xff" * 32):  # in front of the one that was charged and behind it
+        twice = {**seen, ("Y", 3): seen["Y", 3] | {other}}
+        found = audit_ledger(Facts.of(p.run), 1, Books(rows_of(p), D), twice)
+        (one,) = (one for one in found if one.refuted)
+        assert one.question == "captured" and f"Y of round 3: sent {other.hex()[:16]}" in one.text
+
+
+def test_noise_that_hides_nothing_costs_everything(honest: tuple[Play, Path]) -> None:
+    rows = rows_of(honest[0])
+    found = refuted(*honest, rows, hides=False)
+    assert {question for question in found if question.startswith("cost by")} == found.keys() != set()
+    assert "costs inf, the row says" in found["cost by tight"].text
+    charged = as_charged(rows, {}, hides=False)
+    told = {name: cost and float("inf") for name, cost in rows[-1].cost.items()}
+    assert None in told.values(), "some accountants say nothing of the run, and the ledger charges them too"
+    found = audited(*honest, charged, hides=False, told=told)
+    assert not any(one.refuted for one in found.values()) and found["cost by tight"].text.endswith("total inf")
+    assert refuted(*honest, charged, hides=False, told={**told, "tight": 1.0}).keys() == {"totals"}
+
+
+def test_a_cost_that_is_not_counted_here_is_said_to_be_so(honest: tuple[Play, Path]) -> None:
+    rows = tuple(replace(r, cost={**r.cost, "renyi": 1.0}) for r in rows_of(honest[0]))
+    found = audited(*honest, rows)
+    assert found["cost by renyi"].verdict == "not tested" and not any(one.refuted for one in found.values())
+
+
+def test_nothing_is_drawn_in_a_row_of_another_stream(tmp_path: Path) -> None:
+    p = play(clipped(K=3, mechanism="noise-once"), samples=False)
+    path, rows = p.transcript(tmp_path / "t"), rows_of(p)
+    assert refuted(p, path, rows) == {}
+    other = "X" if rows[0].stream == "Y" else "Y"
+    assert (
+        "is charged, and nothing is drawn then"
+        in refuted(p, path, (*rows, replace(rows[0], stream=other)))["rows"].text
+    )
 
 
 def test_damaged_evidence_accuses_nobody(honest: tuple[Play, Path], tmp_path: Path) -> None:
@@ -196,3 +253,60 @@ def test_the_command_names_a_store_that_lies(tmp_path: Path, capsys: pytest.Capt
         assert question in found if question else found == set()
         assert document["run_id"] == RUN_ID.hex() and document["version"] == 1 and document["settings"]["ledgers"]
         assert document["dpgt_node"]
+
+
+def test_the_command_holds_an_output_folder_against_its_ledgers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its coordinator's memory and summary are of each agent and of this run; a state directory may hold others."""
+    p, other = play(clipped(), samples=False), bytes(15) + b"\1"
+    out, transcript = tmp_path / "out", p.transcript(tmp_path / "t")
+    state = out / "agents" / "agent-2" / "state"
+    store = Store(state, "process")
+    for run_id, keystream in ((other, "test"), (RUN_ID, "system")):
+        store.begin_run(run_id, run_sha256(p.run), "agent-2", Terms("digits", 1e-5, "replace-one", D, keystream))
+        for i, record in p.records:
+            if i == 1:
+                store.commit_round(run_id, record)
+    store.close()
+    entries = [entry for entry in read_ledger(state).entries if entry.run_id == RUN_ID]
+    (out / RUN_FILE).write_text(to_toml(p.run), encoding="utf-8")
+    (out / IDENTITY_FILE).write_text(json.dumps({"run_id": RUN_ID.hex()}), encoding="utf-8")
+    heads = Heads(out, p.run.graph.agents)
+    heads.note("agent-1", K, bytes([7]) * 32)
+    heads.note("agent-2", K, entries[-1].head)
+    heads.close()
+    told = [
+        AgentSummary(name, None, None, Epsilon(**(rows_of(p)[-1].cost if i == 1 else {"tight": 1.0})), None, None)
+        for i, name in enumerate(p.run.graph.agents)
+    ]
+    privacy = PrivacySummary.of(p.run, [D])
+    write_summary(
+        out, Summary("seen", RUN_ID.hex(), "finished", "dpgt", "m", K + 1, 1.0, 1.0, None, privacy, tuple(told))
+    )
+
+    def verdicts(*options: str, run: Path = out) -> tuple[int, dict[str, str]]:
+        argv = ["eavesdrop", "audit", str(transcript), "--run", str(run), *options, "--format", "json"]
+        code = cli.run(argv)
+        document = json.loads(capsys.readouterr().out or "{}")
+        return code, {one["question"]: one["verdict"] for one in document.get("findings", [])}
+
+    code, found = verdicts("--ledger", str(out))
+    assert code == 0 and {found[name] for name in ("chain", "captured", "heads", "totals", "cost by tight")} == {
+        "not refuted"
+    }
+    run_file = tmp_path / "run.toml"
+    run_file.write_text(to_toml(p.run), encoding="utf-8")
+    assert verdicts("--ledger", str(out), run=run_file) == (0, found), "transcripts say of which run they are"
+    (out / IDENTITY_FILE).write_text(json.dumps({"run_id": other.hex()}), encoding="utf-8")
+    code, found = verdicts("--ledger", str(out), run=run_file)
+    assert code == 0 and (found["heads"], found["totals"]) == ("not tested", "not refuted")
+    assert verdicts("--ledger", str(out)) == (2, {}), "transcripts of another run than the folder's"
+    evidence = ["eavesdrop", "audit", "--run", str(out), "--ledger", str(out)]
+    cli.run(evidence)
+    assert "14 rows, total inf" in capsys.readouterr().out, "the run of the test keystream hid nothing"
+    with contextlib.closing(sqlite3.connect(state / DATABASE)) as db:
+        db.execute("UPDATE ledger SET cost = '{\"tight\":0.0}' WHERE id = 5")
+        db.commit()
+    assert cli.run(evidence) == 1
+    assert "chain" in (said := capsys.readouterr().out) and "REFUTED" in said and "captured" not in said

@@ -28,6 +28,7 @@ from dpgt_node.runtime.trust.channels import Opened
 from dpgt_node.wire import codec, services
 from dpgt_node.wire.codec import Reassembler
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
+from dpgt_node.wire.kept import Kept
 from tests.runtime.cluster import eventually
 from tests.wire import vectors
 
@@ -434,11 +435,31 @@ def test_a_resumed_call_lets_in_each_stream_from_its_own_round(x_from: int, y_fr
 def test_a_sender_goes_on_behind_the_prefix_of_the_very_vector_that_it_holds() -> None:
     """The bytes that Resume names are not sent again; those of another release are not taken for them."""
     sent, other = vectors.payload("X", 3, vectors.LARGE), vectors.payload("X", 3, vectors.LARGE, seed=1)
-    for held, begin in ((sent, codec.CHUNK_BYTES), (other, 0)):
+    lengths = ((sent, codec.CHUNK_BYTES, codec.CHUNK_BYTES), (other, codec.CHUNK_BYTES, 0), (sent, sent.nbytes, 0))
+    for held, told, begin in lengths:
         edge = SendingEdge(RUN_ID, NAME)
-        edge.decode(Resume("agent-9", RUN_ID, 3, 3, 0, Prefix("X", 3, codec.CHUNK_BYTES, sent.sha256)))
+        edge.decode(Resume("agent-9", RUN_ID, 3, 3, 0, Prefix("X", 3, told, sent.sha256)))
         header, *chunks = (agent_pb2.Frame.FromString(frame) for frame in edge.encode((held,)))
         assert header.vectors[0].from_byte == begin
         assert b"".join(frame.chunk for frame in chunks) == held.data[begin:]
         after = [agent_pb2.Frame.FromString(frame) for frame in edge.encode((vectors.payload("X", 4, vectors.LARGE),))]
         assert after[0].vectors[0].from_byte == 0
+
+
+def test_on_an_edge_that_carries_only_x_its_vectors_go_on_too() -> None:
+    """What Resume says of Y means nothing there."""
+    sent, kept = vectors.payload("X", 3, vectors.LARGE), Kept()
+
+    def opened() -> tuple[ReceivingEdge, Resume]:
+        edge = ReceivingEdge(NAME, frozenset({"X"}), "float64", vectors.LARGE, 9, kept=kept)
+        (resume,) = edge.encode(Resume("agent-9", RUN_ID, 3, 0))
+        assert isinstance(resume, Resume)
+        return edge, resume
+
+    edge, resume = opened()
+    frames = list(codec.encode_vectors(RUN_ID, NAME, [sent]))
+    assert resume.prefix is None and [edge.decode(frame) for frame in frames[:2]] == [(), ()]
+    edge, resume = opened()
+    assert resume.prefix == Prefix("X", 3, codec.CHUNK_BYTES, sent.sha256)
+    rest = codec.encode_vectors(RUN_ID, NAME, [sent], prefix=resume.prefix)
+    assert [edge.decode(frame) for frame in rest][-1] == (sent,)

@@ -16,25 +16,34 @@ from dpgt_node import __version__
 from dpgt_node.config import NodeConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.calls import Heard
+from dpgt_node.protocol.calls import Call, Heard
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent.refusal import say_refusal
+from dpgt_node.runtime.agent.streams import ReceivingEdge
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import LedgerBroken
 from dpgt_node.runtime.trust.channels import OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
+from dpgt_node.wire.kept import Kept
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 from tests.runtime.store.test_keyed import cheaper, key_at
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
 async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: bool) -> None:
+    def hands_on(peer: str, number: int) -> Kept:
+        edge = c.nodes["agent-1"]._framing(Call(peer, number, dialled=False))
+        assert isinstance(edge, ReceivingEdge)
+        return edge._kept
+
     async with cluster(tmp_path, secure=secure) as c:
         c.start_all()
         outcome = await c.end()
+        assert hands_on("agent-2", 7) is hands_on("agent-2", 8), "what a call left incomplete is there for the next one"
+        assert hands_on("agent-2", 9) is not hands_on("agent-3", 9), "and only for the same neighbour's"
     assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
     assert outcome.summary.rounds == 31 and [a.releases for a in outcome.summary.agents] == [62] * 3
     c.assert_simulators_bits()
