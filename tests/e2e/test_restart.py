@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.runtime.launch.nursery import MANY
 from dpgt_node.runtime.store.store import Store
 from tests.e2e.processes import ENDLESS, Launch, eventually, no_traceback, quadratic, same_bits
 
@@ -63,7 +62,7 @@ def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tm
 
 
 def test_forked_nodes_are_killed_and_come_back_like_any_others_to_the_same_bits(tmp_path: Path) -> None:
-    run = run_file(tmp_path, quadratic(MANY, 150, every=150))
+    run = run_file(tmp_path, quadratic(4, 150, every=150))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
         launch.running()
@@ -84,7 +83,7 @@ def test_forked_nodes_are_killed_and_come_back_like_any_others_to_the_same_bits(
 
 
 def test_nodes_forked_from_one_process_draw_different_noise(tmp_path: Path) -> None:
-    text = quadratic(MANY, 1).replace('"quadratic"\ndim', '"zeros"\ndim')
+    text = quadratic(4, 1).replace('"quadratic"\ndim', '"zeros"\ndim')
     with Launch(tmp_path / "out", "launch", run_file(tmp_path, text), "--insecure") as launch:
         assert launch.wait() == 0, launch.said
     released: set[bytes] = set()
@@ -95,7 +94,7 @@ def test_nodes_forked_from_one_process_draw_different_noise(tmp_path: Path) -> N
             released |= {entry.row.sha256 for entry in store.ledger(kept.run_id).entries if entry.row.k == 0}
         finally:
             store.close()
-    assert len(released) == 2 * MANY, "nobody has data, so all that differs is noise"
+    assert len(released) == 2 * 4, "nobody has data, so all that differs is noise"
 
 
 def test_the_sixth_crash_of_one_process_ends_the_launch_by_name(tmp_path: Path) -> None:

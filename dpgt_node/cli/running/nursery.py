@@ -1,4 +1,4 @@
-"""``python -m dpgt_node.cli.running.nursery PARENT RUN.toml ROOM``: what a launch of many agents forks its nodes from.
+"""``python -m dpgt_node.cli.running.nursery PARENT RUN.toml ROOM``: what a launch forks its nodes from.
 
 Most of a node's start is importing, and what it imports is most of its memory.  Here that is done once, and so is what
 every node reads and computes of the data that all share.  Nodes are forked and share those pages.

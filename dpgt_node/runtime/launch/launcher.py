@@ -26,7 +26,7 @@ from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import SAYS_MORE
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, RUN_FILE, OutDir, blamed, read_address
-from dpgt_node.runtime.launch.nursery import MANY, Nursery
+from dpgt_node.runtime.launch.nursery import SEVERAL, Nursery
 from dpgt_node.runtime.launch.places import Place, Places
 from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Supervisor, last_line
 from dpgt_node.runtime.launch.watched import Watched
@@ -102,7 +102,7 @@ class Launcher:
         patience_s = 0.0  # nobody has told them to end yet
         try:
             with held_port() as port:
-                if self._run.n >= MANY and not self._places:  # it imports while the coordinator does
+                if self._run.n >= SEVERAL and not self._places:  # it imports while the coordinator does
                     self._nursery = await Nursery.open(self._out.path / RUN_FILE, self._out.path / NURSERY_LOG)
                 coordinator = await self._start_coordinator(port)
                 address = await self._address(coordinator)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from dpgt_node.runtime.process import adopt_orphans
 
-MANY = 16
-"""From so many nodes on a launch forks them; fewer start one by one, each a process of its own from the beginning."""
+SEVERAL = 2
+"""From so many nodes on a launch forks them: one import for all of them.  A single one starts by itself."""
 _MODULE = "dpgt_node.cli.running.nursery"
 _ROOM = 4096
 """Bytes of the longest command line that a forked node can show."""
