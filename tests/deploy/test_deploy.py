@@ -154,7 +154,10 @@ def test_kubernetes_runs_each_process_with_its_own_secret_volume_and_name(host: 
 def test_kubernetes_gives_pods_no_more_than_they_need(host: str) -> None:
     pod = objects(host)["Job"]["spec"]["template"]["spec"]
     user = re.search(r"--uid (\d+)", (DEPLOY / "Dockerfile").read_text())
-    assert user is not None and pod["securityContext"]["runAsUser"] == int(user[1])
+    group = re.search(r"--gid (\d+)", (DEPLOY / "Dockerfile").read_text())
+    assert user is not None and group is not None
+    assert {pod["securityContext"][key] for key in ("runAsGroup", "fsGroup")} == {int(group[1])}
+    assert pod["securityContext"]["runAsUser"] == int(user[1])
     assert pod["securityContext"]["runAsNonRoot"] is True and pod["automountServiceAccountToken"] is False
     inside = pod["containers"][0]["securityContext"]
     assert inside["capabilities"] == {"drop": ["ALL"]} and inside["readOnlyRootFilesystem"] is True
@@ -213,11 +216,13 @@ def test_units_run_commands_that_exist_unprivileged(path: Path) -> None:
     executable, *arguments = shlex.split(values["ExecStart"][0])
     assert executable == "/opt/dpgt/bin/dpgt"
     assert unknown_options(arguments) == []
-    for key in ("DynamicUser", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
+    shut = ("PrivateTmp", "PrivateDevices", "PrivateMounts", "PrivateUsers", "RestrictNamespaces")
+    for key in ("DynamicUser", "NoNewPrivileges", *shut):
         assert values[key] == ["yes"], key
     assert values["CapabilityBoundingSet"] == [""]
     assert values["ProtectSystem"] == ["strict"]
     assert values["UMask"] == ["0077"]
+    assert "@" not in path.name or values["User"] == ["dpgt-%i"], "systemd gives instances of a template one user else"
     assert values["Restart"] == ["on-abnormal"] and values["RestartForceExitStatus"] == ["70"]
     assert values["StartLimitBurst"] == ["5"] and values["StartLimitIntervalSec"] == ["60"]
 
