@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.adversary.audit import tally as tally_module
 from dpgt_node.adversary.audit.finding import Finding
-from dpgt_node.adversary.audit.noise import CHANCE, audit_noise
+from dpgt_node.adversary.audit.noise import CHANCE, _judged, _why_not, audit_noise
 from dpgt_node.adversary.audit.tally import TRIPLES, Tally, Uniform
+from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import RunConfig, to_toml
@@ -99,12 +101,26 @@ def test_what_was_not_seen_or_is_not_drawn_accuses_nobody(tmp_path: Path) -> Non
     assert refuted(findings) == set()
     unseen = found(p, tmp_path, missing=lambda s, r, payload: None if payload.k == 2 and s == "agent-1" else ())
     assert refuted(unseen) == set() and {one.verdict for one in unseen if one.question == "law"} == {"not tested"}
+    assert all(one.p is None or one.p >= 0.0 for one in (*findings, *unseen)), "an answer is a number"
     silent = play(clipped(multiplier=0.0))
     assert [one.verdict for one in found(silent, tmp_path)] == ["not tested"]
     rounded = replace(clipped(), method_options={"step": 0.125})
     rounded = replace(rounded, algorithm=replace(rounded.algorithm, method="quantised-dsgd", mechanism="state-noise"))
     said = [one for one in found(play(rounded), tmp_path) if one.question == "law"]
     assert len(said) == 4 and all("method.step = 0.0" in one.text for one in said)
+
+
+def test_agents_can_be_chosen_and_shared_noise_is_left_alone(tmp_path: Path) -> None:
+    p = play(clipped(K=2), hex_digits="a0d1", samples=False)
+    observation, truth = p.observe(tmp_path / "t"), p.memory()
+    everybody, one = audit_noise(observation, truth), audit_noise(observation, truth, ("agent-2",))
+    assert 0 < _draws(one) < _draws(everybody) and {f.agent for f in one if f.check == "clip"} == {"agent-2"}
+    shared = replace(p.run, noise=replace(p.run.noise, cancel=1))
+    assert _why_not(Facts.of(p.run)) == "" and "shared between agents" in _why_not(Facts.of(shared))
+
+
+def _draws(findings: list[Finding]) -> float:
+    return next(f.numbers["draws"] for f in findings if f.question == "scale")
 
 
 # ---------------------------------------------------------------- planted bugs
@@ -267,6 +283,103 @@ def test_p_values_are_uniform_enough_on_uniform_values() -> None:
         scores = tally.scores()
         low += min(1.0, min(one.p for one in scores) * sum(one.tests for one in scores)) < 0.1
     assert low <= 165
+
+
+Pulled = Callable[[dict[tuple[int, str, int], np.ndarray], np.random.Generator], None]
+
+
+def tallied(agents: int, d: int, rounds: int, change: Pulled, known: float = 1.0) -> Tally:
+    """Uniform values of X and Y of all rounds, by (agent, stream, round), after ``change``; the first part is seen."""
+    rng, tally = np.random.default_rng(11), Tally([f"agent-{i + 1}" for i in range(agents)], d)
+    drawn = {(i, s, k): rng.random(d) for k in range(rounds) for i in range(agents) for s in ("X", "Y")}
+    change(drawn, rng)
+    seen = np.arange(d) < known * d
+    for (i, s, k), U in drawn.items():
+        upper = np.where(seen, U > 0.5, False)
+        tally.add(i, s, k, Uniform(np.where(seen, np.minimum(U, 1 - U), 0.0), upper, None, seen))  # type: ignore[arg-type]
+    return tally
+
+
+def alike(near: Callable[[tuple[int, str, int]], tuple[int, str, int]]) -> Pulled:
+    """One sign in four is that of another vector, which comes before it."""
+
+    def change(drawn: dict[tuple[int, str, int], np.ndarray], rng: np.random.Generator) -> None:
+        for key, U in drawn.items():
+            if (other := drawn.get(near(key))) is not None and near(key) != key:
+                same = (rng.random(len(U)) < 0.25) & ((U > 0.5) != (other > 0.5))
+                U[same] = 1 - U[same]
+
+    return change
+
+
+def skewed(power: float) -> Pulled:
+    """T is as it should be, and so is every coin, but for the halves of each fold."""
+
+    def change(drawn: dict[tuple[int, str, int], np.ndarray], rng: np.random.Generator) -> None:
+        for U in drawn.values():
+            U **= power
+
+    return change
+
+
+def leaning(drawn: dict[tuple[int, str, int], np.ndarray], rng: np.random.Generator) -> None:
+    """A little more often above than below, everywhere."""
+    for U in drawn.values():
+        U[(U < 0.5) & (rng.random(len(U)) < 0.1)] += 0.5
+
+
+def weak(drawn: dict[tuple[int, str, int], np.ndarray], rng: np.random.Generator) -> None:
+    """Coordinate 17 of every agent has too little noise, too little to tell of one agent."""
+    for U in drawn.values():
+        U[17] = 0.5 + 0.62 * (U[17] - 0.5)
+
+
+def copied(drawn: dict[tuple[int, str, int], np.ndarray], rng: np.random.Generator) -> None:
+    """One vector has the signs of the one 40 vectors before it."""
+    keys = list(drawn)
+    drawn[keys[60]][:] = drawn[keys[20]]
+
+
+PULLED: dict[str, tuple[Pulled, str, str]] = {
+    "the round before": (alike(lambda key: (key[0], key[1], key[2] - 1)), "series", "1 rounds apart"),
+    "five rounds before": (alike(lambda key: (key[0], key[1], key[2] - 5)), "series", "5 rounds apart"),
+    "Y like X": (alike(lambda key: (key[0], "X", key[2])), "series", "X and Y of a round"),
+    "the agent beside": (alike(lambda key: (key[0] - 1, key[1], key[2])), "series", "agents side by side"),
+    "too high": (skewed(0.9), "shape", "all draws"),
+    "too low": (skewed(1.1), "shape", "all draws"),
+    "leaning": (leaning, "sign", "all draws"),
+    "one coordinate of all": (weak, "coordinates", "coordinate 17 of all agents"),
+    "a copy in another block": (copied, "reuse", "signs alike"),
+}
+
+
+@pytest.mark.parametrize("what", PULLED)
+def test_every_question_sees_what_it_is_about(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally_module, "ROWS", 32)
+    change, question, where = PULLED[what]
+    scores = {one.question: one for one in tallied(3, 600, 40, change).scores()}
+    tests = sum(one.tests for one in scores.values())
+    assert scores[question].p * tests <= CHANCE and where in scores[question].where, scores[question]
+    if question in ("series", "reuse"):
+        rest = [one for name, one in scores.items() if name not in ("series", "reuse")]
+        assert all(one.p * tests > CHANCE for one in rest)
+
+
+def test_signs_that_were_not_seen_are_compared_with_nothing() -> None:
+    scores = {one.question: one for one in tallied(2, 600, 6, lambda *_: None, known=0.5).scores()}
+    assert not {"reuse", "series"} & scores.keys() and all(one.p > CHANCE for one in scores.values())
+
+
+def test_a_p_value_is_that_of_all_questions_together() -> None:
+    tally = tallied(2, 40, 4, lambda *_: None)
+    scores, judged = tally.scores(), _judged(tally)
+    tests = sum(one.tests for one in scores)
+    assert tests > 100
+    assert [one.p for one in judged] == [min(1.0, one.p * tests) for one in scores]
+    four = Tally(("a",), 4)
+    four.add(0, "X", 0, Uniform(np.full(4, 0.25), np.zeros(4, dtype=bool), None, np.ones(4, dtype=bool)))
+    (shape,) = (one for one in four.scores() if one.question == "shape")
+    assert shape.p == pytest.approx(2 * math.exp(-2 * 4 * 0.75**2), rel=1e-2)
 
 
 def test_no_integers_of_the_lattice_are_each_others_negatives() -> None:

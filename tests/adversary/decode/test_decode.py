@@ -19,10 +19,13 @@ from dpgt_node.adversary.decode.decoder import Decoded, Decoder, Keep, decode
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, Capture, PcapError
 from dpgt_node.adversary.decode.stages import Gap, Item, Segment
 from dpgt_node.adversary.decode.tally import Rounds
+from dpgt_node.errors import PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.wire import convert
 from dpgt_node.wire.codec import CHUNK_BYTES, encode_vectors
+from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
+from dpgt_node.wire.overheard import predicted, read_vectors
 from dpgt_node.wire.transcript import Link, Seen, Transcript, TranscriptError
 from tests.adversary.decode import wires as w
 from tests.fuzz.http2 import DATA, frame, message
@@ -250,9 +253,10 @@ def test_resends_are_copies_and_may_complete_what_was_cut_off(tmp_path: Path) ->
     assert sum(1 for e in entries if e.complete) == 6
 
 
-def parts(payloads: Payloads, *cuts: int, sender: str = "agent-1") -> list[w.Wire]:
+def parts(payloads: Payloads, *cuts: int, sender: str = "agent-1", to: int = 2, port: int = 40_000) -> list[w.Wire]:
     """One large vector over a connection for each part: it breaks behind chunk ``cuts[n]`` and goes on in the next."""
     (sent,) = payloads[0]
+    server = ("127.0.0.1", 7000 + to - 2)
     wires: list[w.Wire] = []
     received = 0
     for number, cut in enumerate((*cuts, sent.nbytes)):
@@ -260,8 +264,9 @@ def parts(payloads: Payloads, *cuts: int, sender: str = "agent-1") -> list[w.Wir
         header, *chunks = encode_vectors(w.RUN, sender, [sent], prefix=prefix)
         taken = chunks[: (cut * CHUNK_BYTES - received) // CHUNK_BYTES]
         received += len(taken) * CHUNK_BYTES
-        talk = w.Talk(client=("127.0.0.1", 40_000 + number), first=(5 + number, 5), clock=10**9 * (number + 1)).open()
-        talk.say(0, w.opening()).say(1, w.answer("agent-2"))
+        client = ("127.0.0.1", port + number)
+        talk = w.Talk(client=client, server=server, first=(5 + number, 5), clock=10**9 * (number + 1)).open()
+        talk.say(0, w.opening()).say(1, w.answer(f"agent-{to}"))
         talk.say(0, w.in_frames([header, *taken], random.Random(number), 16384))
         wires += talk.wires
     return wires
@@ -281,6 +286,49 @@ def test_a_vector_in_parts_over_several_connections_is_one(tmp_path: Path) -> No
     found, entries = w.decoded(tmp_path, [wire for wire in wires if wire.time_ns < 3 * 10**9])
     assert found.with_holes == 1 and not faults(payloads, entries), "what was cut off and never went on is written too"
     assert missed(payloads, entries) == payloads[0][0].nbytes - 3 * CHUNK_BYTES
+
+
+def test_parts_are_of_one_sender_and_one_receiver(tmp_path: Path) -> None:
+    """At the same time a vector goes to two neighbours, and another one comes from a second sender."""
+    payloads, others = run(1_000_000, 1, "X"), run(1_000_000, 1, "X", seed=1)
+    wires = [
+        *parts(payloads, 1),
+        *parts(payloads, 2, to=3, port=50_000),
+        *parts(others, 1, sender="agent-3", port=60_000),
+    ]
+    found, entries = w.decoded(tmp_path, sorted(wires, key=lambda wire: wire.time_ns))
+    assert (found.messages, found.complete, found.with_holes, found.resent) == (3, 3, 0, 0)
+    assert not faults(payloads, [e for e in entries if e.sender == "agent-1"])
+    assert not faults(others, [e for e in entries if e.sender == "agent-3"])
+    assert {(e.sender, e.receiver) for e in entries if e.complete} == {
+        ("agent-1", "agent-2"), ("agent-1", "agent-3"), ("agent-3", "agent-2"),
+    }  # fmt: skip
+
+
+def test_what_follows_a_part_is_whole_and_a_part_has_bytes_to_come() -> None:
+    sent = w.payload("X", 3, 1_000_000)
+    header, *_ = encode_vectors(w.RUN, "agent-1", [sent], prefix=m.Prefix("X", 3, CHUNK_BYTES, sent.sha256))
+    (head,) = read_vectors(memoryview(header))
+    assert head.from_byte == CHUNK_BYTES
+    assert [one.from_byte for one in predicted([head], 4)[1]] == [0]
+    frame = agent_pb2.Frame.FromString(header)
+    frame.vectors[0].from_byte = sent.nbytes
+    with pytest.raises(PeerError, match="from byte 4000000 on"):
+        read_vectors(memoryview(frame.SerializeToString()))
+
+
+def test_a_part_whose_header_was_missed_is_not_taken_for_a_whole_vector(tmp_path: Path) -> None:
+    payloads = run(700_000, 4, "X")
+    broken = parts(payloads[:1], 1)
+    first, rest = [x for x in broken if x.time_ns < 2 * 10**9], [x for x in broken if x.time_ns >= 2 * 10**9]
+    talk = w.Talk(client=("127.0.0.1", 40_001), first=(6, 5), clock=3 * 10**9)
+    talk.sent = [sum(len(wire.data) for wire in rest if wire.side == side) for side in (0, 1)]
+    w.rounds(talk, "agent-1", payloads[1:], random.Random(3))
+    at = next(n for n, wire in enumerate(rest) if wire.side == 0 and len(wire.data) == talk.mss)
+    for lost in (1, 2, 5):
+        _, entries = w.decoded(tmp_path, [*first, *rest[:at], *rest[at + lost :], *talk.wires])
+        assert not faults(payloads, entries), lost
+        assert {e.k for e in entries if e.complete} == {1, 2, 3}
 
 
 def test_a_part_of_another_release_is_not_joined(tmp_path: Path) -> None:

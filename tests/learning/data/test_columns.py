@@ -58,7 +58,11 @@ def test_bounds_words_and_empty_cells_become_numbers(tmp_path: Path) -> None:
     np.testing.assert_allclose(in_order(data), np.column_stack([expected, age]), rtol=1e-15)
     assert data.names == ("benign", "malign") and data.y_train.sum() == 2
     outside, strange = sorted(data.remarks)
-    assert "'age' has 1 values outside its bounds 18 to 80" in outside and "'site' has 1 words" in strange
+    assert (
+        "'age' has 1 values outside its bounds 18 to 80" in outside
+        and "'site' has words" in strange
+        and "in 1 of 5 rows" in strange
+    )
 
 
 def test_order_and_further_columns_of_a_file_do_not_matter_where_they_are_stated(tmp_path: Path) -> None:

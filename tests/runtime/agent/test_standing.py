@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dpgt_node.runtime.agent.standing import Cost, Standing
+from dpgt_node.privacy.strength import strength
+from dpgt_node.protocol.agent.machine import Phase
+from dpgt_node.protocol.agent.session_types import SessionPhase
+from dpgt_node.protocol.pace import Took
+from dpgt_node.runtime.agent import exported
+from dpgt_node.runtime.agent import standing as standing_module
+from dpgt_node.runtime.agent.standing import Cost, Standing, Watch
+from dpgt_node.runtime.watching.progress import Progress
 from tests.runtime.cluster import cluster, make_run
 
 COST = Cost("gdp", 1e-5, 3.2, 7.5, "moderate")
@@ -42,9 +53,6 @@ _EMPTY = Standing("waiting", -1, 0, 0.0, None, ())
 
 
 async def test_who_does_not_send_is_late_after_a_second(tmp_path: Path) -> None:
-    from dpgt_node.protocol.agent.machine import Phase
-    from dpgt_node.runtime.agent.standing import Watch
-
     class Agent:
         phase, k, released_through = Phase.EXCHANGING, 7, 7
 
@@ -61,3 +69,68 @@ async def test_who_does_not_send_is_late_after_a_second(tmp_path: Path) -> None:
     assert watch.late() == ()
     watch._stands_still = True
     assert watch.late() == ("agent-2",)
+
+
+class _Account:
+    """Costs 0.5 a round, of 10 in all."""
+
+    def cost(self, name: str, k: int) -> float:
+        return 0.5 * (k + 1)
+
+    def total(self, name: str) -> float:
+        return 10.0
+
+
+def watched(*, free: bool = False) -> Any:
+    """A watch over an agent that is in round 4 of 30, whose releases are durable to round 3."""
+    agent = SimpleNamespace(phase=Phase.EXCHANGING, k=4, released_through=3, inbox_size=2, needs=lambda _: (4, 9))
+    watch = Watch.__new__(Watch)
+    run = make_run()
+    run = replace(run, privacy=replace(run.privacy, clip_l1=1.0))
+    watch._run, watch._work, watch._samples, watch._free = run, SimpleNamespace(account=_Account()), 100, free  # type: ignore[assignment]
+    watch._accountant, watch._stands_still, watch._sampled_k = "tight", True, 4
+    watch._progress, watch._streams_in = SimpleNamespace(rate=lambda: 7.0), {"agent-2": {"X"}, "agent-3": {"Y"}}  # type: ignore[assignment]
+    took = Took()
+    took.add(5, (1_000_000, 2, 3, 4, 5, 2_500_000))
+    inside = SimpleNamespace(agent=agent, bytes_sent=lambda: 99, took=took)
+    watch._session = SimpleNamespace(agent=agent, phase=SessionPhase.INSIDE, inside=inside)  # type: ignore[assignment]
+    return watch
+
+
+def test_the_cost_is_of_what_was_released_and_everything_where_noise_is_no_secret() -> None:
+    standing = watched().standing()
+    assert standing.cost == Cost("tight", 1e-5, 2.0, 10.0, strength("tight", 2.0, 1e-5, samples=100, enforced=True))
+    assert standing.cost.word != strength("tight", 10.0, 1e-5, samples=100, enforced=True)
+    assert (standing.state, standing.k, standing.rounds_per_second) == ("running", 4, 7.0)
+    free = watched(free=True).standing().cost
+    assert free is not None and (free.spent, free.total) == (math.inf, math.inf)
+
+
+def test_a_scrape_says_what_the_log_says() -> None:
+    watch = watched()
+    found = {(one.name.removeprefix("dpgt_node_"), *one.labels): one.value for one in
+             exported.samples("agent-1", "r", watch, watch._session)}  # fmt: skip
+    assert found["epsilon", "tight"] == 2.0 and found["epsilon_of_run", "tight"] == 10.0
+    assert (found["released_rounds",], found["round",], found["last_round",], found["rounds_total",]) == (4, 4, 30, 5)
+    assert found["phase_seconds_total", "compute"] == 1.0 and found["phase_seconds_total", "evaluate"] == 2.5
+    assert (found["neighbour_late", "agent-2"], found["neighbour_late", "agent-3"]) == (1, 0)
+    assert [state for state in exported.STATES if found["state", state]] == ["running"]
+    assert found["inbox_vectors",] == 2 and found["sent_bytes_total",] == 99 and found["rounds_per_second",] == 7.0
+
+
+async def test_whoever_moves_between_two_samples_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_module, "SAMPLE_S", 0)
+    watch, said = watched(), []
+    watch._progress = Progress()
+
+    def sampled() -> None:
+        said.append(watch._stands_still)
+        if len(said) < 4:
+            watch._session.agent.k += 1
+
+    watch._say = sampled
+    task = asyncio.ensure_future(watch._go_on())
+    while len(said) < 6:
+        await asyncio.sleep(0)
+    task.cancel()
+    assert said[1:4] == [False] * 3 and said[5] is True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,15 +38,24 @@ def test_pieces_of_a_table_are_the_table(tmp_path: Path, limit: int) -> None:
     assert piece(path, 10_000, 10) == (b"", size + 9, size + 9) and piece(tmp_path / "none", 5, 10) == (b"", 0, 0)
 
 
-async def test_the_state_is_made_once_for_any_number_of_pages_and_offsets_are_numbers(tmp_path: Path) -> None:
+async def test_the_state_is_made_once_for_any_number_of_pages_and_offsets_are_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = many(4, 20, tmp_path, late=(1,))
+    made.recorder = SimpleNamespace(spent=lambda name, k: {"agent-1": 0.25, "agent-2": 0.5}.get(name, 1.0) * k)  # type: ignore[assignment]
     pages = LivePage(made.run, made, tmp_path).pages()  # type: ignore[arg-type]
     first = json.loads((await pages["/state.json"]({})).body)
     made.k = 21
     assert json.loads((await pages["/state.json"]({})).body) == first
     assert first["agents"][1]["missing_s"] == 12.5 and first["gives_up_s"] == 47.5 and len(first["events"]) == 3
+    assert [agent["epsilon_of_run"] for agent in first["agents"]] == [100.0, 200.0, 400.0, 400.0], "of K = 400"
+    assert not [key for key in str(first).split("'")[1::2] if "loss" in key or "norm" in key], (
+        "nothing of training data"
+    )
     graph = json.loads((await pages["/graph.json"]({})).body)
     assert graph["R"] == sorted(graph["R"], key=lambda e: (e[1], e[0])) and [0, 1] in graph["R"] and graph["study"]
+    monkeypatch.setattr(page_module, "PIECE_BYTES", 100)
+    assert 50 < len((await pages["/metrics.csv"]({"limit": "100000"})).body) <= 100, "one answer is never large"
     for text in ("-1", "x", "9" * 20, "", "1.5", "٣"):
         with pytest.raises(Refused):
             await pages["/metrics.csv"]({"from": text})

@@ -31,6 +31,7 @@ def test_the_line_says_round_rate_eta_worst_epsilon_slowest_and_who_is_late() ->
     assert line(waiting).startswith("waiting, 1 of 2 agents connected") and "ETA" not in line(waiting)
     document = fields(slow)
     assert (document["k"], document["worst_agent"], document["epsilon"], document["late"]) == (120, "agent-2", 7.5, [])
+    assert document["eta_s"] == 1.0 and fields(replace(slow, k=200))["eta_s"] == 0.0
 
 
 def test_recent_spans_are_of_the_last_seconds_and_of_the_last_round_where_that_is_longer() -> None:
@@ -63,3 +64,4 @@ def test_events_outlive_the_process_and_what_is_torn_is_passed_over(tmp_path: Pa
         again.note("info", str(i))
     assert len(again.kept) == EVENTS_KEPT
     again.close()
+    assert list(Events(tmp_path).kept)[-1].text == str(EVENTS_KEPT + 4), "the last ones"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from dpgt_node.protocol.messages import AgentStatus, StatusReply
+from dpgt_node.protocol.pace import Pace
 from dpgt_node.runtime.agent import exported as of_node
 from dpgt_node.runtime.coordinator import exported as of_coordinator
 from dpgt_node.runtime.watching.exposition import PROCESS, Family, Sample, metrics_page
@@ -92,6 +95,29 @@ async def test_both_daemons_export_what_is_documented_and_nothing_private(tmp_pa
     assert later["dpgt_run_round"][()] > k
     phases = sum(node["dpgt_node_phase_seconds_total"].values())
     assert node["dpgt_node_rounds_total"][()] >= 20 and phases > 0 and node["dpgt_node_sent_bytes_total"][()] > 0
+
+
+def test_a_coordinators_scrape_is_the_status_by_agent() -> None:
+    here = AgentStatus("agent-1", True, 7, 0.1, 0.9, 1.5, waits_for=("agent-2",))
+    gone = AgentStatus("agent-2", False, 5, 40.0, 0.8, 2.5, state="left", missing_s=12.5)
+    reply = StatusReply("running", 4, 30, bytes(16), "r", 8.0, (here, gone), accountant="gdp", gives_up_s=47.5)
+    pace = Pace(["agent-1", "agent-2"])
+    pace.done("agent-1", 3, (1_000_000, 0, 0, 0, 0, 2_500_000))
+    noted = Counter({"info": 5, "warning": 2, "error": 1})
+    found = {(one.name.removeprefix("dpgt_"), *one.labels): one.value for one in
+             of_coordinator.samples(make_run(), reply, pace, noted)}  # fmt: skip
+    for name, status in (("agent-1", here), ("agent-2", gone)):
+        assert found["agent_epsilon", name, "gdp"] == status.epsilon and found["agent_round", name] == status.k
+        assert found["agent_connected", name] == status.connected
+        assert found["agent_missing_seconds", name] == (status.missing_s or 0.0)
+    assert found["run_agents_connected",] == 1 and found["run_agents",] == 2 and found["run_gives_up_seconds",] == 47.5
+    assert [key for key in found if key[0] == "agent_waits_for"] == [("agent_waits_for", "agent-1", "agent-2")]
+    assert [found["events_total", level] for level in ("info", "warning", "error")] == [5, 2, 1]
+    assert found["agent_phase_seconds_total", "agent-1", "compute"] == 1.0
+    assert (
+        found["agent_phase_seconds_total", "agent-1", "evaluate"] == 2.5 and found["agent_rounds_total", "agent-1"] == 3
+    )
+    assert found["run_round",] == 4 and found["run_last_round",] == 30 and found["run_rounds_per_second",] == 8.0
 
 
 async def test_an_undeclared_metric_cannot_be_exported_nor_an_undocumented_one_pass() -> None:
