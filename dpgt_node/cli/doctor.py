@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import wrapped
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ def doctor(
     else:
         width = max(len(row.check) for row in rows)
         for row in rows:
-            click.echo(f"{row.status:8}{row.check:{width}}  {row.found}")
+            for line in wrapped(row.found, " " * (width + 10), first=f"{row.status:8}{row.check:{width}}  "):
+                click.echo(line)
             if row.todo and row.status != "passed":
-                click.echo(f"{'':8}{'':{width}}  -> {row.todo}")
+                for line in wrapped(row.todo, " " * (width + 13), first=f"{'':{width + 10}}-> "):
+                    click.echo(line)
         click.echo(f"{bad} failed" if bad else "ready")
     return ExitCode.CHECK_FAILED if bad else ExitCode.DONE
 

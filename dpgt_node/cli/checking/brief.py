@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.cli.wrapping import wrapped
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
     from dpgt_node.runtime.disk import DiskNeed
 
-WIDTH = 80
 _OPEN_MAX = 3
 _MORE = "All conditions, tables and figures: the same command with --all"
 
@@ -29,29 +28,29 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
     refusals = [row.statement for row in report.failed_hard] + list(refused)
     mechanism = f", mechanism {f.run.algorithm.mechanism}" if method_of(f.run).noisy else ""
     what = f"K = {f.schedule.K}, scheme {f.schedule.kind}, method {f.run.algorithm.method}{mechanism}"
-    out = _wrapped(f"{f.run.name}: {f.n} agent{'s' * (f.n > 1)}, {what}")
-    out += [part for line in refusals for part in _wrapped(f"Refused: {line}")]
+    out = wrapped(f"{f.run.name}: {f.n} agent{'s' * (f.n > 1)}, {what}")
+    out += [part for line in refusals for part in wrapped(f"Refused: {line}")]
     if not refusals:
         out += [part for row in report.warnings for part in _condition(row)]
-    out += [part for line in odd for part in _wrapped(f"Data: {line}.")]
+    out += [part for line in odd for part in wrapped(f"Data: {line}.")]
     if refusals:
         return "\n".join([*out, _MORE])
     if (looked := looked_at(report)) is not None:
-        out += _wrapped(f"Looked at: {looked}.")
-    out += [part for line in _epsilon(report) for part in _wrapped(line)]
+        out += wrapped(f"Looked at: {looked}.")
+    out += [part for line in _epsilon(report) for part in wrapped(line)]
     out += _open(report)
     if needs:
         from dpgt_node.runtime.disk import readable
 
         most = max(needs[:-1], key=lambda need: need.total)
-        out += _wrapped(f"Disk, at most: {readable(most.total)} an agent, {readable(needs[-1].total)} the coordinator.")
-    return "\n".join([*out, *_wrapped(verdict(report)), _MORE])
+        out += wrapped(f"Disk, at most: {readable(most.total)} an agent, {readable(needs[-1].total)} the coordinator.")
+    return "\n".join([*out, *wrapped(verdict(report)), _MORE])
 
 
 def _condition(row: Check) -> list[str]:
     """A condition that fails: its sides, and why it matters."""
     sides = f": {number(row.lhs)} {row.relation} {number(row.rhs)}" if row.lhs is not None else ""
-    return _wrapped(f"FAILS {row.name}{sides}{f' ({row.note})' if row.note else ''}")
+    return wrapped(f"FAILS {row.name}{sides}{f' ({row.note})' if row.note else ''}")
 
 
 def _epsilon(report: CheckReport) -> list[str]:
@@ -92,9 +91,4 @@ def _open(report: CheckReport) -> list[str]:
     if not unknown:
         return []
     more = f" and {len(unknown) - _OPEN_MAX} more" if len(unknown) > _OPEN_MAX else ""
-    return _wrapped(f"Not known on this machine: {', '.join(unknown[:_OPEN_MAX])}{more}.")
-
-
-def _wrapped(line: str) -> list[str]:
-    """Whole words, also paths and formulas; a word longer than a line stays whole."""
-    return textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return wrapped(f"Not known on this machine: {', '.join(unknown[:_OPEN_MAX])}{more}.")

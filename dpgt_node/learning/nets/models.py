@@ -157,6 +157,11 @@ class SoftmaxOracle:
             grad_norm=float(np.linalg.norm(gradient)) / total,
         )
 
+    def right(self, x: F64) -> int:
+        """How many of the test samples get their class from ``x`` (d,)."""
+        found = self._accuracy(x, self._x_test, self._y_test)
+        return 0 if found is None else round(found * self.tested)
+
     def loss_and_gradient(self, x: F64) -> tuple[float, F64]:
         """Mean cross-entropy over the agent's samples, and its gradient (d,), unclipped whatever the run's clip."""
         loss, _, gradient, total = self._judged(x, self._x, self._y)
