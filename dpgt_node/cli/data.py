@@ -70,7 +70,14 @@ def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
 
 @data.command()
 @click.argument("node_file", metavar="NODE.toml", type=click.Path(path_type=Path))
-def alone(node_file: Path) -> ExitCode:
+@click.option(
+    "--test",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A table to judge by in place of the node's own test rows.",
+)
+@common.format_option
+def alone(node_file: Path, test: Path | None, format_: str) -> ExitCode:
     """What this host's agent reaches with its own samples alone: no exchange, no noise, epsilon 0.
 
     It is printed here and goes nowhere else.  Compare it with what a plan promises before you join a run.
@@ -82,9 +89,23 @@ def alone(node_file: Path) -> ExitCode:
     run = load_run(node.run)
     check_node_in_run(node, run)
     shard = run.graph.agents.index(node.name) if node.shard is None else node.shard - 1
-    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path, data_test=node.data_test)
+    if test is not None and node.data_path is None:
+        raise ConfigError.one("command line", "--test", f"goes with data of the node's own, and {node_file} names none")
+    judged_by = node.data_test if test is None else test.absolute()
+    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path, data_test=judged_by)
     if found is None:
         raise ConfigError.one(str(node.run), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
+    if format_ == "json":
+        document = {
+            "name": node.name,
+            "samples": found.samples,
+            "tested": found.tested,
+            "accuracy_test": found.metrics.accuracy_test,
+            "accuracy_kept_back": found.kept_back,
+            "loss_train": found.metrics.loss_train,
+        }
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        return ExitCode.DONE
     parts = [
         f"{100 * accuracy:.1f} % of {what}"
         for accuracy, what in (

@@ -86,6 +86,14 @@ class Table:
             absent="used as they are",
         ),
     ] = None
+    bounds_from: Annotated[
+        Literal["table"] | None,
+        Key(
+            "the bounds are the ranges of the rows themselves, as `dpgt init --bounds table` reads them: no epsilon "
+            "covers what they tell",
+            absent="public knowledge",
+        ),
+    ] = None
     categories: Annotated[
         ByColumn | None,
         Key(

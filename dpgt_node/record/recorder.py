@@ -37,6 +37,7 @@ from dpgt_node.record.summary import (
     read_restarts,
     versions,
     why_no_accuracy,
+    why_not_alone,
     write_summary,
 )
 from dpgt_node.record.tensorboard import TensorBoardWriter
@@ -233,6 +234,7 @@ class RunRecorder:
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
             restarts=read_restarts(self._out),
             no_accuracy=why_no_accuracy(self._run, accuracies, self._last),
+            no_alone=why_not_alone(self._run),
         )
         try:  # written before the run began, by who had the data at hand
             rivals = load_rivals(self._out)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.record.summary import load_summary, with_alone, write_summary
 
 RIVALS_FILE = "rivals.json"
 
@@ -34,9 +35,11 @@ class Rivals:
 
 
 def write_rivals(out_dir: Path, rivals: Rivals) -> None:
-    """Write ``OUT/rivals.json`` atomically."""
+    """Write ``OUT/rivals.json`` atomically; what agents reach alone also into ``OUT/summary.json`` if that is there."""
     data = {"alone": dict(rivals.alone), "largest_class": rivals.largest_class}
     write_text(out_dir / RIVALS_FILE, json.dumps(data, indent=2, allow_nan=False) + "\n")
+    if rivals.alone and (summary := load_summary(out_dir)) is not None:
+        write_summary(out_dir, with_alone(summary, rivals.alone))
 
 
 def load_rivals(out_dir: Path) -> Rivals | None:

@@ -9,7 +9,7 @@ import json
 import math
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,8 @@ class Summary:
     ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise
     is shared.
     ``no_accuracy``: why an agent has no ``accuracy_test``; None where all have one.
+    ``alone``: test accuracy in [0, 1] of each agent without exchange and noise, in the order of ``agents``; None where
+    nobody trained them.  ``no_alone``: why it, or one of it, is None; None where all are known.
     """
 
     name: str
@@ -102,6 +104,8 @@ class Summary:
     outcome: str = ""
     epsilon_towards: Mapping[str, Any] | None = None
     no_accuracy: str | None = None
+    alone: tuple[float | None, ...] | None = None
+    no_alone: str | None = None
 
 
 def adjacency(run: RunConfig) -> str:
@@ -135,6 +139,22 @@ def why_no_accuracy(run: RunConfig, accuracies: Mapping[str, float | None], eval
     if any(name not in evaluated for name in lack):
         return f"the run ended before it was evaluated{whose}"
     return f"there are no test samples{whose}"
+
+
+def why_not_alone(run: RunConfig) -> str:
+    """Why a summary does not say yet what agents reach alone."""
+    if run.data.dataset in TOYS:
+        return f'"{run.data.dataset}" is a formula: there are no samples to train on alone'
+    if run.evaluate.metrics != "study":
+        return 'metrics = "local": every owner asks on its own host, dpgt data alone NODE.toml'
+    return "nobody asked: launch and simulate compute it with --alone"
+
+
+def with_alone(summary: Summary, known: Mapping[str, float]) -> Summary:
+    """``summary`` with what agents reach alone, by name; an agent that is not ``known`` has no test samples."""
+    alone = tuple(known.get(agent.name) for agent in summary.agents)
+    lack = [agent.name for agent, value in zip(summary.agents, alone, strict=True) if value is None]
+    return replace(summary, alone=alone, no_alone=f"there are no test samples ({', '.join(lack)})" if lack else None)
 
 
 def versions() -> dict[str, str]:
@@ -205,6 +225,8 @@ def load_summary(out_dir: Path) -> Summary | None:
             outcome=str(data.get("outcome", "")),
             epsilon_towards=data.get("epsilon_towards"),
             no_accuracy=data.get("no_accuracy"),
+            alone=None if data.get("alone") is None else tuple(map(_number, data["alone"])),
+            no_alone=data.get("no_alone"),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

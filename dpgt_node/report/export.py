@@ -28,6 +28,7 @@ from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.summary import PrivacySummary, to_json, versions
 from dpgt_node.report.all_runs import DataSet, all_runs, data_set, more_than_this_run
+from dpgt_node.report.text import bounds_of_columns
 from dpgt_node.types import F64
 
 Which = Literal["average", "last", "final"]
@@ -198,6 +199,7 @@ def caveats(run: RunConfig) -> tuple[str, ...]:
         "that all agents sent, this model included.",
         "It does not cover how step sizes, clip, features or this agent were chosen, if private data were looked at.",
     ]
+    found += bounds_of_columns(run)
     if privacy.C is not None:
         found.append("The constant C is declared, not enforced: where a gradient exceeds it, nothing is promised.")
     if run.evaluate.metrics == "study":

@@ -104,6 +104,18 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     return tuple(found)
 
 
+def bounds_of_columns(run: RunConfig) -> tuple[str, ...]:
+    """What no epsilon covers of a table's bounds; empty where it has none."""
+    if run.data.params.get("bounds_from") is not None:
+        return (
+            "The bounds of columns are the smallest and largest values of the rows themselves (`bounds_from`): the run "
+            "file shows them, and no epsilon covers that.",
+        )
+    if run.data.params.get("bounds") is not None:
+        return ("The bounds of columns count as public: where they were read from rows, no epsilon covers that.",)
+    return ()
+
+
 def alone_line(agents: Sequence[AgentSummary], rivals: Rivals | None) -> str:
     """What agents reach alone beside what the run gave them, the worst one of each; empty without a rival."""
     worst = worst_agent(agents)

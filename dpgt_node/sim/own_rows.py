@@ -20,12 +20,14 @@ from dpgt_node.learning.alone import fitted
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.oracle import build_oracle, own_dataset
 from dpgt_node.sim.fast import FastRun
+from dpgt_node.sim.plans.planning import learnt
 from dpgt_node.types import F64
 
-DRAWS: Final = 5
-"""Of the noise: enough to see how much of the result is luck."""
-_WORK: Final = 2e11
-"""Products of all gradients together, at most: about a minute or two."""
+_DRAWS: Final = (5, 25)
+"""Of the noise, at least and at most: of few samples much of the result is luck."""
+_WORK: Final = (2e9, 1e11)
+"""Products of all gradients together from which on there are fewer draws, and from which on nothing is tried: about a
+second, and a minute."""
 _FITTED: Final = 8
 """So many agents are trained alone, those with the fewest samples."""
 
@@ -52,6 +54,16 @@ class OwnRows:
         return float(median(self.together))
 
     @property
+    def mostly(self) -> float:
+        """What nine of ten draws reach."""
+        return float(np.quantile(self.together, 0.1, method="lower"))
+
+    @property
+    def learns(self) -> bool:
+        """Whether it ends above guessing, by the rule of a run's outcome."""
+        return self.expected >= learnt(self.guessing)
+
+    @property
     def better_alone(self) -> bool:
         """Whether staying alone is at least as good for the worst agent."""
         return self.alone >= self.expected
@@ -66,16 +78,17 @@ def tried(run: RunConfig, data_root: Path | None, files: Sequence[Path] = ()) ->
     held = [own_dataset(run, i, data_root=data_root, data_path=path) for i, path in enumerate(paths)]
     oracles = [_softmax(run, i, data_root, path) for i, path in enumerate(paths)]
     labels = np.concatenate([one.y_test for one in (held if files else held[:1])])
-    releases = len(Schedule.from_config(run).releases)
-    if not len(labels) or DRAWS * releases * sum(one.samples for one in oracles) * oracles[0].dimension > _WORK:
+    work = float(len(Schedule.from_config(run).releases) * sum(one.samples for one in oracles) * oracles[0].dimension)
+    if not len(labels) or _DRAWS[0] * work > _WORK[1]:
         return None
+    draws = int(np.clip(_WORK[0] / work, *_DRAWS))
     judges = oracles if files else oracles[:1]
 
     def right(x: F64) -> list[int]:
         """By test set."""
         return [judge.right(x) for judge in judges]
 
-    hits = np.array([[right(x) for x in _final(run, oracles)] for _ in range(DRAWS)])  # (draws, agents, test sets)
+    hits = np.array([[right(x) for x in _final(run, oracles)] for _ in range(draws)])  # (draws, agents, test sets)
     few = np.argsort([one.samples for one in oracles], kind="stable")[:_FITTED].tolist()
     alone = {i: right(fitted(held[i], run.model)) for i in sorted(few)}
     own = tuple(

@@ -167,6 +167,12 @@ def test_what_an_owner_reaches_alone_is_printed_on_its_host(tmp_path, capsys):
     assert said.startswith("agent-2 alone, 479 samples, epsilon 0: 9") and "% of 359 test samples, " in said
     assert said.endswith("% of the fifth of its own that was kept back to choose with\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["NODE.toml", "run.toml"]
+    assert cli.run(["data", "alone", str(node), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["name"], document["samples"], document["tested"]) == ("agent-2", 479, 359)
+    assert f"{100 * document['accuracy_test']:.1f} % of 359" in said
+    assert cli.run(["data", "alone", str(node), "--test", "t.csv"]) == 2
+    assert "--test: goes with data of the node's own" in capsys.readouterr().err
     node.write_text(NODE.replace("agent-2", "agent-9"))
     assert cli.run(["data", "alone", str(node)]) == 2
     (tmp_path / "run.toml").write_text(RUN.replace("samples = 2", "") + 'dataset = "quadratic"\ndimension = 3\n')

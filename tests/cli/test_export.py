@@ -72,7 +72,10 @@ def test_the_model_is_the_agent_s_own(tmp_path, bias, capsys):
     config = made(model=model.Model(bias=bias))
     out = simulated(tmp_path, config)
     x = np.load(out / "agents/agent-2/state/x_final.npy")
-    data = exported(out, tmp_path / "e", "--agent", "agent-2")
+    capsys.readouterr()
+    data = exported(out, tmp_path / "e", "--agent", "agent-2", "--format", "json")
+    said = json.loads(capsys.readouterr().out)
+    assert said["privacy"] == data and set(said["files"]) == {path.name for path in (tmp_path / "e").iterdir()}
     assert data["release"]["as"] == "final" and data["guarantee"] is True and data["headline"] == "amplified"
     assert [agent["name"] for agent in data["agents"]] == ["agent-1", "agent-2", "agent-3"]
     oracle = build_oracle(config, 1)

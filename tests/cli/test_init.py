@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -54,6 +55,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def flat(text: str) -> str:
+    """On one line, comments too."""
+    return " ".join(text.replace("\n# ", "\n").split())
+
+
 def begun(out: Path, *arguments: str) -> None:
     assert cli.run(["init", *arguments, "--out", str(out)]) == 0
 
@@ -75,8 +81,8 @@ def test_check_has_no_warning_for_what_it_writes_and_it_costs_what_was_asked(
     given: tuple[str, ...], agents: str, epsilon: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun(tmp_path / "run.toml", "--data", str(data / given[0]), *given[1:], "--agents", agents, "--epsilon", epsilon)
-    said = capsys.readouterr()
-    assert "Expected test accuracy" in said.out or "expect guessing" in said.out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Expected test accuracy" in said or "expect guessing" in said
     assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
     assert "; no warning." in capsys.readouterr().out
     run = load_run(tmp_path / "run.toml")
@@ -95,13 +101,19 @@ def test_a_table_is_learnt_at_the_epsilon_and_the_reasons_stand_in_the_file(
     document = tomllib.loads(text)["data"]
     assert document["columns"] == ["height", "girth", "site"] and document["classes"] == ["ash", "elm", "oak"]
     assert document["categories"] == {"site": ["dry", "wet"]} and set(document["bounds"]) == {"height", "girth"}
-    flat = re.sub(r"\n#\s+", " ", text)
-    assert "'number' (numbers the rows), 'remark' (600 different words)" in flat
-    assert "epsilon does not cover them" in flat
+    assert "'number' (numbers the rows), 'remark' (600 different words)" in flat(text)
+    assert "epsilon does not cover them" in flat(text) and document["bounds_from"] == "table"
     out, capsys_text = tmp_path / "out", capsys.readouterr().out
-    assert f"dpgt launch {tmp_path / 'run.toml'} --out runs/first" in capsys_text
+    copied = capsys_text.replace(" \\\n    ", " ")  # commands go on after a backslash
+    assert all(len(line) <= 80 or str(tmp_path) in line for line in (*capsys_text.splitlines(), *text.splitlines()))
+    assert re.search(r"with 25 draws of the noise, the worst agent's .* Alone, .* 120 test rows\.", flat(capsys_text))
+    assert "no epsilon covers what you decide by them" in flat(capsys_text)
+    assert f"dpgt launch {tmp_path / 'run.toml'} --out runs/first" in copied
     assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
     assert cli.run(["export", str(out), "--out", str(tmp_path / "m")]) == 0
+    assert "(`bounds_from`): the run file shows them, and no epsilon covers" in (tmp_path / "m/PRIVACY.md").read_text()
+    assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
+    assert "Looked at: The rows themselves: bounds of columns" in flat(capsys.readouterr().out)
     capsys.readouterr()
     assert cli.run(["evaluate", str(tmp_path / "m"), "--run", str(tmp_path / "run.toml")]) == 0
     accuracy = re.search(r"accuracy ([\d.]+) %", capsys.readouterr().out)
@@ -113,6 +125,7 @@ def test_where_nothing_learns_it_says_so_and_from_which_epsilon_on(
 ) -> None:
     begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), *TABLE, "--agents", "5", "--epsilon", "0.01")
     said = " ".join(capsys.readouterr().out.split())
+    assert "WARNING: nothing learns on the rows here" in said
     found = re.search(r"nothing learns at epsilon = 0.01 from 96 samples .* guessing .* epsilon = (\S+) on", said)
     assert found is not None and 0.01 < float(found[1]) < 3.0
 
@@ -123,7 +136,12 @@ def test_columns_without_bounds_get_a_hint_and_keep_their_values(
     begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), "--label", "kind", "--bounds", "height=0:50")
     document = tomllib.loads((tmp_path / "run.toml").read_text())["data"]
     assert document["bounds"] == {"height": [0.0, 50.0]}
-    assert '--bounds "girth=' in capsys.readouterr().err
+    said = flat(capsys.readouterr().err)
+    assert '--bounds "girth=' in said and "WARNING: 1 of 3 columns reach beyond -1 to 1" in said
+    odd = "columns differ in size: 'girth' reaches 1"
+    assert odd in said and "where these differ in size, less comes of it" in flat((tmp_path / "run.toml").read_text())
+    assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
+    assert f"Data: {odd}" in flat(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +182,20 @@ def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:
     assert run.n == 2 and run.data.params["label"] == "kind" and "bounds" in run.data.params
 
 
-def test_owners_get_folders_with_their_data_and_a_policy(data: Path, tmp_path: Path) -> None:
+def test_owners_get_folders_with_their_data_and_a_policy(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = [str(data / "trees.csv"), str(data / "gaps.csv")]
     asked = [word for file in files for word in ("--data", file)]
-    begun(tmp_path / "hosts", *asked, "--owners", *TABLE, "--missing", "middle", "--epsilon", "4")
+    capsys.readouterr()
+    begun(tmp_path / "hosts", *asked, "--owners", *TABLE, "--missing", "middle", "--epsilon", "4", "--format", "json")
+    made = json.loads(capsys.readouterr().out)
+    assert [agent["samples"] for agent in made["agents"]] == [480, 160] and made["epsilon"] == 4.0
+    assert made["rows_here"]["tested"] == 160 and made["rows_here"]["learns"] and made["expected"]["learns"]
+    assert [one["name"] for one in made["rows_here"]["own"]] == ["agent-1", "agent-2"]
+    assert made["next"][0].startswith(f"dpgt coordinator --config {tmp_path / 'hosts'}/coordinator/run.toml --listen")
+    run = load_run(tmp_path / "hosts" / "coordinator" / "run.toml")
+    assert (run.name, run.data.dataset) == ("kind of 2 owners", "csv:own.csv")
     for i, name in enumerate(("agent-1", "agent-2")):
         node = load_node(tmp_path / "hosts" / name / "NODE.toml")
         run = load_run(node.run)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.record.rivals import load_rivals
+from dpgt_node.record.summary import load_summary
 from tests.e2e.processes import dpgt, same_bits
 from tests.e2e.test_launch import DIGITS
 
@@ -24,6 +25,9 @@ def test_a_launch_and_its_simulation_stand_beside_the_same_rivals(tmp_path: Path
         assert "Alone, without exchange and noise, at epsilon 0: worst agent" in done.stdout
         assert "<th>alone</th>" in (tmp_path / verb / "report.html").read_text(encoding="utf-8")
         found.append(load_rivals(tmp_path / verb))
+        summary = load_summary(tmp_path / verb)
+        assert found[-1] is not None and summary is not None and summary.no_alone is None
+        assert summary.alone == tuple(found[-1].alone.values())
     same_bits(tmp_path / "launch", tmp_path / "simulate")
     assert found[0] is not None and found[0] == found[1]
     assert found[0].worst < 0.7, "mixtures of Dirichlet(0.1) leave most classes out"

@@ -46,13 +46,22 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = re.findall(r"agent-(\d)'s (\w+)\.csv, test: accuracy ([\d.]+) %.* (\d+) samples", done.stdout)
-    assert [(i, name, count) for i, name, _, count in found] == [("1", "north", "100"), ("2", "south", "80")]
+    assert [(i, name, count) for i, name, _, count in found] == [("1", "north", "160"), ("2", "south", "140")]
     assert all(float(accuracy) > 80.0 for _, _, accuracy, _ in found)
+    visitors = re.findall(r"visitors\.csv, test: accuracy ([\d.]+) %.* 600 samples", done.stdout)
+    assert len(visitors) == 2 and all(float(accuracy) > 85.0 for accuracy in visitors)
+    alone = re.search(r"agent-1 alone, 640 samples, epsilon 0: ([\d.]+) % of 600 test samples", done.stdout)
+    assert alone is not None and float(alone[1]) < 75.0
+    # Alone, nobody knows the third kind: two kinds of three is the most.
+    said = " ".join(done.stdout.split())
+    alone = re.search(r"Alone, without exchange and noise, the worst agent reaches ([\d.]+) %", said)
+    assert alone is not None and float(alone[1]) < 75.0 and "Staying alone is expected to be better" not in said
+    assert "agent-2 on its own test rows:" in said
     one, two = (load_file(tmp_path / f"model-{name}" / "model.safetensors") for name in ("north", "south"))
     for name, weights in one.items():
         np.testing.assert_allclose(weights, two[name], atol=0.1 * np.abs(weights).max())
     assert "epsilon 3 (moderate)" in (tmp_path / "model-north" / "PRIVACY.md").read_text()
-    assert set(done.stdout.split("\nspecies\n")[1].splitlines()[:400]) == {"daisy", "iris", "tulip"}
+    assert set(done.stdout.split("\nspecies\n")[1].splitlines()[:700]) == {"daisy", "iris", "tulip"}
     apart = tmp_path / "apart"
     assert (apart / "agent-1" / "request.pem").is_file() and not list(apart.glob("*/cert.pem"))
     assert not (apart / "agent-2" / "key.pem").exists()

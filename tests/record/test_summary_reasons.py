@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpgt_node.config.model import Data, Evaluation
-from dpgt_node.record.summary import load_summary, why_no_accuracy, write_summary
+from dpgt_node.record.rivals import Rivals, write_rivals
+from dpgt_node.record.summary import load_summary, why_no_accuracy, why_not_alone, write_summary
 from dpgt_node.report.headline import answers
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -45,3 +46,23 @@ def test_every_null_has_its_reason(
     assert load_summary(tmp_path) == summary
     said = " ".join(astuple(answers(run, summary, None)[0]))
     assert found is None or any(value is not None for value in accuracies.values()) or found in said
+
+
+@pytest.mark.parametrize(
+    ("data", "metrics", "why"),
+    [("digits", "study", "nobody asked"), ("digits", "local", "dpgt data alone"), ("quadratic", "study", "a formula")],
+)
+def test_alone_is_null_with_its_reason_until_somebody_trains_them(
+    data: str, metrics: str, why: str, tmp_path: Path
+) -> None:
+    run = replace(digits_run(n=2), data=Data(data), evaluate=Evaluation(metrics=metrics))  # type: ignore[arg-type]
+    summary = replace(summary_of(run, rows_of(run)), no_alone=why_not_alone(run))
+    assert summary.alone is None and summary.no_alone is not None and why in summary.no_alone
+    write_summary(tmp_path, summary)
+    write_rivals(tmp_path, Rivals({}, 0.1))
+    assert load_summary(tmp_path) == summary  # nobody was trained
+    write_rivals(tmp_path, Rivals({"agent-2": 0.25, "agent-1": 0.5}))
+    assert load_summary(tmp_path) == replace(summary, alone=(0.5, 0.25), no_alone=None)
+    write_rivals(tmp_path, Rivals({"agent-2": 0.25}))
+    said = "there are no test samples (agent-1)"
+    assert load_summary(tmp_path) == replace(summary, alone=(None, 0.25), no_alone=said)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.data.columns import Column
+from dpgt_node.learning.data.columns import Column, uneven
 from dpgt_node.learning.data.datasets import load_npz
 from dpgt_node.learning.data.images import load_folder
 from dpgt_node.learning.data.labels import LabelError, numbered
@@ -242,6 +242,7 @@ def _set_bounds(
     if from_table:
         chosen |= {name: list(ends) for name, ends in rest.items()}
         if rest:
+            draft.data["bounds_from"] = FROM_TABLE
             draft.reasons.append(
                 "bounds: smallest and largest values of the table, rounded outwards, as --bounds table asks for: "
                 "epsilon does not cover them; where rows are private, write what is known without them instead"
@@ -250,12 +251,19 @@ def _set_bounds(
         apart = {name: ends for name, ends in rest.items() if max(map(abs, numbers[name])) > 1.0}
         if apart:
             ready = " ".join(f'--bounds "{name}={low:g}:{high:g}"' for name, (low, high) in list(apart.items())[:4])
+            sizes = {name: max(map(abs, ends)) for name, ends in numbers.items() if name not in stated}
+            odd = uneven(sizes, scaled=bool(stated or draft.data.get("categories")))
             draft.hints.append(
-                f"{len(apart)} columns reach beyond -1 to 1 and have no bounds, so they are used as they are and large "
-                "ones drown small ones. State what is publicly known of them, or say that their ranges in this table "
-                f"are public: --bounds {FROM_TABLE}. Rounded, they would be: {ready}{' ...' if len(apart) > 4 else ''}"
+                f"{'WARNING: ' if odd else ''}{len(apart)} of {len(draft.data['columns'])} columns reach beyond -1 to "
+                f"1 and have no bounds, so they are used as they are. {f'So {odd[0]}. ' if odd else ''}State what is "
+                f"publicly known of them, or say that their ranges in this table are public: --bounds {FROM_TABLE}. "
+                f"Rounded, they would be: {ready}{' ...' if len(apart) > 4 else ''}"
             )
-            draft.reasons.append(f"no bounds were stated for {len(apart)} columns that are not within -1 to 1")
+        if rest:  # whether the columns differ in size is known to who holds them; this is public
+            draft.reasons.append(
+                f"no bounds were stated for {len(rest)} columns of numbers: they are used as they are. The accuracy "
+                "above is for columns that are scaled; where these differ in size, less comes of it"
+            )
     if stated:
         draft.reasons.append("bounds: as stated; a value outside counts as the nearest end")
     if chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +12,21 @@ import click
 
 from dpgt_node.cli import common
 from dpgt_node.cli.shape import find_shape
+from dpgt_node.cli.wrapping import wrapped
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import Draft
     from dpgt_node.config import RunConfig
+    from dpgt_node.sim.own_rows import OwnRows
     from dpgt_node.sim.plans.choosing import Choice
     from dpgt_node.sim.plans.rehearsal import Shape
 
 _COMPLETE = 8
 """So many agents all send to each other."""
+_OWN = "own"
+"""Name of the data in the run file of owners, none of whom has a file of that name."""
 
 
 @click.command()
@@ -58,6 +63,7 @@ _COMPLETE = 8
     "[default: all on this machine]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="[default: run.toml; with --owners the folder hosts]")
+@common.format_option
 def init(
     names: tuple[str, ...],
     label: str | None,
@@ -70,14 +76,16 @@ def init(
     owners: bool,
     hosts: tuple[str, ...],
     out: Path | None,
+    format_: str,
 ) -> ExitCode:
     """Write a run file that learns at EPSILON, with its reasons as comments; without options, ask for them.
 
-    Everything is chosen: features, scaling, mechanism, noise, clip, steps, rounds, graph.  It is tried on data that are
-    nobody's, and says which accuracy to expect and where nothing learns.
+    Everything is chosen: features, scaling, mechanism, noise, clip, steps, rounds, graph.  It is chosen on data that
+    are nobody's.  Then the plan is tried on the rows here, for this screen alone, beside every agent alone.
     """
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import drafted
+    from dpgt_node.cli.beginning.made import Made, said, to_json
     from dpgt_node.cli.pki.shared import parse_hosts
 
     if not names:
@@ -95,8 +103,6 @@ def init(
         raise ConfigError.one("command line", "--out", f"{target_file} is there already; choose another name")
     count = len(names) if owners else agents or 3
     draft = drafted(names, label, bounds=bounds, missing=missing, ignore=ignore)
-    for hint in draft.hints:
-        click.echo(f"dpgt init: hint: {hint}", err=True)
     folder = target_file.absolute() / "coordinator" if owners else target_file.absolute().parent
     _placed(draft, folder)
     if owners:
@@ -104,18 +110,36 @@ def init(
     target = Target(3.0 if epsilon is None else epsilon, delta)
     chosen, shape = _planned(draft, names if owners else (), count, target, folder)
     text = _rendered(draft, chosen, shape)
+    rows = _tried(chosen.plan.run, names if owners else ())
+    steps = _next(target_file)
     if owners:
         from dpgt_node.cli.beginning.owners import write_owners
 
-        write_owners(target_file, text, chosen.plan, names, places)
+        steps = write_owners(target_file, text, chosen.plan, names, places)
     else:
         from dpgt_node.durable import write_text
 
         target_file.parent.mkdir(parents=True, exist_ok=True)
         write_text(target_file, text)
         common.warn_of_data(chosen.plan.run, str(target_file))
-    _told(target_file, chosen, shape, owners=owners)
+    for hint in draft.hints:
+        _say(f"dpgt init: {hint}")
+    made = Made(target_file, chosen, shape, rows, draft, tuple(steps))
+    click.echo(json.dumps(to_json(made), indent=2, allow_nan=False) if format_ == "json" else "\n".join(said(made)))
     return ExitCode.DONE
+
+
+def _say(line: str) -> None:
+    for part in wrapped(line):
+        click.echo(part, err=True)
+
+
+def _tried(run: RunConfig, files: Sequence[str]) -> OwnRows | None:
+    """What comes of the run on the rows that are here, for this screen alone."""
+    from dpgt_node.sim.own_rows import tried
+
+    _say("dpgt init: trying the plan on the rows here, for this screen alone")
+    return tried(run, common.data_root(), [Path(name).expanduser().absolute() for name in files])
 
 
 def _asked(
@@ -152,7 +176,7 @@ def _own(draft: Draft, names: Sequence[str]) -> None:
     kind, colon, _ = draft.data["dataset"].partition(":")
     if not colon:
         raise ConfigError.one("command line", "--owners", f"needs data of the owners' own: {names[0]} is everybody's")
-    draft.data["dataset"] = f"{kind}:{Path(names[0]).name}"
+    draft.data["dataset"] = f"{kind}:{_OWN}{Path(names[0]).suffix.lower()}"
     if "label" in draft.data:
         draft.data["own_test_fraction"] = 0.2
         draft.reasons.append("own_test_fraction: a fifth of every owner's rows is its test set and not trained on")
@@ -162,14 +186,21 @@ def _planned(draft: Draft, files: Sequence[str], count: int, target: Target, fol
     """The best plan of those that the inputs which suit the data give, by what stand-in data say of each."""
     from dpgt_node.sim.plans.choosing import choose, suited
 
-    run = _run(draft, count, folder)
+    run = _run(draft, _name(draft, files), count, folder)
     shape = _shape(run, files)
     tried = suited(run.data.dataset, shape.p)
-    chosen = choose(run, shape, target, tried, progress=lambda line: click.echo(f"dpgt init: {line}", err=True))
+    chosen = choose(run, shape, target, tried, progress=lambda line: _say(f"dpgt init: {line}"))
     return chosen, shape
 
 
-def _run(draft: Draft, count: int, folder: Path) -> RunConfig:
+def _name(draft: Draft, files: Sequence[str]) -> str:
+    """Of the run: after the file that all share; where every owner has one, after what is predicted."""
+    if files:
+        return f"{str(draft.data.get('label', 'pictures'))[:80]} of {len(files)} owners"
+    return draft.data["dataset"].rpartition("/")[2].rpartition(":")[2].partition(".")[0][:100] or "run"
+
+
+def _run(draft: Draft, name: str, count: int, folder: Path) -> RunConfig:
     """What is planned: a run without noise and steps of its own."""
     from dpgt_node.config import parse_document
     from dpgt_node.privacy.mechanisms import NOISE_ONCE
@@ -179,7 +210,7 @@ def _run(draft: Draft, count: int, folder: Path) -> RunConfig:
         ways = {"generator": "circulant", "offsets": sorted({o for o in (1, 3, 9, 27, 81) if o < count})}
     return parse_document(
         {
-            "name": draft.data["dataset"].rpartition("/")[2].rpartition(":")[2].partition(".")[0][:100] or "run",
+            "name": name,
             "algorithm": {"mechanism": NOISE_ONCE.name, "iterations": 1},
             "scheme": {"kind": "S2", "alpha": 0.1, "beta": 0.1, "gamma": 1.0, "p_m": 1.0, "samples": "full"},
             "noise": {"multiplier": 0.0},
@@ -206,28 +237,16 @@ def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
 
 
 def _rendered(draft: Draft, chosen: Choice, shape: Shape) -> str:
-    from dpgt_node.cli.plan import looked_at, render
+    from dpgt_node.cli.beginning.rendering import looked_at, render
 
     text = render(chosen, shape.stand_in, looked_at(shape, None), shape.samples, draft.reasons)
     return text.replace("# dpgt plan:", "# dpgt init:", 1)
 
 
-def _told(target: Path, chosen: Choice, shape: Shape, *, owners: bool) -> None:
-    """What to expect and what to type next."""
-    from dpgt_node.cli.plan import useless
-
-    found, staying = chosen.plan, chosen.staying
-    click.echo(
-        f"{target}: {found.run.n} agents, {min(shape.samples):,} samples each, epsilon {found.target.epsilon:g}"
-        f"{f' (delta {found.route.delta:g})' if found.route.delta else ''}, {found.run.K + 1} rounds"
-    )
-    if found.useless:
-        click.echo(f"WARNING: {useless(found, shape.samples)}.")
-    else:
-        click.echo(chosen.expected)
-        if staying is not None:
-            click.echo(f"Alone, at epsilon 0: about {100 * staying.alone:.0f} %. Real data may be easier or harder.")
-    if owners:
-        return
-    click.echo(f"Next:\n  dpgt launch {target} --out runs/first\n  dpgt export runs/first --out model")
-    click.echo(f"  dpgt evaluate model --run {target}")
+def _next(target: Path) -> list[str]:
+    return [
+        "Next:",
+        f"dpgt launch {target} --out runs/first",
+        "dpgt export runs/first --out model",
+        f"dpgt evaluate model --run {target}",
+    ]

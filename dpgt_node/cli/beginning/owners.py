@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from dpgt_node.cli.pki.shared import AGENT_PORT, COORDINATOR, COORDINATOR_PORT, Host, signed, write_start_up
 from dpgt_node.config import format_address
 
@@ -18,12 +16,12 @@ if TYPE_CHECKING:
 _DAYS = 365.0
 
 
-def write_owners(out: Path, text: str, found: Plan, names: Sequence[str], places: Mapping[str, Host]) -> None:
+def write_owners(out: Path, text: str, found: Plan, names: Sequence[str], places: Mapping[str, Host]) -> list[str]:
     """``out``/NAME for the coordinator and every agent: run.toml and NODE.toml with the owner's data and a policy.
 
     ``text``: the run file.  ``names``: the owners' files, in the order of the agents.  ``places``: where each process
     is reached; empty: all on this machine, which then makes their keys and certificates too.  Keys of other hosts are
-    made there.
+    made there.  Returns what to do next; commands begin with "dpgt".
     """
     import tomli_w
 
@@ -51,8 +49,7 @@ def write_owners(out: Path, text: str, found: Plan, names: Sequence[str], places
         node |= {"data": {"path": data.name if places else str(data), "id": data.name[:128]}, "policy": policy}
         beside = f" {data.name} lies beside this file, on the owner's host alone." if places else ""
         write_text(path, f"# {name}: its own data, and what may be spent on them.{beside}\n{tomli_w.dumps(node)}")
-    for line in (_elsewhere if places else _here)(out, where, names):
-        click.echo(line)
+    return (_elsewhere if places else _here)(out, where, names)
 
 
 def _listens(place: Host) -> str:
@@ -65,10 +62,10 @@ def _here(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> list[st
     agents = [name for name in where if name != COORDINATOR]
     return [
         f"Start-up folders with certificates in {out}, for this machine:",
-        f"  dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out results &",
-        *(f"  dpgt node --config {out / name}/NODE.toml &" for name in agents),
+        f"dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out results &",
+        *(f"dpgt node --config {out / name}/NODE.toml &" for name in agents),
         "When the run is over, every owner makes the model and judges it on its own test rows:",
-        *(f"  {line}" for line in _result(str(out / agents[0]))),
+        *_result(str(out / agents[0])),
     ]
 
 
@@ -76,19 +73,18 @@ def _elsewhere(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> li
     agents = [name for name in where if name != COORDINATOR]
     coordinator, listen = COORDINATOR, _listens(where[COORDINATOR])
     data = "; ".join(f"{name}: {Path(file).name}" for name, file in zip(agents, names, strict=True))
-    lines = [
+    return [
         f"Start-up folders in {out}. Give each to its host; the owner's data go beside NODE.toml ({data}). Then:",
         "1. On each host, the key, which never leaves it. Its request.pem comes back here:",
-        *(f"  dpgt pki request {name} --host {place.address} --into {name}" for name, place in where.items()),
+        *(f"dpgt pki request {name} --host {place.address} --into {name}" for name, place in where.items()),
         "2. Here, once the fingerprint was compared over another way. What is signed goes back to the host:",
-        *(f"  dpgt pki sign {name} {out / name}/request.pem --pki {out}" for name in where),
+        *(f"dpgt pki sign {name} {out / name}/request.pem --pki {out}" for name in where),
         "3. On each host:",
-        f"  dpgt coordinator --config {coordinator}/run.toml --listen {listen} --tls {coordinator} --out results",
-        *(f"  dpgt doctor {name}/NODE.toml && dpgt node --config {name}/NODE.toml" for name in agents),
+        f"dpgt coordinator --config {coordinator}/run.toml --listen {listen} --tls {coordinator} --out results",
+        *(f"dpgt doctor {name}/NODE.toml && dpgt node --config {name}/NODE.toml" for name in agents),
         "4. When the run is over, every owner makes the model and judges it on its own test rows:",
-        *(f"  {line}" for line in _result(agents[0])),
+        *_result(agents[0]),
     ]
-    return lines
 
 
 def _result(folder: str) -> list[str]:

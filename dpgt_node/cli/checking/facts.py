@@ -69,8 +69,19 @@ def towards(report: CheckReport) -> Towards | None:
     return towards_whom(report.facts.run, costs, dict(zip(names, report.facts.D, strict=True)))
 
 
+_RANGES = (
+    "The rows themselves: bounds of columns are their smallest and largest values (bounds_from). The run file shows "
+    "them to all who read it, and no epsilon covers that. State what is publicly known instead"
+)
+
+
 def looked_at(report: CheckReport) -> str | None:
-    """What in this report was computed from training samples, in words; None where nothing was."""
+    """What in this report or run file was computed from training samples, in words; None where nothing was."""
+    ranges = None if report.facts.run.data.params.get("bounds_from") is None else _RANGES
+    return ". ".join(said for said in (ranges, _norms(report)) if said is not None) or None
+
+
+def _norms(report: CheckReport) -> str | None:
     from dpgt_node.config.vocabulary import TOYS
     from dpgt_node.learning.data.shards import unit_norms
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="The ledger key of the agent's owner: exit 1 unless it signed the ledger that PRIVACY.md is made of.",
 )
+@common.format_option
 def export(
     folder: Path,
     out: Path,
@@ -60,6 +61,7 @@ def export(
     run_file: Path | None,
     data_path: Path | None,
     key: Path | None,
+    format_: str,
 ) -> ExitCode:
     """Make a folder of what may be published of the run in DIR: a run's output folder, or an agent's state_dir.
 
@@ -99,8 +101,13 @@ def export(
         raise ConfigError.one("command line", "--out", f"{out} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+    names = (*names, exporting.PRIVACY_FILE, exporting.STATEMENT_FILE, exporting.RUN_FILE)
+    if format_ == "json":
+        privacy = json.loads((out / exporting.PRIVACY_FILE).read_text(encoding="utf-8"))
+        click.echo(json.dumps({"model": str(out), "files": list(names), "privacy": privacy}, indent=2, allow_nan=False))
+        return ExitCode.DONE
     click.echo((out / exporting.STATEMENT_FILE).read_text(encoding="utf-8").split("\n\n")[1])
-    click.echo(f"{out}: {', '.join([*names, exporting.PRIVACY_FILE, exporting.STATEMENT_FILE, exporting.RUN_FILE])}")
+    click.echo(f"{out}: {', '.join(names)}")
     return ExitCode.DONE
 
 

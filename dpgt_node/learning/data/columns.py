@@ -18,8 +18,9 @@ Column = F64 | list[str]
 """Numbers (rows,), NaN where a cell is empty; or words, "" where one is."""
 EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """What stands in a cell that is empty, in small letters."""
-_APART = 20.0
-"""Columns whose largest values differ by this factor: the small ones say little next to the large ones."""
+_APART, _MOST_APART, _SCALED_APART = 20.0, 8.0, 5.0
+"""Factors between the largest values of columns from which the small ones say little next to the large ones: where one
+column is small; where a quarter of them is; where the small ones are scaled to -1..1, so that their size is certain."""
 _NAMED = 5
 _NONE = ByColumn()
 
@@ -113,8 +114,9 @@ def encoded(names: Sequence[str], table: Sequence[Column], at: Sequence[int], co
         found.append(block)
     if empty and not columns.middle:
         problems.append(_missing(empty))
-    if (said := _uneven(sizes)) is not None:
-        remarks.append(said)
+    scaled = any(names[i] in bounds or names[i] in categories for i in at)
+    if (odd := uneven(sizes, scaled=scaled)) is not None:
+        remarks.append(f"{odd[0]}; {odd[1]}")
     numbers = np.concatenate(found, axis=1) if found and not problems else np.zeros((0, 0))
     return Encoded(numbers, tuple(problems), tuple(remarks))
 
@@ -179,15 +181,24 @@ def _missing(empty: Mapping[str, tuple[int, int]]) -> str:
     )
 
 
-def _uneven(sizes: Mapping[str, float]) -> str | None:
-    """A hint where columns without bounds are of very different sizes."""
-    there = {name: size for name, size in sizes.items() if size > 0.0}
-    if len(there) < 2:
+def uneven(sizes: Mapping[str, float], *, scaled: bool) -> tuple[str, str] | None:
+    """What is odd, and the way out, where columns without bounds are of very different sizes.
+
+    ``sizes``: the largest magnitude of each column without bounds.  ``scaled``: other columns have bounds or
+    categories, so they reach 1.
+    """
+    there = sorted((size, name) for name, size in sizes.items() if size > 0.0)
+    if not there:
         return None
-    large, small = max(there, key=there.__getitem__), min(there, key=there.__getitem__)
-    if there[large] < _APART * there[small]:
-        return None
+    largest, large = there[-1]
+    (least, small), (quarter, _) = there[0], there[len(there) // 4]
+    if largest < min(_APART * least, _MOST_APART * quarter):
+        if not scaled or largest < _SCALED_APART:
+            return None
+        said = f"{large!r} reaches {largest:.3g}, and those with bounds or categories 1"
+    else:
+        said = f"{large!r} reaches {largest:.3g} and {small!r} {least:.3g}"
     return (
-        f"columns differ in size: {large!r} reaches {there[large]:.3g} and {small!r} {there[small]:.3g}, so that the "
-        "small ones hardly count; state what is publicly known of them, [data] bounds = { column = [low, high] }"
+        f"columns differ in size: {said}; the small ones hardly count",
+        "state what is publicly known of the large ones, [data] bounds = { column = [low, high] }",
     )

@@ -16,7 +16,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.features import SIDE
 from dpgt_node.sim.plans.alike import Alike
-from dpgt_node.sim.plans.planning import Plan, Planner
+from dpgt_node.sim.plans.planning import Plan, Planner, learnt
 from dpgt_node.sim.plans.rehearsal import Shape
 from dpgt_node.sim.plans.staying import Ground, Staying
 
@@ -94,13 +94,20 @@ class Choice:
     tried: tuple[tuple[Input, float], ...]
 
     @property
+    def useless(self) -> bool:
+        """Whether nothing is expected to be learnt, also where a table's classes are far apart."""
+        easier = None if self.staying is None else self.staying.easier
+        return self.plan.useless and (easier is None or easier.mean < learnt(self.plan.chance))
+
+    @property
     def expected(self) -> str:
         """The accuracy of the worst agent, and where learning begins, in a sentence."""
         found = self.plan
         known = f"{100 * found.outcome.worst:.0f} %" if self.staying is None else self.staying.expected
         begins = "" if found.starts_at is None else f" Learning begins at about epsilon {found.starts_at:.2g}."
         return (
-            f"Expected test accuracy of the worst agent: about {known}; guessing: {100 * found.chance:.0f} %.{begins}"
+            f"Expected test accuracy of the worst agent: about {known}; guessing on such data: "
+            f"{100 * found.chance:.0f} %.{begins}"
         )
 
     @property

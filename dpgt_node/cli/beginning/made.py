@@ -1,0 +1,119 @@
+"""What ``dpgt init`` says at its end: what was written, what comes of it on the rows here, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgt_node.cli.beginning.rendering import useless
+from dpgt_node.cli.plan import expected_json
+from dpgt_node.cli.wrapping import command, wrapped
+
+if TYPE_CHECKING:
+    from dpgt_node.cli.beginning.draft import Draft
+    from dpgt_node.sim.own_rows import OwnRows
+    from dpgt_node.sim.plans.choosing import Choice
+    from dpgt_node.sim.plans.rehearsal import Shape
+
+_ALONE = "Staying alone is expected to be better: it costs no privacy."
+_FOR_YOU = (
+    "These figures of your rows are for this screen alone: nothing was chosen by them, they are not in what was "
+    "written, and no epsilon covers what you decide by them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """``target``: what was written.  ``rows``: tried on the rows here, None where that could not be.  ``steps``: what
+    to do next; commands begin with "dpgt".
+    """
+
+    target: Path
+    chosen: Choice
+    shape: Shape
+    rows: OwnRows | None
+    draft: Draft
+    steps: tuple[str, ...]
+
+
+def said(made: Made) -> list[str]:
+    """For people, in 80 columns."""
+    found, samples = made.chosen.plan, made.shape.samples
+    delta = f" (delta {found.route.delta:g})" if found.route.delta else ""
+    each = f"{min(samples):,} samples each" if len(set(samples)) == 1 else f"{min(samples):,} samples or more each"
+    cost = f"epsilon {found.target.epsilon:g}{delta}"
+    head = f"{made.target}: {found.run.n} agents, {each}, {cost}, {found.run.K + 1} rounds"
+    steps = (command(step) if step.startswith("dpgt ") else wrapped(step) for step in made.steps)
+    return [part for line in (head, *_forecast(made)) for part in wrapped(line)] + [
+        part for one in steps for part in one
+    ]
+
+
+def _forecast(made: Made) -> Iterator[str]:
+    found, staying, rows = made.chosen.plan, made.chosen.staying, made.rows
+    unseen = f"WARNING: {useless(found, made.shape.samples)}." if made.chosen.useless else made.chosen.expected
+    if rows is None:
+        yield unseen
+        if staying is not None and not made.chosen.useless:
+            yield f"Alone, at epsilon 0: about {100 * staying.alone:.0f} %. Real data may be easier or harder."
+        if staying is not None and staying.better:
+            yield f"WARNING: {_ALONE}"
+        yield "It was not tried on the rows here: they have no test rows, or are too many to be quick."
+        return
+    draws = len(rows.together)
+    if rows.learns:
+        yield (
+            f"Tried on the rows here with {draws} draws of the noise, the worst agent's test accuracy is "
+            f"{_percent(rows.expected)}, and in nine of ten draws {_percent(rows.mostly)} or more. Alone, without "
+            f"exchange and noise, the worst agent reaches {_percent(rows.alone)}; naming the largest class is right "
+            f"in {_percent(rows.guessing)}. {rows.tested:,} test rows."
+        )
+    else:
+        yield (
+            f"WARNING: nothing learns on the rows here: {_percent(rows.expected)}, the median of {draws} draws of the "
+            f"noise, where naming the largest class is right in {_percent(rows.guessing)} and the worst agent alone in "
+            f"{_percent(rows.alone)}. A larger epsilon, more samples or more agents help."
+        )
+    for name, together, alone in rows.own:
+        yield f"  {name} on its own test rows: {_percent(together)} together, {_percent(alone)} alone."
+    if rows.better_alone:
+        yield f"WARNING: {_ALONE}"
+    yield _FOR_YOU
+    yield f"Without a look at any row the forecast, which the file states, is: {unseen.removeprefix('WARNING: ')}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def to_json(made: Made) -> dict[str, Any]:
+    """For scripts."""
+    found, rows = made.chosen.plan, made.rows
+    tried = None
+    if rows is not None:
+        tried = {
+            "draws": len(rows.together),
+            "accuracy_worst": rows.expected,
+            "accuracy_nine_of_ten": rows.mostly,
+            "alone": rows.alone,
+            "guessing": rows.guessing,
+            "tested": rows.tested,
+            "learns": rows.learns,
+            "alone_is_better": rows.better_alone,
+            "own": [{"name": name, "together": both, "alone": alone} for name, both, alone in rows.own],
+        }
+    return {
+        "written": str(made.target),
+        "agents": [
+            {"name": name, "samples": D} for name, D in zip(found.run.graph.agents, made.shape.samples, strict=True)
+        ],
+        "epsilon": found.target.epsilon,
+        "delta": found.route.delta,
+        "rounds": found.run.K + 1,
+        "expected": expected_json(made.chosen),
+        "rows_here": tried,
+        "hints": list(made.draft.hints),
+        "next": [step for step in made.steps if step.startswith("dpgt ")],
+    }
