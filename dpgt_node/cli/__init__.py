@@ -30,7 +30,7 @@ from dpgt_node import __version__  # noqa: E402
 from dpgt_node.cli import signals  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy  # noqa: E402
-from dpgt_node.cli.logs import TEXT, tell  # noqa: E402
+from dpgt_node.cli.logs import TextLines, tell  # noqa: E402
 from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
 VERBS = {
@@ -147,7 +147,9 @@ def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _
 
     ``failed`` gets an error of ours as well.
     """
-    logging.basicConfig(level=logging.WARNING, format=TEXT, stream=sys.stderr, force=True)
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(TextLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[lines], force=True)
     verb = next((a for a in arguments if a in VERBS), "")
     prefix = f"dpgt {verb}".strip()
     if not __debug__:

@@ -8,10 +8,29 @@ import time
 
 import click
 
+from dpgt_node.cli.wrapping import wrapped
 from dpgt_node.record.lines import JsonLines, json_line
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 META = "log_format"
+
+
+class TextLines(logging.Formatter):
+    """A line a record; on a terminal it breaks at words, for whoever reads it there."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`logging.Formatter`."""
+        return _for_terminal(super().format(record))
+
+
+def _for_terminal(text: str) -> str:
+    """As it is where standard error is a file or a pipe, so that whoever reads it there has whole lines."""
+    if not sys.stderr.isatty():
+        return text
+    return "\n".join(part for line in text.splitlines() for part in wrapped(line) or [""])
 
 
 def _set_format(context: click.Context, _parameter: click.Parameter, value: str) -> None:
@@ -41,4 +60,6 @@ def tell(line: str) -> None:
     """Print ``line`` on standard error, in the format of the log: why the command fails."""
     if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
         line = json_line(time.time(), "error", "dpgt", line)
+    else:
+        line = _for_terminal(line)
     print(line, file=sys.stderr, flush=True)
