@@ -94,6 +94,7 @@ def test_a_key_is_made_on_its_host_and_signed_elsewhere(authority: Path, dpgt: R
     code, said, error = signed(dpgt, "agent-1", host / "request.pem", spelled)
     assert code == 0, error
     assert "10.0.0.2" in said and told in said and "dpgt:agent:agent-1" in said
+    assert "(cert.pem, ca.pem) back" in said  # nothing was revoked, so there is no list
     assert not (authority / "agent-1" / "key.pem").exists()
     (host / "cert.pem").write_bytes((authority / "agent-1" / "cert.pem").read_bytes())
     material = load(Files.of(host))
