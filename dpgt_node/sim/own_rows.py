@@ -23,8 +23,8 @@ from dpgt_node.sim.fast import FastRun
 from dpgt_node.sim.plans.planning import learnt
 from dpgt_node.types import F64
 
-_DRAWS: Final = (5, 25)
-"""Of the noise, at least and at most: of few samples much of the result is luck."""
+_DRAWS: Final = (5, 51)
+"""Of the noise, at least and at most: where samples are few, much of the result is luck."""
 _WORK: Final = (2e9, 1e11)
 """Products of all gradients together from which on there are fewer draws, and from which on nothing is tried: about a
 second, and a minute."""

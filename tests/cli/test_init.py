@@ -106,7 +106,7 @@ def test_a_table_is_learnt_at_the_epsilon_and_the_reasons_stand_in_the_file(
     out, capsys_text = tmp_path / "out", capsys.readouterr().out
     copied = capsys_text.replace(" \\\n    ", " ")  # commands go on after a backslash
     assert all(len(line) <= 80 or str(tmp_path) in line for line in (*capsys_text.splitlines(), *text.splitlines()))
-    assert re.search(r"with 25 draws of the noise, the worst agent's .* Alone, .* 120 test rows\.", flat(capsys_text))
+    assert re.search(r"with 51 draws of the noise, the worst agent's .* Alone, .* 120 test rows\.", flat(capsys_text))
     assert "no epsilon covers what you decide by them" in flat(capsys_text)
     assert f"dpgt launch {tmp_path / 'run.toml'} --out runs/first" in copied
     assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(out)]) == 0

@@ -69,8 +69,8 @@ def test_it_is_the_run_itself_and_alone_is_everybody_s(run: RunConfig, owners: b
     right = [[one.evaluate(x).accuracy_test * one.tested for one in oracles] for x in state.x]
     tested = sum(one.tested for one in oracles) if owners else oracles[0].tested
     worst = min(sum(row) if owners else row[0] for row in right) / tested
-    assert found.tested == tested == (96 if owners else 40) and len(found.together) == 25
-    assert found.together == pytest.approx([worst] * 25) and found.expected == found.mostly == pytest.approx(worst)
+    assert found.tested == tested == (96 if owners else 40) and len(found.together) == 51
+    assert found.together == pytest.approx([worst] * 51) and found.expected == found.mostly == pytest.approx(worst)
     one = [alone(run, i, data_path=path) for i, path in enumerate(files or [None, None])]
     accuracies = [each.metrics.accuracy_test for each in one if each is not None]
     if owners:
