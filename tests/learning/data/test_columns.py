@@ -12,7 +12,8 @@ from pyarrow import parquet
 from dpgt_node.config import canonical_json, differing_keys, parse_document, to_toml
 from dpgt_node.config.declare.reader import parse_toml
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.learning.data.columns import Columns
+from dpgt_node.learning.data.datasets import load_dataset, load_file
 from dpgt_node.learning.data.features import sphere
 from dpgt_node.learning.data.labels import LabelError, numbered
 from dpgt_node.learning.oracle import build_oracle
@@ -57,6 +58,7 @@ def test_bounds_words_and_empty_cells_become_numbers(tmp_path: Path) -> None:
     expected = np.array([[1, 0], [0, 1], [0, 0], [0, 0], [1, 0]])
     np.testing.assert_allclose(in_order(data), np.column_stack([expected, age]), rtol=1e-15)
     assert data.names == ("benign", "malign") and data.y_train.sum() == 2
+    assert Columns.of(run_of(tmp_path, **STATED).data.params).width == data.x_train.shape[1] == 3
     outside, strange = sorted(data.remarks)
     assert (
         "'age' has 1 values outside its bounds 18 to 80" in outside
@@ -144,6 +146,25 @@ def test_a_part_of_every_host_s_own_table_is_its_test_set(tmp_path: Path) -> Non
     assert oracle.samples == 3 and oracle.tested == 2
 
 
+def test_samples_keep_their_own_labels_in_both_parts_and_under_another_order_of_columns(tmp_path: Path) -> None:
+    """A row's label follows from its number: whatever row of whichever part is looked at."""
+    rows = [(i, -i, "odd" if i % 2 else "even") for i in range(40)]
+    run = run_of(tmp_path, "a,b,kind\n" + "".join(f"{a},{b},{kind}\n" for a, b, kind in rows), columns=["a", "b"])
+    (tmp_path / "other.csv").write_text("kind,b,a\n" + "".join(f"{kind},{b},{a}\n" for a, b, kind in rows[:9]))
+    parts = load_dataset(f"csv:{tmp_path / 't.csv'}", params={**run.data.params, "test_fraction": 0.25})
+    files = load_dataset(f"csv:{tmp_path / 't.csv'}", params=run.data.params, test=tmp_path / "other.csv")
+    assert (len(parts.y_train), len(parts.y_test)) == (30, 10) and (len(files.y_train), len(files.y_test)) == (40, 9)
+    assert sorted([*parts.x_train[:, 0], *parts.x_test[:, 0]]) == list(range(40)), "no row is in both"
+    for x, y in ((d.x_train, d.y_train) if part else (d.x_test, d.y_test) for d in (parts, files) for part in (0, 1)):
+        np.testing.assert_array_equal(x[:, 0], -x[:, 1])
+        np.testing.assert_array_equal(y, x[:, 0] % 2)
+    assert files.x_test[:, 0].tolist() == list(range(9)) and files.names == ("even", "odd")
+    own = load_file(tmp_path / "t.csv", run.data.params, names=("even", "odd"), test=tmp_path / "other.csv")
+    (tmp_path / "other.csv").write_text("kind,b,a\nodd,-7,7\n")
+    after = load_file(tmp_path / "t.csv", run.data.params, names=("even", "odd"), test=tmp_path / "other.csv")
+    assert (len(own.y_test), len(after.y_test)) == (9, 1), "a file that changed is read again"
+
+
 # ---------------------------------------------------------------- labels
 def test_labels_by_name_by_number_and_by_what_is_there() -> None:
     words, numbers = np.array(["b", "a", "b"]), np.array([7, -1, 7])
@@ -155,6 +176,8 @@ def test_labels_by_name_by_number_and_by_what_is_there() -> None:
     assert numbered((np.array([3, 7]),), ("3", "5", "7")).labels[0].tolist() == [0, 2]
     assert numbered((np.array([0, 1]),), ("no", "yes")).labels[0].tolist() == [0, 1]
     assert numbered((np.array(["yes", "0"]),), ("no", "yes")).labels[0].tolist() == [1, 0]
+    both = numbered((np.array(["2", "b"]), np.array([1, 2])), None)
+    assert both.names == ("1", "2", "b") and [part.tolist() for part in both.labels] == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +186,7 @@ def test_labels_by_name_by_number_and_by_what_is_there() -> None:
         (np.array([0]), ("3", "5"), "1 labels that .* does not name"),
         (np.array(["x"]), 2, "are words: name the classes"),
         (np.array([2]), 2, "has label 2; the limit is 1"),
+        (np.array([1, -1]), 2, "has a negative label: -1"),
         (np.arange(200) * 3, None, "200 different labels in 200 rows"),
     ],
 )
