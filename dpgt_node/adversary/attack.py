@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import numpy.typing as npt
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.truth import Truth
+
+if TYPE_CHECKING:
+    from dpgt_node.adversary.membership.shadows import Shadows
 
 
 class NotApplicable(ConfigError):
@@ -66,18 +69,21 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Options:
     """``agents``: those attacked (empty: all).  ``rounds``: only these (empty: all).  ``seed``: of the attack's own
-    randomness.  ``extra``: an attack's own settings, KEY=VALUE on the command line.
+    randomness.  ``extra``: an attack's own settings, KEY=VALUE on the command line.  ``shadows``: runs whose members
+    the adversary chose.
     """
 
     agents: tuple[str, ...] = ()
     rounds: tuple[int, ...] = ()
     seed: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
+    shadows: Shadows | None = field(default=None, repr=False)
 
 
 class Attack(Protocol):
-    """``needs``: words of "truth" (refused without a study file), "torch" (refused without the extra), "capture" (works
-    on captures, not on transcripts).  ``settings``, optional: keys of ``Options.extra`` that it reads, a line each.
+    """``needs``: words of "truth" (refused without a study file), "torch" (refused without the extra), "shadows"
+    (refused without shadow runs), "capture" (works on captures, not on transcripts).  ``settings``, optional: keys of
+    ``Options.extra`` that it reads, a line each.
     """
 
     @property

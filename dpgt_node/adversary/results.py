@@ -37,12 +37,12 @@ def to_json(
 ) -> dict[str, Any]:
     """What attacks.json holds; infinite is "inf", what does not apply null.
 
-    { version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, attacks: [ { attack,
-    summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ], pictures, curves } ],
-    skipped: { name: reason } }
+    { version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, shadows,
+    attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ],
+    pictures, curves } ], skipped: { name: reason } }
 
     ``pictures`` and ``curves`` list the captions, in the order of the arrays of attacks.npz.  ``agents`` and ``rounds``
-    are those asked for (empty: all).
+    are those asked for (empty: all), ``shadows``: how many shadow runs were simulated.
     """
     of = about or About()
     return {
@@ -55,6 +55,7 @@ def to_json(
         "agents": list(of.options.agents),
         "rounds": list(of.options.rounds),
         "settings": dict(of.options.extra),
+        "shadows": 0 if of.options.shadows is None else of.options.shadows.count,
         "attacks": [
             {
                 "attack": result.attack,

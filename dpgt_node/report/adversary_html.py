@@ -18,7 +18,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.report import attack_table, text
 from dpgt_node.report.attack_table import VERDICTS
 from dpgt_node.report.pictures import data_uri
-from dpgt_node.report.plots import Curves, draw_roc
+from dpgt_node.report.plots import Curves, draw_roc, draw_roc_log
 from dpgt_node.report.rendering import Mark
 from dpgt_node.types import F64
 
@@ -193,13 +193,24 @@ def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list
     charts: list[Chart] = []
     for at, ((who, quantity), series) in enumerate(found.items()):
         title, key = f"{who or entry['attack']}: {quantity}", f"adversary{number}c{at}"
-        chart = _roc(key, title, *series[ROC]) if ROC in series else _rounds(key, title, series)
-        charts += [] if chart is None else [chart]
+        if ROC in series:
+            charts.append(_roc(key, title, *series[ROC]))
+            charts += [_roc_log(f"{key}l", title, series)] if len(series) > 1 else []
+        elif (chart := _rounds(key, title, series)) is not None:
+            charts.append(chart)
     return charts[:ROWS_MAX], max(0, len(charts) - ROWS_MAX)
 
 
 def _roc(key: str, title: str, x: F64, y: F64) -> Chart:
     return Chart(title, draw_roc(key, title, x, y), [Mark("", "--accent", "measured"), Mark("", "--muted", "guessing")])
+
+
+def _roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart:
+    """Beside what is expected, and the most that is possible; few false alarms are what counts."""
+    named = {"measured" if name == ROC else name: points for name, points in series.items()}
+    legend = [Mark("", f"--s{i}", name) for i, name in enumerate(named, start=1)]
+    title = f"{title} at few false alarms"
+    return Chart(title, draw_roc_log(key, title, named), [*legend, Mark("", "--muted", "guessing")])
 
 
 def _rounds(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart | None:

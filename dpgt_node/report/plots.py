@@ -164,6 +164,26 @@ def draw_roc(key: str, title: str, x: F64, y: F64) -> str:
         return svg.inline(figure, key, f"{title}: ROC curve", {f"{key}-roc": title, f"{key}-guess": "guessing"})
 
 
+def draw_roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> str:
+    """ROC curves on logarithmic axes, as an ``<svg>`` element: what is found at few false alarms."""
+    from matplotlib.figure import Figure
+
+    with svg.style(key):
+        figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+        low = min((float(x[x > 0].min()) for x, _ in series.values() if (x > 0).any()), default=1e-3)
+        low = 10.0 ** math.floor(math.log10(max(min(low, 0.1), 1e-4)))
+        axes = figure.add_subplot(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1))
+        axes.plot([low, 1], [low, 1], color=svg.MUTED, linewidth=1, linestyle=(0, (4, 3)), gid=f"{key}-guess")
+        marks = {f"{key}-guess": "guessing"}
+        for at, (name, (x, y)) in enumerate(series.items()):
+            shown = (x > 0) & (y > 0)
+            axes.plot(x[shown], y[shown], color=svg.SERIES[at % svg.SERIES_MAX], gid=f"{key}-{at}")
+            marks[f"{key}-{at}"] = name
+        axes.set_xlabel("false alarms: share of others taken for members")
+        axes.set_ylabel("hits: share of members found")
+        return svg.inline(figure, key, f"{title}: ROC curves, logarithmic", marks)
+
+
 def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
     """G_R or G_C as an ``<svg>`` element: an arrow j -> i where i receives from j, roots filled, common roots ringed.
 

@@ -69,6 +69,25 @@ def test_every_attack_by_default_and_files(
             assert finding["verdict"] != "not measured" or finding["note"]
 
 
+def test_shadow_runs_are_simulated_for_those_who_compare_with_them(
+    case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ("--attack", "lira", "--attack", "rmia", "--attack", "population")
+    assert attack(case, *named) == 2
+    assert "--shadows 64" in capsys.readouterr().err
+    out = ("--shadows", 12, "--keep-shadows", tmp_path / "kept", "--out", tmp_path / "out", "--format", "json")
+    assert attack(case, *named, *out) in (0, 1)
+    document = json.loads(capsys.readouterr().out)
+    assert document["shadows"] == 12 and len(list((tmp_path / "kept").glob("shadow-*.npz"))) == 12
+    assert [one["attack"] for one in document["attacks"]] == ["lira", "rmia", "population"]
+    for one in document["attacks"][:2]:
+        assert "trained 12 shadow runs" in one["vantage"] and one["findings"][-1]["agent"] == ""
+        assert one["findings"][0]["predicted"]["auc"] is not None and one["findings"][0]["measured"]["members"] > 100
+    other = ("--shadows", 2, "--seed", 5, "--keep-shadows", tmp_path / "kept")
+    assert attack(case, *named, *other) == 2
+    assert "another run, seed or vantage point" in capsys.readouterr().err
+
+
 def test_missing_data_is_said(case: tuple[Path, Play], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = case[1].transcript(tmp_path / "part", links=[("agent-1", "agent-2")])
     assert dpgt(["eavesdrop", "attack", str(part), "--run", str(case[0]), "--attack", "retries"]) == 0

@@ -16,6 +16,7 @@ labels) anybody's samples are scored, and nothing is measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -34,12 +35,13 @@ from dpgt_node.adversary.attacks.common import (
     targets,
     whole,
 )
+from dpgt_node.adversary.audit.bounds import clopper_pearson
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax, public_samples
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.adversary.membership import rates
 from dpgt_node.adversary.membership.matched import Clipping, Filter, predicted_auc
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
@@ -91,7 +93,7 @@ def _one(
 ) -> Finding:
     given = options.extra.get("candidates")
     m_run = observation.facts.schedule.m
-    members = _members(truth, v.name)
+    members = members_of(truth, v.name)
     if given is not None:
         candidates, known = _load(Path(given), model), False
     elif members is None:
@@ -125,15 +127,19 @@ def _one(
     expected = None if D is None else predicted_auc(d_in, d_out)
     curves[f"{v.name}: ROC"] = rates.roc(inside, outside)
     measured = rates.measured(inside, outside) | {"rounds": float(found.rounds)}
-    value, low, high = (float(measured[key] or 0.0) for key in ("auc", "auc_low", "auc_high"))
     note = "" if D is not None else "D is not known: scores are T/sqrt(N), no AUC is predicted"
-    return Finding(v.name, _verdict(value, low, high), measured, {"auc": expected}, note)
+    return Finding(v.name, verdict(measured), measured, {"auc": expected}, note)
 
 
-def _verdict(value: float, low: float, high: float) -> Verdict:
-    if low >= 0.9:
+def verdict(found: Mapping[str, float | None]) -> Verdict:
+    """By the AUC's interval, and by how many members are found at 1 % false alarms, whose own interval it must beat."""
+    low, hits, others = (found[key] for key in ("auc_low", "tpr_at_1_percent_low", "others"))
+    if low is None or hits is None or others is None:
+        raise Broken("what was measured has an AUC")
+    if low >= 0.9 or hits >= 0.5:
         return "succeeds"
-    return "partly" if low > 0.5 else "fails"
+    alarms = clopper_pearson(math.floor(0.01 * others), int(others), 0.025)[1]
+    return "partly" if low > 0.5 or hits > alarms else "fails"
 
 
 def _teachers(options: Options, count: int) -> int:
@@ -155,7 +161,7 @@ def _rows(samples: Samples, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
     return Samples(samples.phi[rows], samples.labels[rows], samples.classes)
 
 
-def _members(truth: Truth | None, name: str) -> Samples | None:
+def members_of(truth: Truth | None, name: str) -> Samples | None:
     """The agent's samples that were in any batch, each once; None where they were not kept."""
     if truth is None or name not in truth:
         return None

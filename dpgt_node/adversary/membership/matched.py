@@ -64,10 +64,18 @@ class Clipping:
         """``errors`` (m, classes) of samples ``phi`` (m, p), scaled in place so that their gradients, the outer
         products of both, are those that the agents release in round ``k``.
         """
+        return self.scaled(k, errors, self.sizes(model, phi))
+
+    def sizes(self, model: Softmax, phi: F64) -> F64:
+        """Norms (m,) of what the errors are multiplied by, in the clip's order; empty without a clip."""
+        if self.clip is None:
+            return np.empty(0)
+        return self.clip.norms(np.column_stack([phi, np.full(len(phi), model.bias)]), axis=1)
+
+    def scaled(self, k: int, errors: F64, sizes: F64) -> F64:
+        """:meth:`clipped`, of inputs whose sizes are known."""
         if self.clip is not None:
-            inputs = np.column_stack([phi, np.full(len(phi), model.bias)])
-            norms = self.clip.norms(errors, axis=1) * self.clip.norms(inputs, axis=1)
-            self.clip.times(self.share(k)).scale(errors.T, norms)
+            self.clip.times(self.share(k)).scale(errors.T, self.clip.norms(errors, axis=1) * sizes)
         return errors
 
 
@@ -111,32 +119,51 @@ class Filter:
     ) -> None:
         self._model, self._candidates, self._public = model, candidates, public
         self._m, self._whitened, self._clipping = m, whitened, clipping
-        square = model.bias**2
-        self._cc = np.square(candidates.phi).sum(axis=1) + square
-        self._cp = candidates.phi @ public.phi.T + square
-        self._pp = public.phi @ public.phi.T + square
+        self._sizes = [clipping.sizes(model, one.phi) for one in (candidates, public)]
+        self._pp = public.phi @ public.phi.T + model.bias**2
 
     def statistics(self, v: es.View) -> F64:
-        """T of every candidate, (c,); NaN where no gradient was seen."""
-        T, used = np.zeros(len(self._cc)), 0
-        for one in self._rounds(v):
+        """T of every candidate, (c,); NaN where no gradient was seen.
+
+        Candidates meet the public samples in one vector a round: T = sum_k (h_k - h̄_k)' V_k^-1 r_k, the latter first.
+        """
+        T, used, model = np.zeros(len(self._candidates.labels)), 0, self._model
+        for k, point, g, noise in self._rounds(v):
+            ec, ep = self._errors(k, point)
+            pp = (ep @ ep.T) * self._pp
+            W, b = self._model.split(g)
+            center = pp.mean(axis=0)
+            pg = self._along(self._public, ep, W, b)
+            # Weights of public gradients in V^-1 r, times the floor: r = g - h̄ less what the covariance explains.
+            weights, scale = np.full(len(pp), -1.0 / len(pp)), 1.0 / noise if noise else 1.0
             if self._whitened:
-                floor, _, factor = self._whitening(one, v)
-                T += (one.c_r - one.c_p @ cho_solve(factor, one.p_r, check_finite=False)) / floor
-            else:
-                T += _weight(one) * one.c_r
+                p_p = pp - center - center[:, None] + center.mean()
+                p_r = pg - center - pg.mean() + center.mean()
+                floor, _, factor = self._whitening(p_p, noise, v)
+                solved = cho_solve(factor, p_r, check_finite=False)
+                weights, scale = weights - solved + solved.mean(), 1.0 / floor
+            W = W + (ep * weights[:, None]).T @ self._public.phi
+            b = b + model.bias * (weights @ ep)
+            mean = float(self._along(self._public, ep, W, b).mean())
+            T += scale * (self._along(self._candidates, ec, W, b) - mean)
             used += 1
         return T if used else np.full(len(T), np.nan)
 
     def scores(self, v: es.View, D: int | None) -> Scores:
         """T, and what it is worth."""
-        count = len(self._cc)
+        count = len(self._candidates.labels)
         T, N, batches, used = np.zeros(count), np.zeros(count), np.zeros(count), 0
         noises, sizes = list[float](), list[F64]()
+        square = self._model.bias**2
+        kernels = (
+            np.square(self._candidates.phi).sum(axis=1) + square,
+            self._candidates.phi @ self._public.phi.T + square,
+        )
         others = np.zeros((count, len(self._pp)))
-        for one in self._rounds(v):
+        for k, point, g, spread in self._rounds(v):
+            one = self._round(k, point, g, spread, kernels)
             if self._whitened:
-                floor, load, factor = self._whitening(one, v)
+                floor, load, factor = self._whitening(one.p_p, one.noise, v)
                 solved = cho_solve(factor, one.c_p.T, check_finite=False)  # (P, c)
                 T += (one.c_r - solved.T @ one.p_r) / floor
                 seen = np.einsum("cp,pc->c", one.c_p, solved)
@@ -164,24 +191,32 @@ class Filter:
             score = np.nan_to_num((T - 0.5 * N / D) * (N / D) / variance, nan=0.0, posinf=0.0, neginf=0.0)
         return Scores(T, N, d, score, used)
 
-    def _rounds(self, v: es.View) -> Iterator[_Round]:
+    def _rounds(self, v: es.View) -> Iterator[tuple[int, F64, F64, float]]:
+        """(k, point, estimate of the gradient, variance of one coordinate of it) of rounds that say something."""
         fused, points, noisy = least_squares(v), gradient_points(v), bool(v.var_y.any())
         for k in range(v.rounds):
             if np.isnan(fused.g[k]).any() or np.isnan(points[k]).any() or not self._clipping.share(k):
                 continue
-            yield self._round(k, points[k], fused.g[k], float(np.nanmean(fused.variance[k])) if noisy else 0.0)
+            yield k, points[k], fused.g[k], float(np.nanmean(fused.variance[k])) if noisy else 0.0
 
-    def _round(self, k: int, point: F64, g: F64, noise: float) -> _Round:
-        model, candidates, public = self._model, self._candidates, self._public
+    def _errors(self, k: int, point: F64) -> tuple[F64, F64]:
+        """p - e_y of candidates and public samples, clipped."""
+        both = zip((self._candidates, self._public), self._sizes, strict=True)
         ec, ep = (
-            self._clipping.clipped(k, model, model.errors(point, one.phi, one.labels), one.phi)
-            for one in (candidates, public)
+            self._clipping.scaled(k, self._model.errors(point, one.phi, one.labels), sizes) for one, sizes in both
         )
-        W, b = model.split(g)
+        return ec, ep
+
+    def _along(self, samples: Samples, errors: F64, W: F64, b: F64) -> F64:
+        """Inner products of their gradients with (W, b), (m,)."""
+        return np.asarray(((samples.phi @ W.T + self._model.bias * b) * errors).sum(axis=1))
+
+    def _round(self, k: int, point: F64, g: F64, noise: float, kernels: tuple[F64, F64]) -> _Round:
+        ec, ep = self._errors(k, point)
+        W, b = self._model.split(g)
         # Inner products of per-sample gradients are products of two small ones.
-        cp, pp, cc = (ec @ ep.T) * self._cp, (ep @ ep.T) * self._pp, np.square(ec).sum(axis=1) * self._cc
-        cg = ((candidates.phi @ W.T + model.bias * b) * ec).sum(axis=1)
-        pg = ((public.phi @ W.T + model.bias * b) * ep).sum(axis=1)
+        cp, pp, cc = (ec @ ep.T) * kernels[1], (ep @ ep.T) * self._pp, np.square(ec).sum(axis=1) * kernels[0]
+        cg, pg = self._along(self._candidates, ec, W, b), self._along(self._public, ep, W, b)
         center = pp.mean(axis=0)
         # All relative to the public mean: h - h̄ and r = ĝ - h̄.
         c_r = cg - cp.mean(axis=1) - pg.mean() + center.mean()
@@ -191,13 +226,12 @@ class Filter:
         c_c = cc - 2.0 * cp.mean(axis=1) + center.mean()
         return _Round(c_r, p_r, c_p, p_p, c_c, noise)
 
-    def _whitening(self, one: _Round, v: es.View) -> tuple[float, float, Any]:
+    def _whitening(self, p_p: F64, noise: float, v: es.View) -> tuple[float, float, Any]:
         """(floor, load, factor): V = floor I + P P'/(m P), by the Cholesky factor of P'P + load I."""
-        count = len(one.p_p)
-        spread = float(np.trace(one.p_p)) / count
-        floor = max(one.noise, 1e-3 * spread / (self._m * v.y.shape[1]))
+        count = len(p_p)
+        floor = max(noise, 1e-3 * float(np.trace(p_p)) / count / (self._m * v.y.shape[1]))
         load = floor * self._m * count
-        return floor, load, cho_factor(one.p_p + np.eye(count) * load, check_finite=False)
+        return floor, load, cho_factor(p_p + np.eye(count) * load, check_finite=False)
 
 
 def _lasting(noises: list[float], sizes: list[F64], b: float) -> F64 | float:

@@ -93,6 +93,14 @@ def roc(members: F64, others: F64) -> tuple[F64, F64]:
     return np.arange(len(false) + 1) / len(false), np.concatenate([[0.0], above / len(members)])
 
 
+def thinned(x: F64, y: F64, points: int) -> tuple[F64, F64]:
+    """At most about so many points of a curve over false alarms, equally spaced in their logarithm."""
+    if len(x) <= points:
+        return x, y
+    at = np.unique(np.concatenate([[0], np.geomspace(1, len(x) - 1, points).astype(np.int64)]))
+    return x[at], y[at]
+
+
 # ---------------------------------------------------------------- what a guarantee allows
 @dataclass(frozen=True, slots=True)
 class Guarantee:

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 @click.option("--round", "rounds", multiple=True, type=click.IntRange(min=0), help="Measure only these rounds.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of an attack.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the attacks' own randomness.")
+@click.option("--shadows", type=click.IntRange(min=2), help="Shadow runs for lira and rmia, simulated here.")
+@click.option("--keep-shadows", type=FOLDER, help="Keep shadow runs there, and simulate only what is missing.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes for shadow runs.")
 @click.option("--out", type=FOLDER, help="Write attacks.json and attacks.npz there.")
 @click.option("--list", "list_", is_flag=True, help="List the attacks and their settings, and attack nothing.")
 @format_option
@@ -44,14 +47,18 @@ def attack(
     rounds: tuple[int, ...],
     settings: tuple[str, ...],
     seed: int,
+    shadows: int | None,
+    keep_shadows: Path | None,
+    jobs: int,
     out: Path | None,
     list_: bool,
     format_: str,
 ) -> ExitCode:
     """Attack transcripts of one run: `dpgt eavesdrop attack TRANSCRIPT... --run RUN.toml [--truth OUTDIR]`.
 
-    Ground truth is used for nothing but measuring.  Without --attack, every attack that applies is run.  Traffic
-    analysis takes captures (FILE.pcap) in the place of transcripts.  Exits 1 when an attack succeeds.
+    Ground truth is used for nothing but measuring.  --shadows N simulates runs whose members are known, from the run's
+    data on this machine; lira, lira-model and rmia compare with them.  Without --attack, every attack that applies is
+    run.  Traffic analysis takes captures (FILE.pcap) in the place of transcripts.  Exits 1 when an attack succeeds.
     """
     from dpgt_node.adversary.attack import NotApplicable
     from dpgt_node.adversary.results import About, save, to_json
@@ -70,7 +77,18 @@ def attack(
     if names and case.captures and not any("capture" in one.needs for one in chosen.values()):
         message = f"{', '.join(map(str, case.captures))}: captures, of which {', '.join(names)} reads nothing"
         raise ConfigError.one("command line", "TRANSCRIPT", message)
+    without = ""
+    if shadows is not None:
+        try:
+            case = case.with_shadows(shadows, keep_shadows, jobs)
+        except NotApplicable as error:
+            if any("shadows" in chosen[name].needs for name in names):
+                raise
+            without = str(error)
     for name, one in chosen.items():
+        if without and "shadows" in one.needs:
+            skipped[name] = without
+            continue
         try:
             results.append(_run_own(case, name, one) if _is_own(name) else case.attack(one))
         except NotApplicable as error:
@@ -102,6 +120,24 @@ class Case:
     options: Options
     tied: bool = False
 
+    def with_shadows(self, count: int, folder: Path | None, jobs: int) -> Case:
+        """The same beside ``count`` shadow runs.  NotApplicable: this run has none."""
+        from dpgt_node.adversary.attack import NotApplicable
+        from dpgt_node.experiments.shadow_runs import conduct
+
+        if self.observation is None:
+            raise NotApplicable.one("command line", "--shadows", "are runs seen as a transcript saw one: name one")
+        made = conduct(
+            self.observation,
+            count,
+            seed=self.options.seed,
+            jobs=jobs,
+            folder=folder,
+            data_root=data_root(),
+            progress=_progress,
+        )
+        return replace(self, options=replace(self.options, shadows=made))
+
     def attack(self, one: Attack) -> Result:
         """Run ``one``.  NotApplicable: it lacks something."""
         from dpgt_node.adversary.attack import NotApplicable
@@ -119,10 +155,19 @@ class Case:
         if "truth" in one.needs and self.truth is None:
             message = f"{one.name} needs the ground truth of a study run"
             raise NotApplicable.one("command line", "--truth", message)
+        if "shadows" in one.needs and self.options.shadows is None:
+            message = f"{one.name} compares with runs whose members are known: --shadows 64"
+            raise NotApplicable.one("command line", "--shadows", message)
         if "torch" in one.needs and importlib.util.find_spec("torch") is None:
             message = f"{one.name} needs torch: pip install 'dpgt-node[torch]'"
             raise NotApplicable.one("command line", "--attack", message)
         return one.run(self.observation, self.truth, self.options)
+
+
+def _progress(done: int, of: int) -> None:
+    """On a terminal only."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done} of {of} shadow runs" + ("\n" if done >= of else ""), err=True, nl=False)
 
 
 def _is_own(name: str) -> bool:

@@ -1,0 +1,286 @@
+"""LiRA, RMIA and shadow runs: formulas against loops, the best test of a toy, and runs whose members are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpgt_node.adversary.attack import NotApplicable, Options
+from dpgt_node.adversary.attacks import shadowed
+from dpgt_node.adversary.attacks.population import attack as population
+from dpgt_node.adversary.membership import likelihood, rates
+from dpgt_node.adversary.membership.likelihood import Moments
+from dpgt_node.adversary.membership.rates import Guarantee
+from dpgt_node.adversary.membership.shadows import NOBODY, Shadows, Signals
+from dpgt_node.config import RunConfig
+from dpgt_node.config.model import Privacy
+from dpgt_node.errors import ConfigError
+from dpgt_node.experiments import shadow_runs
+from dpgt_node.learning.data.datasets import load_dataset
+from dpgt_node.sim.simulate import build_oracles
+from tests.adversary.record import play, run_of
+
+RING = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
+# ---------------------------------------------------------------- formulas
+@pytest.mark.parametrize("runs", [6, 12, 120])
+def test_likelihood_ratios_are_those_of_loops(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    signals, held = rng.normal(size=(runs, 9)) * np.arange(1, 10), rng.integers(-1, 3, (runs, 9))
+    target = rng.normal(size=9)
+    moments = Moments.of(signals, held == 0, held == NOBODY)
+    online, offline = likelihood.lira_online(target, moments), likelihood.lira_offline(target, moments)
+    pooled, free = [], []
+    for z in range(9):
+        sides = [signals[held[:, z] == who, z] for who in (0, NOBODY)]
+        pooled.append(sum(((side - side.mean()) ** 2).sum() for side in sides if len(side)))
+        free.append(sum(len(side) for side in sides) - 2)
+    for z in range(9):
+        here, there = (signals[held[:, z] == who, z] for who in (0, NOBODY))
+        if min(len(here), len(there)) < likelihood.LEAST:
+            assert np.isnan(online[z])
+            continue
+        if min(len(here), len(there)) >= likelihood.ENOUGH:
+            spread = [here.std(ddof=1), there.std(ddof=1)]
+        elif free[z] >= 6:
+            spread = [math.sqrt(pooled[z] / free[z])] * 2
+        else:
+            told = [k for k in range(9) if free[k] > 0]
+            spread = [math.sqrt(sum(pooled[k] for k in told) / sum(free[k] for k in told))] * 2
+        ratio = norm.logpdf(target[z], here.mean(), spread[0]) - norm.logpdf(target[z], there.mean(), spread[1])
+        assert online[z] == pytest.approx(ratio, rel=1e-9)
+        if len(there) > 6:
+            assert offline[z] == pytest.approx(norm.logcdf(target[z], there.mean(), there.std(ddof=1)), rel=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 2.0])
+def test_rmia_counts_the_public_samples_that_are_dominated(gamma: float) -> None:
+    rng = np.random.default_rng(3)
+    p, references = rng.uniform(0.1, 1, 7), rng.uniform(0.1, 1, (12, 7))
+    public, beside = rng.uniform(0.1, 1, 30), rng.uniform(0.1, 1, (12, 30)).mean(axis=0)
+    held = rng.integers(-1, 1, (12, 7))
+    moments, a = Moments.of(references, held == 0, held == NOBODY), 0.3
+    online = likelihood.rmia(p, likelihood.reference_online(moments), public, beside, gamma)
+    offline = likelihood.rmia(p, likelihood.reference_offline(moments, a), public, beside, gamma)
+    for z in range(7):
+        here, there = (references[held[:, z] == who, z].mean() for who in (0, NOBODY))
+        for got, reference in ((online, (here + there) / 2), (offline, ((1 + a) * there + 1 - a) / 2)):
+            won = sum((p[z] / reference) / (public[u] / beside[u]) >= gamma for u in range(30))
+            assert got[z] == pytest.approx(won / 30)
+
+
+# ---------------------------------------------------------------- a toy whose best test is known
+def toy(mu: float, leak: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """LiRA's scores of members and others in runs where a member's signal is moved by ``mu`` standard deviations, and
+    every sample has an offset of its own.  ``leak``: the run under attack is one of its own shadow runs.
+    """
+    rng = np.random.default_rng(1)
+    samples, runs = 4000, 160
+    offset = rng.normal(size=samples) * 50.0
+    held = np.where(rng.random((runs + 1, samples)) < 0.5, 0, NOBODY)
+    signals = offset + mu * (held == 0) + rng.normal(size=(runs + 1, samples))
+    shadows = slice(0, runs)
+    if leak:
+        few = np.r_[0:8, runs]
+        signals, held = signals[few], held[few]
+        shadows, runs = slice(0, 9), 8
+    moments = Moments.of(signals[shadows], held[shadows] == 0, held[shadows] == NOBODY)
+    scores = likelihood.lira_online(signals[runs], moments)
+    known = ~np.isnan(scores)
+    return scores[known & (held[runs] == 0)], scores[known & (held[runs] == NOBODY)]
+
+
+def is_the_best(members: np.ndarray, others: np.ndarray, mu: float) -> bool:
+    """Whether the attack reaches the closed form of the best test, and no more than it."""
+    near = abs(rates.area(members, others) - norm.cdf(mu / math.sqrt(2))) < 0.02
+    return bool(near and abs(rates.hits(members, others, 0.01) - norm.cdf(norm.ppf(0.01) + mu)) < 0.05)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0, 2.5])
+def test_it_is_the_best_test_of_a_toy(mu: float) -> None:
+    assert is_the_best(*toy(mu), mu)
+
+
+@pytest.mark.parametrize("mutant", ["shuffled", "swapped", "leak", "no shadows"])
+def test_a_broken_attack_is_not_the_best(mutant: str) -> None:
+    members, others = toy(1.0, leak=mutant == "leak")
+    if mutant == "shuffled":
+        both = np.random.default_rng(0).permutation(np.concatenate([members, others]))
+        members, others = both[: len(members)], both[len(members) :]
+    elif mutant == "swapped":
+        members, others = others, members
+    elif mutant == "no shadows":  # signals by themselves: the offsets hide everything
+        rng = np.random.default_rng(2)
+        members, others = rng.normal(size=2000) * 50.0 + 1.0, rng.normal(size=2000) * 50.0
+    assert not is_the_best(members, others, 1.0)
+
+
+# ---------------------------------------------------------------- what a guarantee allows
+def test_the_ceiling_is_the_best_test_of_two_gaussians() -> None:
+    alpha = np.array([0.001, 0.01, 0.3])
+    np.testing.assert_allclose(Guarantee("gdp", 5.0, 1e-5, 1.3).ceiling(alpha), norm.cdf(norm.ppf(alpha) + 1.3))
+    both = rates.ceiling([Guarantee("gdp", 5.0, 1e-5, 1.3), Guarantee("tight", 0.1)], alpha)
+    np.testing.assert_allclose(both, np.minimum(math.exp(0.1) * alpha, 1 - math.exp(-0.1) * (1 - alpha)))
+    assert rates.bounds([Guarantee("gdp", 5.0, 1e-5, 1.3)])["bound_auc"] == pytest.approx(
+        norm.cdf(1.3 / math.sqrt(2)), abs=1e-3
+    )
+    assert rates.bounds([]) == {} and Guarantee("tight", math.inf).ceiling(alpha).tolist() == [1.0] * 3
+
+
+def test_randomised_response_attains_the_ceiling_of_a_pure_epsilon() -> None:
+    """Telling the truth with probability e^eps/(1 + e^eps) is the worst (eps, 0) mechanism at its own false alarms."""
+    epsilon = 1.2
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    (top,) = Guarantee("tight", epsilon).ceiling(np.array([1 - truth]))
+    assert top == pytest.approx(truth)
+
+
+@pytest.mark.parametrize(("mu", "found"), [(1.0, False), (2.0, True)])
+def test_a_guarantee_is_refuted_by_what_breaks_it_alone(mu: float, found: bool) -> None:
+    rng = np.random.default_rng(4)
+    members, others = rng.normal(size=4000) + mu, rng.normal(size=4000)
+    assert (rates.broken(members, others, [Guarantee("gdp", 5.0, 1e-5, 1.0)]) is not None) == found
+    assert rates.broken(members, others, ()) is None
+
+
+def test_a_curve_of_false_alarms_counts() -> None:
+    rng = np.random.default_rng(5)
+    members, others = rng.normal(size=30) + 1, np.round(rng.normal(size=20), 1)
+    x, y = rates.roc(members, others)
+    for i, threshold in enumerate(sorted(others, reverse=True)):
+        assert x[i + 1] == (i + 1) / 20 and y[i + 1] == np.mean(members > threshold)
+    assert rates.area(members, others) == pytest.approx(rates.auc(members, others)[0])
+    found = rates.measured(members, others)
+    assert found["tpr_at_1_percent_low"] <= found["tpr_at_1_percent"] <= found["tpr_at_1_percent_high"]
+
+
+# ---------------------------------------------------------------- shadow runs
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty samples an agent, and 120 test samples."""
+    data = load_dataset("digits")
+    path = tmp_path_factory.mktemp("data") / "few.npz"
+    x, y = data.x_train, data.y_train
+    np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[200:320], y_test=y[200:320])
+    return path
+
+
+def small(few: Path, b: float = 0.0, **settings: object) -> RunConfig:
+    noise = {"zeta": b, "eta": b} if b else {"multiplier": 0.0}
+    data = f'dataset = "npz:{few}"\npartition = "iid"'
+    return run_of(R=RING, C=RING, **{"K": 10, "m": 10, "data": data, **noise, **settings})
+
+
+def test_what_is_kept_of_a_shadow_run_is_what_its_agents_send(few: Path) -> None:
+    run = small(few, 0.1)
+    tapped = shadow_runs._Tapped(run, list(build_oracles(run, None)), "5eed")
+    while tapped.k <= run.K:
+        tapped.step()
+    sent = play(run).payloads
+    assert len(sent) == 2 * run.n * (run.K + 1)
+    for i, payload in sent:
+        np.testing.assert_allclose(tapped.sent_in[payload.stream, payload.k][i], payload.array(), atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def open_case(few: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run without noise beside its shadow runs."""
+    folder = tmp_path_factory.mktemp("open")
+    p = play(small(few))
+    observation = p.observe(folder / "t")
+    shadows = shadow_runs.conduct(observation, 16, seed=1, folder=folder / "kept")
+    return SimpleNamespace(play=p, observation=observation, shadows=shadows, kept=folder / "kept")
+
+
+def test_shadow_runs_deal_the_pool_anew(open_case: SimpleNamespace) -> None:
+    shadows: Shadows = open_case.shadows
+    oracles = build_oracles(open_case.play.run, None)
+    for i, oracle in enumerate(oracles):
+        mine = shadows.pool.phi[shadows.own == i]
+        np.testing.assert_array_equal(mine, oracle.inputs(np.arange(oracle.samples)))
+    assert np.bincount(shadows.own + 1).tolist() == [80, 20, 20, 20]  # 40 of 120 test samples are public
+    assert not set(map(bytes, shadows.pool.phi)) & set(map(bytes, shadows.pool.public_phi))
+    for held in shadows.held:
+        assert np.bincount(held + 1).tolist() == [80, 20, 20, 20]
+    assert len({bytes(held) for held in shadows.held}) == 16
+    agree = (shadows.held == shadows.own).mean()
+    assert agree == pytest.approx((80 / 140) ** 2 + 3 * (20 / 140) ** 2, abs=0.06)  # no deal knows the run's
+
+
+def test_kept_shadow_runs_are_not_made_again(
+    open_case: SimpleNamespace, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(shadow_runs.Game, "shadow", refuse)
+    again = shadow_runs.conduct(open_case.observation, 16, seed=1, folder=open_case.kept)
+    for name in Signals.__slots__:
+        np.testing.assert_array_equal(getattr(again.signals, name), getattr(open_case.shadows.signals, name))
+    with pytest.raises(ConfigError, match="another run, seed or vantage point"):
+        shadow_runs.conduct(open_case.observation, 16, seed=2, folder=open_case.kept)
+    by_label = small(few, data=f'dataset = "npz:{few}"\npartition = "by-label"\nclass_assignment_mode = "random"')
+    with pytest.raises(NotApplicable, match="deals by label"):
+        shadow_runs.conduct(play(by_label).observe(tmp_path / "t"), 4)
+
+
+def test_members_are_found_and_nobody_else(open_case: SimpleNamespace) -> None:
+    """Of all agents together: without noise well above guessing, and as the shadow runs expect."""
+    options = Options(shadows=open_case.shadows)
+    found = shadowed.lira.run(open_case.observation, None, options)
+    together = found.findings[-1]
+    assert together.agent == "" and together.measured["auc_low"] > 0.6
+    assert together.measured["auc"] == pytest.approx(together.predicted["auc"], abs=0.12)
+    assert together.measured["offline_auc"] == pytest.approx(together.predicted["offline_auc"], abs=0.12)
+    assert "knows 140 samples" in found.vantage and "16 shadow runs" in found.vantage
+    for agent in (shadowed.lira_model, shadowed.rmia):
+        result = agent.run(open_case.observation, None, options)
+        assert "only each agent's published model, the mean x̆ of rounds 5 to 10" in result.vantage
+        assert result.findings[-1].measured["auc"] == pytest.approx(result.findings[-1].predicted["auc"], abs=0.12)
+    # The control: the agents' samples are dealt to the wrong ones.
+    turned = np.where(open_case.shadows.own >= 0, (open_case.shadows.own + 1) % 3, NOBODY)
+    wrong = shadowed.lira.run(open_case.observation, None, Options(shadows=replace(open_case.shadows, own=turned)))
+    assert wrong.findings[-1].measured["auc"] < together.measured["auc_low"]
+    plain = population.run(open_case.observation, None, options)
+    assert [f.measured["members"] for f in plain.findings] == [20.0] * 3
+    with pytest.raises(NotApplicable, match="needs shadow runs"):
+        shadowed.lira.run(open_case.observation, None, Options())
+
+
+def test_under_noise_nothing_is_found_and_the_guarantee_stands_beside_it(few: Path, tmp_path: Path) -> None:
+    run = small(few, 20.0, mechanism="published-point", law="gaussian")
+    run = replace(run, privacy=Privacy(clip_l2=1.0))
+    observation = play(run).observe(tmp_path / "t")
+    shadows = shadow_runs.conduct(observation, 24)
+    one = shadowed.lira.run(observation, None, Options(shadows=shadows)).findings[-1]
+    (gdp,) = [g for g in shadows.guarantees["agent-1"] if g.mu is not None]
+    assert gdp.mu is not None and 0.0 < gdp.mu < 0.1
+    assert one.verdict == "fails" and one.predicted["bound_auc"] == pytest.approx(norm.cdf(gdp.mu / 2**0.5), abs=1e-3)
+    assert one.predicted["bound_tpr_at_1_percent"] == pytest.approx(norm.cdf(norm.ppf(0.01) + gdp.mu))
+    assert one.predicted["auc"] == pytest.approx(0.5, abs=0.08)
+
+
+def test_an_attack_above_the_guarantee_refutes_it() -> None:
+    rng = np.random.default_rng(6)
+    inside, outside = {"": rng.normal(size=2000) + 1.5}, {"": rng.normal(size=2000)}
+    scored = shadowed._Scored(inside, outside, inside, outside, (0,))
+    for epsilon, refuted in ((0.5, True), (12.0, False)):
+        claims = SimpleNamespace(guarantees={"agent-1": (Guarantee("tight", epsilon),)})
+        finding = shadowed._finding("agent-1", scored, claims, {})  # type: ignore[arg-type]
+        assert finding.note.startswith("REFUTES") == refuted
+        assert finding.verdict == ("succeeds" if refuted else "partly")
+
+
+def test_population_without_shadow_runs_needs_the_study_files(open_case: SimpleNamespace, tmp_path: Path) -> None:
+    alone = population.run(open_case.observation, None, Options())
+    assert {f.verdict for f in alone.findings} == {"not measured"}
+    told = population.run(open_case.observation, open_case.play.study(tmp_path / "out"), Options())
+    for finding, i in zip(told.findings, range(3), strict=True):
+        assert finding.measured["members"] == 20.0 and finding.measured["others"] == 60.0, i
