@@ -284,6 +284,10 @@ class Runtime:
     channel: Annotated[
         Literal["mtls", "plain"], Key("between hosts: TLS with certificates of both sides, or nothing")
     ] = "mtls"
+    on_forgery: Annotated[
+        Literal["stop", "continue"],
+        Key("stop the run where agents disagree on what one of them sent, or name it and go on", later=True),
+    ] = "stop"
 
 
 @dataclass(frozen=True, slots=True)

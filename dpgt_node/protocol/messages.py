@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dpgt_node.protocol.digests import Dispute as Dispute
+from dpgt_node.protocol.digests import shown
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import Slowest, Spent
 from dpgt_node.types import Stream
@@ -36,7 +38,8 @@ class Resume:
     """First reply of Exchange: the receiver lacks X from ``x_from`` and Y from ``y_from`` on (0..K+1).
 
     It once mixed every round below ``mixed_before``, also when it lacks them now, because it replays.  ``prefix``: of
-    the vector that an earlier call broke off, where it is kept.
+    the vector that an earlier call broke off, where it is kept.  ``x_last``, ``y_last``: digests of the rounds before
+    ``x_from`` and ``y_from``, as they arrived in this life of the process; empty: they did not.
     """
 
     receiver: str
@@ -45,6 +48,8 @@ class Resume:
     y_from: int
     mixed_before: int = 0
     prefix: Prefix | None = None
+    x_last: bytes = b""
+    y_last: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,8 @@ class Done:
     """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
 
     ``ledger_head``: of the agent's ledger after round ``k``, 32 bytes; empty while it replays rounds of before.
-    ``spent``: what the rounds since the Done before took.
+    ``spent``: what the rounds since the Done before took.  ``words``: digests of what it sent and received
+    (``digests``); empty: it has none, because it came with its result.
     """
 
     k: int
@@ -103,6 +109,7 @@ class Done:
     bytes_sent: int
     ledger_head: bytes = b""
     spent: Spent = field(default=(), compare=False)
+    words: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +180,29 @@ class KeyProofs:
     proofs: Mapping[str, bytes] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Disowned:
+    """Agent ``receiver`` says that it holds ``stream`` of round ``k`` of this agent, which never sent it.
+
+    ``theirs``, ``ours``: digests of what each of both has; empty: none, or not known.
+    """
+
+    receiver: str
+    stream: Stream
+    k: int
+    theirs: bytes
+    ours: bytes
+
+    def line(self, sender: str) -> str:
+        """What agent ``sender`` says with it, and what follows."""
+        theirs = f" ({shown(self.theirs)})" if self.theirs else ""
+        ours = f"sent {shown(self.ours)}" if self.ours else "never sent one"
+        return (
+            f"{self.receiver} says that it holds {self.stream} of round {self.k} of {sender}{theirs}, and {sender} "
+            f"says that it {ours}: somebody sends with its certificate, or one of both does not say what is so"
+        )
+
+
 AgentMessage = (
     Register
     | Ready
@@ -185,6 +215,7 @@ AgentMessage = (
     | EdgeReport
     | KeyOffer
     | KeyProofs
+    | Disowned
 )
 
 # --- coordinator to agent -----------------------------------------------------------------------------------------
@@ -267,7 +298,17 @@ class KeyProof:
 
 
 CoordinatorMessage = (
-    Welcome | Refused | Start | GoMessage | AllDurableMessage | StopMessage | Goodbye | Heartbeat | KeyRing | KeyProof
+    Welcome
+    | Refused
+    | Start
+    | GoMessage
+    | AllDurableMessage
+    | StopMessage
+    | Goodbye
+    | Heartbeat
+    | KeyRing
+    | KeyProof
+    | Dispute
 )
 
 # --- operators ----------------------------------------------------------------------------------------------------

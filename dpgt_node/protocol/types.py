@@ -199,13 +199,16 @@ class Persisted:
 class PeerNeeds:
     """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y.
 
-    It once mixed every round below ``mixed_before``, perhaps before a crash.
+    It once mixed every round below ``mixed_before``, perhaps before a crash.  ``x_last``, ``y_last``: digests of what
+    it holds of the rounds before those; empty: not known.
     """
 
     peer: int
     x_from: int
     y_from: int
     mixed_before: int = 0
+    x_last: bytes = b""
+    y_last: bytes = b""
 
     def first(self, stream: Stream) -> int:
         """The first round that it lacks of ``stream``."""

@@ -27,6 +27,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.strength import Strength, delta_warning, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.digests import as_json, read_digests
 from dpgt_node.record.guessing import outcome
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.rivals import load_rivals
@@ -233,6 +234,7 @@ class RunRecorder:
             headline=self.headline(),
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
             restarts=read_restarts(self._out),
+            digests=None if (compared := read_digests(self._out)) is None else as_json(compared),
             no_accuracy=why_no_accuracy(self._run, accuracies, self._last),
             no_alone=why_not_alone(self._run),
         )

@@ -80,6 +80,7 @@ class Summary:
     null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
     ``epsilon_towards``: :meth:`dpgt_node.accounts.towards.Towards.by_t`; None, and left out of the file, where no noise
     is shared.
+    ``digests``: what ``digests.json`` holds; None, and left out of the file, where no round was compared.
     ``no_accuracy``: why an agent has no ``accuracy_test``; None where all have one.
     ``alone``: test accuracy in [0, 1] of each agent without exchange and noise, in the order of ``agents``; None where
     nobody trained them.  ``no_alone``: why it, or one of it, is None; None where all are known.
@@ -106,6 +107,7 @@ class Summary:
     no_accuracy: str | None = None
     alone: tuple[float | None, ...] | None = None
     no_alone: str | None = None
+    digests: Mapping[str, Any] | None = None
 
 
 def adjacency(run: RunConfig) -> str:
@@ -187,7 +189,7 @@ def to_json(value: object) -> Any:
 def write_summary(out_dir: Path, summary: Summary) -> Path:
     """Write ``OUT/summary.json`` atomically (a reader sees the old file or the whole new one); returns its path."""
     data = to_json(summary)
-    for key in ("keystream", "epsilon_towards"):
+    for key in ("keystream", "epsilon_towards", "digests"):
         if data[key] is None:
             del data[key]
     path = out_dir / SUMMARY_FILE
@@ -227,6 +229,7 @@ def load_summary(out_dir: Path) -> Summary | None:
             no_accuracy=data.get("no_accuracy"),
             alone=None if data.get("alone") is None else tuple(map(_number, data["alone"])),
             no_alone=data.get("no_alone"),
+            digests=data.get("digests"),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

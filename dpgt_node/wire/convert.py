@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.digests import DIGEST_BYTES
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import PHASES
 from dpgt_node.wire import edges, keys, metrics, status
@@ -58,7 +59,7 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
         case m.Done():
             done = pb.Done(
                 round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head,
-                spent_us=v.spent,
+                spent_us=v.spent, digests=v.words,
             )  # fmt: skip
             return pb.AgentMessage(done=done).SerializeToString()
         case m.Heartbeat():
@@ -90,6 +91,8 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
             message = pb.AgentMessage(failed=pb.Failed(exit_code=v.exit_code, message=cut(v.message)))
         case m.KeyOffer():
             message = pb.AgentMessage(key_offer=keys.offer_to_protobuf(v))
+        case m.Disowned():
+            message = pb.AgentMessage(disowned=edges.disowned_to_protobuf(v))
         case m.KeyProofs():
             message = pb.AgentMessage(key_proofs=keys.proofs_to_protobuf(v))
     return message.SerializeToString(deterministic=True)  # costs are a map
@@ -99,7 +102,8 @@ def _done(p: coordinator_pb2.Done) -> m.Done:
     spent = tuple(p.spent_us)
     require(len(spent) in (0, len(PHASES)), f"spent_us of {len(spent)} phases")
     durable = round_field(p.durable_through, "durable_through", -1)
-    return m.Done(p.round, durable, p.bytes_sent, _head(p.ledger_head), spent)
+    require(len(p.digests) % DIGEST_BYTES == 0, f"digests of {len(p.digests)} bytes")
+    return m.Done(p.round, durable, p.bytes_sent, _head(p.ledger_head), spent, p.digests)
 
 
 def _head(value: bytes) -> bytes:
@@ -158,6 +162,7 @@ _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "failed": _failed,
     "key_offer": keys.offer_from_protobuf,
     "key_proofs": keys.proofs_from_protobuf,
+    "disowned": edges.disowned_from_protobuf,
 }
 
 
@@ -205,6 +210,8 @@ def encode_coordinator_message(v: m.CoordinatorMessage) -> bytes:
             message = pb.CoordinatorMessage(goodbye=pb.Goodbye())
         case m.KeyRing():
             message = pb.CoordinatorMessage(key_ring=keys.ring_to_protobuf(v))
+        case m.Dispute():
+            message = pb.CoordinatorMessage(dispute=edges.dispute_to_protobuf(v))
         case m.KeyProof():
             message = pb.CoordinatorMessage(key_proof=keys.proof_to_protobuf(v))
     return message.SerializeToString()
@@ -247,6 +254,7 @@ _COORDINATOR: dict[str, Callable[[Any], m.CoordinatorMessage]] = {
     "goodbye": lambda _: m.Goodbye(),
     "key_ring": keys.ring_from_protobuf,
     "key_proof": keys.proof_from_protobuf,
+    "dispute": edges.dispute_from_protobuf,
 }
 
 
@@ -275,6 +283,8 @@ def encode_exchange_reply(v: m.ExchangeReply) -> bytes:
                 y_from=v.y_from,
                 mixed_before=v.mixed_before,
                 prefix=None if v.prefix is None else edges.prefix_to_protobuf(v.prefix),
+                x_last=v.x_last,
+                y_last=v.y_last,
             )
             message = pb.ExchangeReply(resume=resume)
     return message.SerializeToString()
@@ -295,6 +305,8 @@ def decode_exchange_reply(data: bytes) -> m.ExchangeReply:
             p.y_from,
             p.mixed_before,
             edges.prefix_from_protobuf(p.prefix) if p.HasField("prefix") else None,
+            edges.digest_field(p.x_last, "x_last"),
+            edges.digest_field(p.y_last, "y_last"),
         )
     raise malformed("reply of an agent of unknown kind; is the other side a newer version?")
 

@@ -27,7 +27,7 @@ def test_defaults_are_the_documented_ones():
     assert (run.noise.law, run.noise.multiplier, run.scheme.samples) == ("laplace", 1.0, None)
     assert (run.model, run.privacy) == (Model("softmax", None, 1.0, "batch"), Privacy(None, None, None, 1e-5))
     assert run.evaluate == Evaluation(10, "local")
-    assert run.runtime == Runtime("auto", 60.0, 300.0, "wait", 1, "mtls")
+    assert run.runtime == Runtime("auto", 60.0, 300.0, "wait", 1, "mtls", "stop")
     assert (run.data.features, run.data.normalise, run.data.partition, run.data.seed) == ("raw", "none", "iid", 0)
     assert parse({"name": DELETE}).name == "run"
 

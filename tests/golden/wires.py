@@ -65,6 +65,8 @@ class Names:
                 return self.places.get(value, "ADDRESS")
             case "shape_sha256":
                 return value[:12]
+            case "digests" | "x_last" | "y_last":
+                return f"{len(value) // 16} of 16 bytes"
             case "ledger_head":
                 return "none" if not value else value.hex()[:12] if self._heads else "set"
             case "peers":

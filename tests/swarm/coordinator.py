@@ -11,6 +11,7 @@ from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator.comparison import NOTHING_YET, Compared
 from dpgt_node.protocol.types import Tick
 from dpgt_node.runtime.calls import Framing
 from tests.swarm.calls import Calls
@@ -36,6 +37,7 @@ class OutFolder:
     samples: dict[str, int | None] = field(default_factory=dict)
     paused: bool = False
     concluded: co.Conclude | None = None
+    compared: Compared = NOTHING_YET
 
 
 class CoordinatorProcess(Process):
@@ -55,6 +57,7 @@ class CoordinatorProcess(Process):
             out.heads,
             samples=out.samples,
             paused=out.paused,
+            compared=out.compared,
             announce=lambda _: world.plan.announce_every,
             now_ns=world.clock.now_ns,
             barrier=world.parts.barrier,
@@ -109,6 +112,10 @@ class CoordinatorProcess(Process):
                 self._out.heads[name] = (k, head)
             case ct.BeginResults(registers):
                 self._out.samples = {register.name: register.samples for register in registers}
+            case ct.KeepCompared(found):
+                if found.forgeries:
+                    raise Violation("alarm", f"honest agents are said to disagree: {found.forgeries[0].first.line()}")
+                self.world.out.compared = found
             case ct.KeepPause(paused):
                 self._out.paused = paused
             case ct.KeepResult(_, name, _):

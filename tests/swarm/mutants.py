@@ -24,6 +24,7 @@ from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination import Coordination, Stage
 from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect, CoordinationEvent, NoteHead
 from dpgt_node.protocol.coordinator.membership import Door, Membership, Out, Seat
+from dpgt_node.protocol.digests import DIGEST_BYTES
 from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 from dpgt_node.protocol.edge.sender import Sender, SenderPhase
 from dpgt_node.protocol.messages import Resume, Welcome
@@ -328,6 +329,17 @@ class DoesNotReadTheHead(Session):
         return True
 
 
+class SpeaksOfTheRoundBefore(Session):
+    """What it says that it received is of another round."""
+
+    def _open(self) -> None:
+        super()._open()
+        assert self._inside is not None
+        digests, own = self._inside._ears.digests, DIGEST_BYTES * len(self._inside.agent.edges.streams)
+        words = digests.words
+        digests.words = lambda k: words(k)[:own] + words(max(k - 1, 0))[own:]  # type: ignore[method-assign]
+
+
 class BreaksWithoutAWord(Session):
     """Whoever breaks is gone, and the others wait in vain."""
 
@@ -551,6 +563,7 @@ MUTANTS: dict[str, Mutant] = {
     "ready before the keys are there": _keys(agreeing(IsReadyAtOnce)),
     "a key is offered once": _keys(agreeing(OffersOnce), seed=24),
     "a key is proved once": _keys(agreeing(ProvesOnce), seed=24),
+    "words of another round": _session(SpeaksOfTheRoundBefore, "alarm"),
     "breaks without a word": _session(BreaksWithoutAWord, "liveness"),
     "leaves when its result is saved": _session(LeavesWhenSaved, "liveness"),
     "a result is reported once": _session(ReportsOnce, "liveness", seed=54),

@@ -45,6 +45,7 @@ REGISTER = m.Register(
 )
 WELCOME = m.Welcome(RUN, SHA, "{}", -1, "0.1.0")
 KNOWN = m.Welcome(RUN, SHA, "{}", 9, "0.1.0", ledger_round=8, ledger_head=b"h" * 32)
+DISPUTE = m.Dispute("agent-3", "Y", 7, (("agent-3", b"o" * 16), ("agent-2", b"t" * 16)))
 AGENT: list[m.AgentMessage] = [
     REGISTER,
     dataclasses.replace(
@@ -54,6 +55,9 @@ AGENT: list[m.AgentMessage] = [
     m.Done(0, -1, 0),
     m.Done(2**32 - 1, 199, 2**63),
     m.Done(7, 6, 1, b"h" * 32),
+    m.Done(7, 6, 1, words=b"x" * 16 + b"y" * 16),
+    m.Disowned("agent-2", "Y", 0, b"t" * 16, b"o" * 16),
+    m.Disowned("agent-2", "X", 7, b"", b""),
     METRICS,
     m.MetricsReport(0, None, None, None, None, NONE),
     m.FinishedReport("finished", 402, 10**12, FULL, METRICS),
@@ -80,6 +84,7 @@ COORDINATOR: list[m.CoordinatorMessage] = [
     m.Goodbye(),
     m.KeyRing((m.KeyOffer("agent-1", b"k" * 32, b"c", b"s"), m.KeyOffer("agent-2", b"l" * 32, b"d", b"t"))),
     m.KeyProof("agent-2", b"p" * 32),
+    DISPUTE,
     m.Heartbeat(),
 ]
 STATUS = m.StatusReply(
@@ -238,6 +243,7 @@ def _change(inner: Message, fields: dict[str, Any]) -> None:
 
 OFFER, PROOFS = m.KeyOffer("agent-1", b"k" * 32, b"c", b"s"), m.KeyProofs({"agent-2": b"p" * 32})
 DONE, FAILED, FINISHED = m.Done(1, 0, 0), m.Failed(1, "x"), m.FinishedReport("finished", 2, 0, NONE, METRICS)
+DISOWNED = m.Disowned("agent-2", "X", 7, b"", b"")
 BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (REGISTER, {"name": "../agent"}, "name '../agent' is not an agent name"),
     (REGISTER, {"name": ""}, "name '' is not an agent name"),
@@ -271,6 +277,10 @@ BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
     (REGISTER, {"package_version": "1" * 65}, "package_version of 65 characters"),
     (REGISTER, {"protocol_version": 0}, "Register without a protocol version"),
     (DONE, {"durable_through": -2}, "durable_through -2 is out of range"),
+    (DONE, {"digests": b"x" * 15}, "digests of 15 bytes"),
+    (DISOWNED, {"receiver": ""}, "receiver '' is not an agent name"),
+    (DISOWNED, {"stream": 3}, "stream 3 is neither X nor Y"),
+    (DISOWNED, {"theirs": b"x"}, "theirs of 1 bytes; expected 0 or 16"),
     (METRICS, {"accuracy_test": 1.0000001}, "accuracy_test 1.0000001 is out of range"),
     (METRICS, {"accuracy_train": -0.1}, "accuracy_train -0.1 is out of range"),
     (METRICS, {"loss_train": math.nan}, "loss_train nan is out of range"),
@@ -322,6 +332,10 @@ BAD_COORDINATOR: list[tuple[m.CoordinatorMessage, dict[str, Any], str]] = [
     (m.KeyRing((m.KeyOffer("agent-1", b"k", b"c", b"s"),)), {}, "key of 1 bytes; expected 32"),
     (m.KeyProof("agent-1", b"p" * 32), {"sender": ""}, "sender '' is not an agent name"),
     (m.KeyProof("agent-1", b"p" * 32), {"proof": b"p"}, "proof of 1 bytes; expected 32"),
+    (DISPUTE, {"stream": 0}, "stream 0 is neither X nor Y"),
+    (m.Dispute("agent-3", "X", 0, DISPUTE.words[:1]), {}, "a dispute of fewer than two agents"),
+    (m.Dispute("agent-3", "X", 0, DISPUTE.words[:1] * 2), {}, "a dispute of fewer than two agents"),
+    (m.Dispute("agent-3", "X", 0, (("a", b"w" * 16), ("b", b"w" * 16))), {}, "in which everybody agrees"),
 ]
 
 

@@ -1,5 +1,8 @@
 """Are all copies of one release byte-identical?  A release that was drawn twice is two releases.
 
+Copies that differ on the way to one receiver were drawn again.  Copies that differ between receivers were, too, or
+their sender equivocates: it gives different receivers different values, or somebody with its certificate does.
+
 Every agent sends the same bytes to all of its neighbours, and again after a lost connection; a copy with other bytes
 means that noise was drawn again: the average of n draws has n times less variance, and the second draw was never paid
 for.  Counts both what a tap saw of one stream and copies on different edges.  Only intact copies accuse: each was seen
@@ -16,7 +19,7 @@ import numpy as np
 
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.attacks.common import result, targets
-from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.inference.observation import Conflict, Observation
 from dpgt_node.record.truth import Truth
 
 _SHOWN = 5
@@ -59,11 +62,18 @@ def _note(observation: Observation, i: int) -> str:
     clashes = [clash for clash in observation.conflicts if clash.sender == i]
     if not clashes:
         return ""
-    shown = ", ".join(f"{clash.stream} of round {clash.k}" for clash in clashes[:_SHOWN])
+    split = [clash for clash in clashes if len(set(clash.receivers)) > 1]
+    shown = ", ".join(f"{clash.stream} of round {clash.k}{_to(clash)}" for clash in clashes[:_SHOWN])
     more = f" and {len(clashes) - _SHOWN} more" if len(clashes) > _SHOWN else ""
     rms = [float(np.sqrt(np.nanmean(clash.difference**2))) for clash in clashes if clash.difference.size]
     size = f"; they differ by {np.mean(rms):.3g} rms a coordinate" if rms else ""
-    return f"drawn again: {shown}{more}{size}"
+    what = "drawn again" if not split else "drawn again, or sent differently to different receivers"
+    return f"{what}: {shown}{more}{size}"
+
+
+def _to(clash: Conflict) -> str:
+    one, other = clash.receivers
+    return f" (at {one}, at {other})" if one != other else ""
 
 
 attack = _Retries()

@@ -52,13 +52,15 @@ class Facts:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """A copy of a release (agent index, stream, round) with other bytes than another one, both intact: each was seen
-    whole, with the hash that its sender declared.  ``difference``: copy less first.
+    whole, with the hash that its sender declared.  ``difference``: copy less first.  ``receivers``: of the first and of
+    the copy, by name; the sender itself where a transcript is its own.
     """
 
     sender: int
     stream: Stream
     k: int
     difference: F64 = field(repr=False)
+    receivers: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,7 @@ class _Merge:
         self.shape: tuple[int, WireDtype] | None = None
         self._last_round, self._codes = facts.run.K, codes_of(facts.run)
         self._index = {name: i for i, name in enumerate(facts.names)}
-        self._intact: dict[tuple[int, Stream, int], bytes] = {}
+        self._intact: dict[tuple[int, Stream, int], tuple[bytes, str]] = {}
         self.damaged = 0
 
     def add(self, path: Path, entry: Seen) -> None:
@@ -245,7 +247,7 @@ class _Merge:
         key = (self._index[entry.sender], entry.stream, entry.k)
         self.copies[key] = self.copies.get(key, 0) + entry.copies
         self.time_ns = min(self.time_ns or entry.time_ns, entry.time_ns or self.time_ns)
-        self._judge(key, values, entry.sha256_seen if entry.complete else b"")
+        self._judge(key, values, entry.sha256_seen if entry.complete else b"", entry.receiver or entry.sender)
 
     def _check(self, where: str, entry: Seen) -> None:
         if entry.sender not in self._index or (entry.receiver and entry.receiver not in self._index):
@@ -262,22 +264,22 @@ class _Merge:
         if chosen is not None and chosen.size and not 0 <= chosen.min() <= chosen.max() < entry.dimension:
             raise TranscriptError(f"{where}: d = {entry.dimension}, a chosen coordinate is outside")
 
-    def _judge(self, key: tuple[int, Stream, int], values: F64, intact: bytes) -> None:
+    def _judge(self, key: tuple[int, Stream, int], values: F64, intact: bytes, receiver: str) -> None:
         """One more copy, ``intact`` its hash where that vouches for it.  An intact one is taken before others; of two
         others only that in which they agree, and what one alone has.
         """
-        before, known = self.vectors.get(key), self._intact.get(key, b"")
+        before, (known, first) = self.vectors.get(key), self._intact.get(key, (b"", ""))
         if before is None:
-            self.vectors[key], self._intact[key] = values, intact
+            self.vectors[key], self._intact[key] = values, (intact, receiver)
             return
         gap = np.nan_to_num(values - before, nan=0.0)
         if intact and known:
             if intact != known:
-                self.conflicts.append(Conflict(*key, gap))
+                self.conflicts.append(Conflict(*key, gap, (first, receiver)))
             return
         self.damaged += bool(gap.any())
         if intact:
-            self.vectors[key], self._intact[key] = values, intact
+            self.vectors[key], self._intact[key] = values, (intact, receiver)
         elif not known:
             holes = np.isnan(before)
             before[holes] = values[holes]

@@ -116,7 +116,7 @@ class AgentMachine:
         recovered: Recovered | None = None,
         finished: F64 | None = None,
     ) -> None:
-        self._edges = edges
+        self.edges, self.run_ahead = edges, run_ahead
         self._streams = edges.streams
         self._K = last_round
         self._evaluate_every = evaluate_every
@@ -297,7 +297,7 @@ class AgentMachine:
     def _enter_round(self, state: State, out: list[AgentEffect], now_ns: int) -> None:
         self._state = state
         if state.k % self._evaluate_every == 0:
-            out.append(Evaluate(state.k, self._edges.point(state.vectors)))
+            out.append(Evaluate(state.k, self.edges.point(state.vectors)))
         self._phase = Phase.READY
         self._try_release(out, now_ns)
 
@@ -326,7 +326,7 @@ class AgentMachine:
         lacks = max([event.mixed_before, *held])
         if lacks > self._released + 1:
             raise StaleState(
-                f"{self._edges.name}: this state directory is older than the run: its last release is of round "
+                f"{self.edges.name}: this state directory is older than the run: its last release is of round "
                 f"{self._released}, and agent no. {event.peer + 1} holds round {lacks - 1}; nothing was drawn again. "
                 "Put the newer state directory back, or start a new run"
             )

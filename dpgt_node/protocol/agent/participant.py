@@ -5,7 +5,8 @@ What the parts ask of one another is done at once and in order; everything else 
     effect                             goes to
     ---------------------------------------------------------------------------------------
     VectorReceived                     the agent's machine, and a Witness where one is wanted
-    PeerNeeds, PeerGone                the agent's machine
+    PeerNeeds                          the agent's machine, after a look at what the peer says it holds
+    PeerGone                           the agent's machine
     Send, Resend                       the sender's end of that edge
     ReportDone                         the coordinator (Say), and the reports
     ReportStall                        the watch over the edges
@@ -25,9 +26,11 @@ from dpgt_node.errors import DpgtError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.ears import Ears
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.reports import Reports, ReportsPhase
 from dpgt_node.protocol.calls import Accepted, Ended, Heard, Opened, Taken
+from dpgt_node.protocol.digests import Digests, Dispute
 from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.edge.watch import EdgeWatch
@@ -48,6 +51,7 @@ class Participant:
         receivers: Mapping[str, Receiver],
         run_id: bytes,
         last_round: int,
+        digests: Digests,
         *,
         recorded: bool,
         heartbeat_ns: int,
@@ -55,6 +59,7 @@ class Participant:
         distrust_ns: int,
     ) -> None:
         self.agent = agent
+        self._ears = Ears(names, agent, digests)
         self._recorded = recorded
         self._head = (-1, b"")
         self._receivers = receivers
@@ -77,17 +82,18 @@ class Participant:
         run_id: bytes,
         agent: AgentMachine,
         receivers: Mapping[str, Receiver],
-        *,
-        recorded: bool,
+        read: s.RunRead,
+        begun: s.RunBegun,
     ) -> Participant:
-        """As the session's ``terms`` and ``peers`` have it."""
+        """As the session's ``terms`` and ``peers`` have it.  ``read``, ``begun``: what the agent was made of."""
         return cls(
             agent,
             peers.names,
             receivers,
             run_id,
             terms.last_round,
-            recorded=recorded,
+            Digests(agent.edges, agent.run_ahead, read.recovered),
+            recorded=begun.recorded,
             heartbeat_ns=terms.heartbeat_ns,
             patience_ns=terms.patience_ns,
             distrust_ns=terms.distrust_ns,
@@ -120,11 +126,18 @@ class Participant:
                 self._emit(end.step(event, now_ns), out, now_ns)
             case Accepted(call):
                 self._emit(self._receivers[call.peer].step(event, now_ns), out, now_ns)
-            case s.Evaluated() | s.UploadsTaken() | s.ReportMade() | s.Repeat():
+            case s.Evaluated() | s.UploadsTaken() | s.ReportMade():
+                self._emit(self._reports.step(event, now_ns), out, now_ns)
+            case s.Repeat(metrics):
+                if metrics:
+                    self._say_again(out)
                 self._emit(self._reports.step(event, now_ns), out, now_ns)
             case t.Persisted(k, head):
                 self._head = (k, head)
+                self._ears.drew = True
                 self._step_agent(event, out, now_ns)
+            case Dispute():
+                out += self._ears.dispute(event)
             case s.Admit():
                 for receiver in self._receivers.values():
                     self._emit(receiver.step(event, now_ns), out, now_ns)
@@ -182,6 +195,7 @@ class Participant:
         for effect in effects:
             match effect:
                 case t.VectorReceived():
+                    self._ears.digests.heard(effect.sender, effect.payload)
                     if self._recorded:
                         out.append(s.Witness(effect.sender, effect.payload))
                     self._step_agent(effect, out, now_ns)
@@ -189,7 +203,14 @@ class Participant:
                     self._emit(self._to[effect.peer].step(effect, now_ns), out, now_ns)
                 case t.ReportDone():
                     self._done(effect, out, now_ns)
-                case t.PeerNeeds() | t.PeerGone():
+                case t.Persist(record):
+                    self._ears.digests.released(record.payloads)
+                    out.append(effect)
+                case t.PeerNeeds():
+                    believed, said = self._ears.needs(effect)
+                    out += said
+                    self._step_agent(believed, out, now_ns)
+                case t.PeerGone():
                     self._step_agent(effect, out, now_ns)
                 case t.ReportStall():
                     self._emit(self._watch.step(effect, now_ns), out, now_ns)
@@ -202,8 +223,16 @@ class Participant:
         self.took.add(1, effect.spent)
         committed, head = self._head  # none while rounds of before are replayed
         of_round = head if effect.k == committed else b""
-        out.append(s.Say(m.Done(effect.k, effect.durable_through, self.bytes_sent(), of_round, effect.spent)))
+        words = self._ears.digests.words(effect.k)
+        out.append(s.Say(m.Done(effect.k, effect.durable_through, self.bytes_sent(), of_round, effect.spent, words)))
         self._emit(self._reports.step(effect, now_ns), out, now_ns)
+
+    def _say_again(self, out: list[Any]) -> None:
+        """To a coordinator that came back: what it may have forgotten, or never heard, of the newest rounds."""
+        digests, through, durable = self._ears.digests, self.agent.done_through, self.agent.durable_through
+        for k in range(max(0, through + 1 - digests.resaid), through + 1):
+            if words := digests.words(k):
+                out.append(s.Say(m.Done(k, min(k, durable), self.bytes_sent(), words=words)))
 
     def bytes_sent(self) -> int:
         """To neighbours, in this life of the process."""

@@ -268,6 +268,8 @@ class Session:
                 self._step_inside(t.StopRequested(reason), out, now_ns)
             case m.Goodbye():
                 self._goodbye(out, now_ns)
+            case m.Dispute():
+                self._step_inside(message, out, now_ns)
             case m.KeyRing() | m.KeyProof() if self._peers.partners:
                 self._agree(message, out, now_ns)
             case _:
@@ -328,10 +330,9 @@ class Session:
             self._admit(out, now_ns)
 
     def _open(self) -> None:
-        agent = self._make_agent(self._read, self._begun)
-        self._shortfall, recorded = self._begun.shortfall, self._begun.recorded
-        self._inside = Participant.of(self._terms, self._peers, self._run_id, agent, self.receivers, recorded=recorded)
-        self._phase = SessionPhase.INSIDE
+        this, made = (self._terms, self._peers, self._run_id), (self._read, self._begun)
+        self._inside = Participant.of(*this, self._make_agent(*made), self.receivers, *made)
+        self._phase, self._shortfall = SessionPhase.INSIDE, self._begun.shortfall
 
     def _admit(self, out: list[Any], now_ns: int) -> None:
         if (agent := self.agent) is not None:

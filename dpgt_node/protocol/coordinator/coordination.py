@@ -32,6 +32,7 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Accepted, End, Ended, Heard, Note, Taken
 from dpgt_node.protocol.clock import SECOND, Awake, heartbeat_ns
 from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.comparison import NOTHING_YET, Compared
 from dpgt_node.protocol.coordinator.coordination_types import (
     Answer,
     Asked,
@@ -51,6 +52,7 @@ from dpgt_node.protocol.coordinator.coordination_types import (
 )
 from dpgt_node.protocol.coordinator.membership import Membership, Out, Seat
 from dpgt_node.protocol.coordinator.relay import KeyRelay
+from dpgt_node.protocol.coordinator.witnesses import Said, Witnesses
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import Pace
 from dpgt_node.protocol.types import AllDurable, Go, Tick
@@ -77,7 +79,7 @@ class Coordination:
     """The coordinator of ``run``.
 
     ``heads``: an agent's last reported round and its ledger's head after it, as an earlier life of the process noted.
-    ``samples``: every agent's D, if it saw the run begin.
+    ``samples``: every agent's D, if it saw the run begin.  ``compared``: digests, until then.
     ``paused``: the run was paused then.  ``announce``: after how many durable rounds AllDurable is worth a message, by
     the model's dimension.  ``barrier``: the machine inside.
     """
@@ -90,6 +92,7 @@ class Coordination:
         *,
         samples: Mapping[str, int | None],
         paused: bool,
+        compared: Compared = NOTHING_YET,
         announce: Callable[[int], int],
         now_ns: int,
         barrier: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine,
@@ -118,6 +121,7 @@ class Coordination:
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
         self.pace = Pace(run.graph.agents)
         self._relay = None if masks(run) is None else KeyRelay(run.graph.agents)
+        self._witnesses = Witnesses.of(run, compared)
         self._stage = Stage.OPEN
         self._conclusion: co.Conclude | None = None
         self._begun = self._dismissed = False
@@ -236,6 +240,7 @@ class Coordination:
             case co.Warn(message):
                 out.append(Note("warning", message))
             case co.Conclude():
+                out += self._witnesses.ended()
                 self._stage = Stage.CLOSING
                 members.shut()
                 out.append(effect)
@@ -277,6 +282,8 @@ class Coordination:
                 self._ready(seat, out, now_ns)
             case m.FinishedReport():
                 self._finished(seat, message, out, now_ns)
+            case m.Disowned():
+                self._dispute(seat, self._witnesses.disowned(name, message), out, now_ns)
             case m.Failed(exit_code, reason):
                 code = next((c for c in ExitCode if c == exit_code), ExitCode.BUG)
                 self._move(co.AgentFailed(name, reason, code), out, now_ns)
@@ -311,10 +318,24 @@ class Coordination:
         if head and k > self._heads.get(name, (-1, b""))[0]:
             self._heads[name] = (k, head)
             out.append(NoteHead(name, k, head))
+        if not self._dispute(seat, self._witnesses.words(name, k, message.words), out, now_ns):
+            return
         self.pace.done(name, k - self.barrier.done(name), message.spent)
         self._move(co.AgentDone(name, k, message.durable_through), out, now_ns)
         if self._local:
             out.append(KeepRow(name, k + 1))
+
+    def _dispute(self, seat: Seat, said: Said | None, out: Out, now_ns: int) -> bool:
+        """Tell everybody what agents disagree on; False: what the agent said of its edges was nonsense."""
+        if said is None:
+            self._nonsense(seat, "says of what was sent what does not fit its edges", out, now_ns)
+            return False
+        for dispute in said.disputes:
+            self._members.broadcast(dispute, out)
+        out += said.effects
+        if said.stop:
+            self._move(co.StopRun(said.stop, ExitCode.CHECK_FAILED), out, now_ns)
+        return True
 
     def _finished(self, seat: Seat, report: m.FinishedReport, out: Out, now_ns: int) -> None:
         name = seat.register.name

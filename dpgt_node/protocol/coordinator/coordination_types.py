@@ -8,6 +8,7 @@
     KeepMetrics    takes an agent's metrics                                   -
     KeepRow        takes note that an agent is done with a round              -
     KeepResult     takes an agent's last report                               ResultKept or ResultRejected
+    KeepCompared   makes durable what comparing digests came to               -
     KeepPause      makes durable whether the run is paused                    -
     Moved          tells how fast the run goes                                -
     Answer         answers the operator's request that was asked last         -
@@ -26,6 +27,7 @@ from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier_types as co
+from dpgt_node.protocol.coordinator.comparison import Compared
 from dpgt_node.protocol.types import Tick
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -120,6 +122,13 @@ class KeepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCompared:
+    """All that comparing digests came to so far."""
+
+    found: Compared
+
+
+@dataclass(frozen=True, slots=True)
 class KeepPause:
     """A coordinator that is started again has the barrier shut, or not."""
 
@@ -156,6 +165,7 @@ CoordinationEffect = (
     | KeepMetrics
     | KeepRow
     | KeepResult
+    | KeepCompared
     | KeepPause
     | Moved
     | Answer

@@ -28,8 +28,10 @@ from typing import Any
 
 from dpgt_node.protocol.agent.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
+from dpgt_node.protocol.digests import digest
 from dpgt_node.protocol.messages import Received, Resume
 from dpgt_node.protocol.types import Payload, Tick, VectorReceived
+from dpgt_node.types import Stream
 
 ACK_ROUNDS = 64
 SMALL_BYTES = 64 * 1024
@@ -62,6 +64,7 @@ class Receiver:
         self._held: deque[Payload] = deque()
         self._frames = self._told = 0
         self._heard_ns: int | None = None
+        self._last: dict[Stream, tuple[int, bytes]] = {}
 
     @property
     def phase(self) -> ReceiverPhase:
@@ -135,7 +138,21 @@ class Receiver:
         self._phase = ReceiverPhase.OPEN
         self._frames = self._told = 0
         x_from, y_from = self._window.needs(self._sender)
-        out.append(Write(self._call, Resume(self._own_name, self._run_id, x_from, y_from, self._window.mixed_before)))
+        resume = Resume(
+            self._own_name,
+            self._run_id,
+            x_from,
+            y_from,
+            self._window.mixed_before,
+            x_last=self._held_before("X", x_from),
+            y_last=self._held_before("Y", y_from),
+        )
+        out.append(Write(self._call, resume))
+
+    def _held_before(self, stream: Stream, first: int) -> bytes:
+        """The digest of the round before ``first``: its sender knows whether it sent that."""
+        k, last = self._last.get(stream, (-1, b""))
+        return last if k == first - 1 else b""
 
     def _close(self) -> None:
         shut = self._phase in (ReceiverPhase.SHUT, ReceiverPhase.WAITING)
@@ -146,6 +163,7 @@ class Receiver:
         held, high = self._held, self._window.window()[1]
         while held and held[0].k <= high:
             payload = held.popleft()
+            self._last[payload.stream] = (payload.k, digest(payload))
             out.append(VectorReceived(self._sender, payload))
             if not held and (payload.nbytes > SMALL_BYTES or payload.k % ACK_ROUNDS == ACK_ROUNDS - 1):
                 self._acknowledge(out)

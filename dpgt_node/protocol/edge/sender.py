@@ -179,7 +179,8 @@ class Sender:
             self._frames = 0
             self._ready_since_ns = now_ns
             self._distrust_since_ns = None
-            out.append(PeerNeeds(self._index, message.x_from, message.y_from, message.mixed_before))
+            said = message.x_from, message.y_from, message.mixed_before, message.x_last, message.y_last
+            out.append(PeerNeeds(self._index, *said))
 
     def _is_it(self, resume: Resume) -> bool:
         """Whoever answers for another agent, or in another run, asks for rounds that are not its own."""

@@ -16,8 +16,10 @@ from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
+from dpgt_node.protocol.coordinator.comparison import Compared
 from dpgt_node.protocol.coordinator.coordination import Coordination
 from dpgt_node.protocol.types import Tick
+from dpgt_node.record.digests import read_digests, write_digests
 from dpgt_node.record.recorder import RunRecorder
 from dpgt_node.record.summary import Summary, load_summary
 from dpgt_node.runtime.calls import Calls
@@ -67,6 +69,7 @@ class Coordinator:
             self._heads.known(),
             samples=held_samples(out.path),
             paused=is_paused(out.path),
+            compared=read_digests(out.path) or Compared(),
             announce=announce_every,
             now_ns=time.monotonic_ns(),
         )
@@ -136,6 +139,8 @@ class Coordinator:
             case c.Note(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
                 self.events.note(level, text)
+            case ct.KeepCompared(found):
+                write_digests(self._out.path, found)
             case ct.KeepPause(paused):
                 self._keep_paused(paused)
             case ct.Answer(reply):

@@ -81,6 +81,7 @@ def test_an_intact_copy_is_taken_and_a_damaged_one_is_not(tmp_path: Path) -> Non
         both = load(*order)
         assert both.series(0, "X")[1][0] == 4.0 and np.isnan(both.series(0, "X")[1][1])
     (clash,) = load(good, other, holed).conflicts  # two releases, both intact
+    assert all(clash.receivers)
     assert clash.k == 1 and clash.difference.tolist() == [0.0, 2.0]
 
 

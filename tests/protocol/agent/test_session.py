@@ -60,6 +60,11 @@ EMPTY = s.RunRead(b"", None)
 PAYLOADS = (cases.payload("X", 0), cases.payload("Y", 0))
 
 
+def words(k: int) -> bytes:
+    """What is said of round ``k``: X and Y, sent and received, are all the same vector here."""
+    return cases.payload("X", k).sha256[:16] * 4
+
+
 def make_agent(read: s.RunRead, begun: s.RunBegun) -> AgentMachine:
     budget = begun.budget_through
     options = {"recovered": read.recovered, "finished": read.final, "budget_through": budget, "stall_ns": 4 * SECOND}
@@ -142,7 +147,7 @@ def a_run_goes_well(kind: type[Session]) -> None:
     desk(Taken(TO, 100, 0))
     assert desk(Accepted(FROM)) == [Write(FROM, m.Resume("agent-1", RUN, 0, 0))]
     done, advance = desk(Heard(FROM, PAYLOADS))
-    assert done == Write(UP, m.Done(0, -1, 100, b"h" * 32)) and isinstance(advance, t.Advance)
+    assert done == Write(UP, m.Done(0, -1, 100, b"h" * 32, words=words(0))) and isinstance(advance, t.Advance)
     desk(t.Advanced(cases.state(1)))
     assert isinstance(desk.hears(m.GoMessage(1))[0], t.DrawRelease)
     desk(cases.release(1))
@@ -152,7 +157,7 @@ def a_run_goes_well(kind: type[Session]) -> None:
     x = np.ones(1)
     save, evaluate = desk(t.FinalReady(x))
     assert isinstance(save, t.SaveFinal) and isinstance(evaluate, t.Evaluate)
-    assert desk(t.FinalSaved()) == [Write(UP, m.Done(1, 1, 100, b"k" * 32))] and desk.session.saved
+    assert desk(t.FinalSaved()) == [Write(UP, m.Done(1, 1, 100, b"k" * 32, words=words(1)))] and desk.session.saved
     assert desk(s.Evaluated(2, None, x)) == [s.Upload(2, x)]
     assert not desk.session.reported
     assert desk(s.UploadsTaken()) == [s.MakeReport(100)]

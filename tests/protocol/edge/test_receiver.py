@@ -50,8 +50,8 @@ def admitted(kind: type[Receiver] = Receiver, window: Window | None = None) -> R
     return end
 
 
-def resume(call: Call, low: int, mixed_before: int = 0) -> Write:
-    return Write(call, Resume("agent-1", RUN, low, low, mixed_before))
+def resume(call: Call, low: int, mixed_before: int = 0, last: bytes = b"") -> Write:
+    return Write(call, Resume("agent-1", RUN, low, low, mixed_before, x_last=last, y_last=last))
 
 
 def holds_a_call_until_welcome(kind: type[Receiver]) -> None:
@@ -86,7 +86,7 @@ def a_newer_call_replaces_the_older(kind: type[Receiver]) -> None:
     end.step(Heard(OLDER, pair(0)), 2)
     end.step(Heard(OLDER, pair(2)), 3)
     window.low = 1
-    assert end.step(Accepted(NEWER), 4) == (End(OLDER), resume(NEWER, 1))
+    assert end.step(Accepted(NEWER), 4) == (End(OLDER), resume(NEWER, 1, last=pair(0)[0].sha256[:16]))
     window.high = 2
     assert end.step(s.Moved(), 5) == (), "what the older one held is asked for again, not kept twice"
     assert end.step(Ended(OLDER), 6) == () and end.phase is ReceiverPhase.OPEN

@@ -74,20 +74,24 @@ class ExchangeReply(_message.Message):
     def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before", "prefix")
+    __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before", "prefix", "x_last", "y_last")
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     X_FROM_FIELD_NUMBER: _ClassVar[int]
     Y_FROM_FIELD_NUMBER: _ClassVar[int]
     MIXED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
+    X_LAST_FIELD_NUMBER: _ClassVar[int]
+    Y_LAST_FIELD_NUMBER: _ClassVar[int]
     receiver: str
     run_id: bytes
     x_from: int
     y_from: int
     mixed_before: int
     prefix: Prefix
-    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ..., prefix: _Optional[_Union[Prefix, _Mapping]] = ...) -> None: ...
+    x_last: bytes
+    y_last: bytes
+    def __init__(self, receiver: _Optional[str] = ..., run_id: _Optional[bytes] = ..., x_from: _Optional[int] = ..., y_from: _Optional[int] = ..., mixed_before: _Optional[int] = ..., prefix: _Optional[_Union[Prefix, _Mapping]] = ..., x_last: _Optional[bytes] = ..., y_last: _Optional[bytes] = ...) -> None: ...
 
 class Prefix(_message.Message):
     __slots__ = ("stream", "round", "nbytes", "sha256")

@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class AgentMessage(_message.Message):
     EDGES_FIELD_NUMBER: _ClassVar[int]
     KEY_OFFER_FIELD_NUMBER: _ClassVar[int]
     KEY_PROOFS_FIELD_NUMBER: _ClassVar[int]
+    DISOWNED_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -60,7 +61,8 @@ class AgentMessage(_message.Message):
     edges: Edges
     key_offer: KeyOffer
     key_proofs: KeyProofs
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ...) -> None: ...
+    disowned: Disowned
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -101,18 +103,34 @@ class Ready(_message.Message):
     def __init__(self) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("round", "durable_through", "bytes_sent", "ledger_head", "spent_us")
+    __slots__ = ("round", "durable_through", "bytes_sent", "ledger_head", "spent_us", "digests")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     DURABLE_THROUGH_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     SPENT_US_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
     round: int
     durable_through: int
     bytes_sent: int
     ledger_head: bytes
     spent_us: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ..., spent_us: _Optional[_Iterable[int]] = ...) -> None: ...
+    digests: bytes
+    def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ..., spent_us: _Optional[_Iterable[int]] = ..., digests: _Optional[bytes] = ...) -> None: ...
+
+class Disowned(_message.Message):
+    __slots__ = ("receiver", "stream", "round", "theirs", "ours")
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    THEIRS_FIELD_NUMBER: _ClassVar[int]
+    OURS_FIELD_NUMBER: _ClassVar[int]
+    receiver: str
+    stream: _agent_pb2.Stream
+    round: int
+    theirs: bytes
+    ours: bytes
+    def __init__(self, receiver: _Optional[str] = ..., stream: _Optional[_Union[_agent_pb2.Stream, str]] = ..., round: _Optional[int] = ..., theirs: _Optional[bytes] = ..., ours: _Optional[bytes] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("round", "loss_train", "accuracy_train", "accuracy_test", "grad_norm", "epsilon")
@@ -233,7 +251,7 @@ class KeyProofs(_message.Message):
     def __init__(self, proofs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat", "key_ring", "key_proof")
+    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat", "key_ring", "key_proof", "dispute")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +262,7 @@ class CoordinatorMessage(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     KEY_RING_FIELD_NUMBER: _ClassVar[int]
     KEY_PROOF_FIELD_NUMBER: _ClassVar[int]
+    DISPUTE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refused: Refused
     start: Start
@@ -254,7 +273,28 @@ class CoordinatorMessage(_message.Message):
     heartbeat: Heartbeat
     key_ring: KeyRing
     key_proof: KeyProof
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., key_ring: _Optional[_Union[KeyRing, _Mapping]] = ..., key_proof: _Optional[_Union[KeyProof, _Mapping]] = ...) -> None: ...
+    dispute: Dispute
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., key_ring: _Optional[_Union[KeyRing, _Mapping]] = ..., key_proof: _Optional[_Union[KeyProof, _Mapping]] = ..., dispute: _Optional[_Union[Dispute, _Mapping]] = ...) -> None: ...
+
+class Dispute(_message.Message):
+    __slots__ = ("sender", "stream", "round", "words")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    stream: _agent_pb2.Stream
+    round: int
+    words: _containers.RepeatedCompositeFieldContainer[Word]
+    def __init__(self, sender: _Optional[str] = ..., stream: _Optional[_Union[_agent_pb2.Stream, str]] = ..., round: _Optional[int] = ..., words: _Optional[_Iterable[_Union[Word, _Mapping]]] = ...) -> None: ...
+
+class Word(_message.Message):
+    __slots__ = ("agent", "digest")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    digest: bytes
+    def __init__(self, agent: _Optional[str] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("run_id", "run_sha256", "run_json", "protocol_version", "package_version", "go_through", "ledger_round", "ledger_head")

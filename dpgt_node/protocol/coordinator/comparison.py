@@ -1,0 +1,139 @@
+"""Whether senders and receivers say the same of what was sent: the coordinator compares digests, round by round.
+
+It never sees a vector.  A round is compared once every agent has said its words of it, so with ``barrier_every = 1``
+before anybody may release the next one.  An agent that says nothing is passed over, and counted.  Words that an earlier
+life of the coordinator took with it are said again by agents that are still there; a round that stays incomplete is
+compared as far as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dpgt_node.algo.methods.base import Network
+from dpgt_node.protocol.digests import DIGEST_BYTES, RESAID, Dispute, Place, places
+
+
+@dataclass(frozen=True, slots=True)
+class Forgery:
+    """What is told of one sender and stream at the end: the ``first`` dispute, in how many ``rounds`` there was one,
+    and the ``last_k`` of them.
+    """
+
+    first: Dispute
+    rounds: int
+    last_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``rounds``: those of which everybody said its words; ``incomplete``: those where somebody's were lost, or never
+    said.  ``forgeries``: one a sender and stream.
+    """
+
+    forgeries: tuple[Forgery, ...] = ()
+    rounds: int = 0
+    incomplete: int = 0
+
+
+NOTHING_YET = Compared()
+
+
+class Comparison:
+    """The digests of a run over ``network``; ``width``: how many rounds agents may be apart."""
+
+    def __init__(self, network: Network, width: int) -> None:
+        self._names = network.names
+        edges = {name: network.edges(i) for i, name in enumerate(network.names)}
+        self._places = {name: places(one) for name, one in edges.items()}
+        self._own = {name: tuple((stream, one.index) for stream in one.streams) for name, one in edges.items()}
+        self._window = 2 * min(width + 1, RESAID) + 2
+        self._rounds: dict[int, dict[str, bytes]] = {}
+        self._newest = -1
+        self._whole: set[int] = set()
+        self.compared = self.incomplete = 0
+
+    def take(self, name: str, k: int, words: bytes) -> tuple[Dispute, ...] | None:
+        """What agent ``name`` says of round ``k``; empty: nothing.  None: it is not what its edges are."""
+        if words and len(words) != DIGEST_BYTES * len(self._places[name]):
+            return None
+        if k in self._whole or k <= self._newest - self._window:
+            return ()
+        found: tuple[Dispute, ...] = ()
+        if k > self._newest:
+            self._newest = k
+            found = self._give_up()
+        said = self._rounds.setdefault(k, {})
+        said[name] = words or said.get(name, b"")
+        if len(said) < len(self._names):
+            return found
+        del self._rounds[k]
+        self._whole.add(k)
+        whole = all(said.values())
+        self.compared += whole
+        self.incomplete += not whole and any(said.values())  # if nobody said anything, there is nothing to tell
+        return found + self._compare(k, said)
+
+    def _give_up(self) -> tuple[Dispute, ...]:
+        """Compare what there is of rounds that nobody says anything of any more."""
+        last = self._newest - self._window
+        self._whole = {k for k in self._whole if k > last}
+        found: list[Dispute] = []
+        for k in [k for k in self._rounds if k <= last]:
+            self.incomplete += 1
+            found += self._compare(k, self._rounds.pop(k))
+        return tuple(found)
+
+    def _compare(self, k: int, said: Mapping[str, bytes]) -> tuple[Dispute, ...]:
+        sent: dict[Place, bytes] = {}
+        for name, own in self._own.items():
+            sent.update(zip(own, _digests(said.get(name, b"")), strict=False))
+        found: dict[Place, dict[str, bytes]] = {}
+        for name, words in said.items():
+            at = self._places[name]
+            if not words or b"".join(sent.get(place, b"") for place in at) == words:
+                continue  # the usual case costs one comparison of bytes
+            for place, word in zip(at, _digests(words), strict=True):
+                if sent.get(place) != word:
+                    found[place] = {}
+        for place, differing in found.items():
+            for name, words in said.items():
+                if words and place in self._places[name]:
+                    differing[name] = _digests(words)[self._places[name].index(place)]
+        return tuple(
+            Dispute(self._names[j], stream, k, _ordered(self._names[j], words))
+            for (stream, j), words in sorted(found.items(), key=lambda item: (item[0][1], item[0][0]))
+            if len(set(words.values())) > 1
+        )
+
+
+def _digests(words: bytes) -> list[bytes]:
+    return [words[at : at + DIGEST_BYTES] for at in range(0, len(words), DIGEST_BYTES)]
+
+
+def _ordered(sender: str, words: Mapping[str, bytes]) -> tuple[tuple[str, bytes], ...]:
+    own = [(sender, words[sender])] if sender in words else []
+    return (*own, *((name, word) for name, word in words.items() if name != sender))
+
+
+class Forgeries:
+    """What a run's disputes come to, by sender and stream; ``held``: of an earlier life of the process."""
+
+    def __init__(self, held: Iterable[Forgery] = ()) -> None:
+        self._found = {(one.first.sender, one.first.stream): one for one in held}
+
+    def add(self, dispute: Dispute) -> bool:
+        """Whether it is the first of its sender and stream, or its count is worth writing down again."""
+        key = (dispute.sender, dispute.stream)
+        before = self._found.get(key)
+        if before is None:
+            self._found[key] = Forgery(dispute, 1, dispute.k)
+            return True
+        if dispute.k > before.last_k:
+            before = self._found[key] = replace(before, rounds=before.rounds + 1, last_k=dispute.k)
+        return before.rounds & (before.rounds - 1) == 0
+
+    def all(self) -> tuple[Forgery, ...]:
+        """In the order in which they were found."""
+        return tuple(self._found.values())
