@@ -54,7 +54,7 @@ def test_an_agent_says_its_own_then_what_it_heard_by_sender() -> None:
     assert len(digests._rounds) < 10, "old rounds are forgotten"
 
 
-@pytest.mark.parametrize("order", itertools.permutations(NAMES))
+@pytest.mark.parametrize("order", list(itertools.permutations(NAMES)))
 def test_honest_words_agree_in_any_order(order: tuple[str, ...]) -> None:
     comparison = Comparison(NETWORK, 1)
     for k in range(20):
