@@ -143,6 +143,7 @@ def judge(
     """
     problems = (*_mechanism(policy, run), *_noise(policy, account), *study_problem(policy, run))
     warnings = [STUDY] if run.evaluate.metrics == "study" else []
+    warnings += run.adversary.active.warnings()
     if policy.noise_min is not None and not run.privacy.enforced:
         warnings.append("noise_min limits nothing by itself where no clip bounds what the noise must hide")
     everybody = _capped(policy, run, account, spent, samples, problems, warnings, "epsilon_max")

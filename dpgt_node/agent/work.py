@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.agent.noise import account_for, check_range, shared_noise
+from dpgt_node.agent.roles import source_of
 from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, network_of, rule_of
@@ -150,6 +151,7 @@ class AgentWork:
         "_module",
         "_name",
         "_oracle",
+        "_role",
         "_rule",
         "_sampler",
         "_schedule",
@@ -195,6 +197,7 @@ class AgentWork:
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self.codes = codes_of(run)
+        self._role = source_of(run, index, self.codes)
         """What integers on the wire stand for; None: floating-point numbers cross it."""
         self.table_size = table_size(run, oracle)
         """Numbers of the table of gradients in the agent's state; 0: there is none."""
@@ -325,6 +328,8 @@ class AgentWork:
         return code.drawn(private, self._keystream.stream(k, "Y"))
 
     def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
+        if self._role is not None:
+            values = self._role.released(stream, k, values)
         if self.codes is not None:
             wire = coded(self.codes, self._checked(values, k, stream.lower()), self._name, k, stream)
         else:  # a value beyond the range of float32 would be sent as infinity

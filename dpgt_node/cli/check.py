@@ -90,6 +90,8 @@ def check(
             said = [render(report, disk_lines(needs, unknown), odd), *(f"Refused: {line}" for line in lines)]
         else:
             said = [brief(report, needs, odd, lines)]
+        for line in run.adversary.active.warnings():
+            click.secho(line, fg="red", bold=True)
         click.echo(reddened("\n".join(said[:1])))
         if staying is not None:
             click.echo(staying.words)

@@ -24,6 +24,7 @@ from dpgt_node.config.own_kinds import (
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS
 from dpgt_node.config.privacy.cancelling import CANCEL, MASK_GRAPH, Pairs
 from dpgt_node.config.privacy.releases import PerRelease
+from dpgt_node.config.roles import NOBODY, ActiveRoles, Roles
 from dpgt_node.config.schemes import Samples as Samples
 from dpgt_node.config.schemes import Scheme as Scheme
 from dpgt_node.config.schemes import SchemeS1 as SchemeS1
@@ -295,7 +296,7 @@ class Adversary:
     """What a study of adversaries records; nothing without it.
 
     ``semi_honest``: agents, in the order of the graph, each of which writes the transcript of what it legitimately
-    sees.  ``truth``: every agent writes its private values as study files.
+    sees.  ``active``: agents that attack the run.  ``truth``: every agent writes its private values as study files.
     """
 
     semi_honest: Annotated[
@@ -306,6 +307,16 @@ class Adversary:
             absent="nobody",
         ),
     ] = ()
+    active: Annotated[
+        Roles,
+        Key(
+            "agents that do not follow the protocol, for studies: poison, trap, replay, equivocate or withhold, with "
+            "options",
+            ActiveRoles(),
+            later=True,
+            absent="nobody",
+        ),
+    ] = NOBODY
     truth: Annotated[
         bool,
         Key('every agent writes its private values to state_dir/truth; refused unless evaluate.metrics = "study"'),

@@ -34,6 +34,7 @@ from dpgt_node.config.model import (
 from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.config.privacy.cancelling import check_cancelling
 from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
+from dpgt_node.config.roles import parse_role
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -228,6 +229,12 @@ def _adversary(section: Section, agents: tuple[str, ...], evaluate: Evaluation) 
             key = f"semi_honest[{i}]" if isinstance(given, list) else "semi_honest"
             section.problem(key, f"{show(name)} is no agent of this run{suggestion(name, agents)}")
     values["semi_honest"] = tuple(name for name in agents if name in values["semi_honest"])
+    for name, text in values["active"]:
+        if agents and name not in agents:
+            section.problem(f"active.{name}", f"{show(name)} is no agent of this run{suggestion(name, agents)}")
+        for other in parse_role(text).to:
+            if agents and other not in agents:
+                section.problem(f"active.{name}", f"{show(other)} is no agent of this run{suggestion(other, agents)}")
     adversary = Adversary(**values)
     _check_truth(section, adversary, evaluate)
     section.done()

@@ -207,6 +207,7 @@ def caveats(run: RunConfig) -> tuple[str, ...]:
             'The run had metrics = "study": its coordinator received private states, and its accuracies and losses '
             "are outside the guarantee. They are not in this folder."
         )
+    found += run.adversary.active.warnings()
     if run.data.dataset in ("mnist", "digits"):
         found.append(
             f"If `dpgt plan` chose the settings: its synthetic data were made to be as hard as the training samples of "

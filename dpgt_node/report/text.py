@@ -43,13 +43,13 @@ TEST_KEYSTREAM = "Test keystream: the noise can be recomputed by anybody who kno
 
 
 def warnings_for(run: RunConfig, keystream: str | None = None) -> tuple[str, ...]:
-    """What must be said in red about ``run``: test keystream, noise off, study metrics."""
+    """What must be said in red about ``run``: test keystream, noise off, study metrics, active adversaries."""
     found = (
         (keystream is not None, TEST_KEYSTREAM),
         (noise_off(run), NOISE_OFF),
         (run.evaluate.metrics == "study", STUDY),
     )
-    return tuple(text for applies, text in found if applies)
+    return (*(text for applies, text in found if applies), *run.adversary.active.warnings())
 
 
 def noise_off(run: RunConfig) -> bool:

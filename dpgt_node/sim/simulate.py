@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpgt_node.agent.noise import sampler_for
+from dpgt_node.agent.roles import links_of
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
@@ -16,8 +17,9 @@ from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
+from dpgt_node.config.roles import parse_role
 from dpgt_node.durable import save_npy, write_whole
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.learning.tables import check_tables
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -33,6 +35,7 @@ from dpgt_node.record.released import LAST_FILE, SUM_FILE, ReleasedSum, window_s
 from dpgt_node.record.summary import Summary
 from dpgt_node.record.tensorboard import EVENTS_FOLDER, TensorBoardWriter
 from dpgt_node.sim import saved
+from dpgt_node.sim.hearsay import Digesting
 from dpgt_node.sim.world import Observer, SimAgent, World
 from dpgt_node.types import F64
 
@@ -88,7 +91,7 @@ def build_agents(
         )
         stream = keystream_for(test_keystream, i)
         work = AgentWork(run, topology, schedule, i, oracles[i], stream, sampler(run), pairs[i] if pairs else None)
-        agent = SimAgent(machine, work)
+        agent = SimAgent(machine, work, links=links_of(run, i, machine.peers))
         if held is not None and from_save is not None:
             agent.records = {record.k: record for record in held.records}
             agent.releases, agent.bytes_sent = saved.counts(i, from_save[1])
@@ -244,6 +247,7 @@ def simulate(
     ``on_round(k, recorder, seconds)`` after every round that all agents finished.
     """
     run = curated(run)
+    refuse_without_time(run)
     this = _Simulation(
         run,
         out,
@@ -253,6 +257,7 @@ def simulate(
         on_round=on_round,
         should_stop=should_stop,
     )
+    heard = Digesting(run, tuple(a.machine for a in this.agents), out) if run.adversary.active else None
     world = World(
         run.graph.agents,
         this.agents,
@@ -261,8 +266,11 @@ def simulate(
         observer=this.observer(),
         should_stop=this.stopping,
         order_seed=order_seed,
+        heard=heard,
     )
     conclude = world.run()
+    if heard is not None:
+        heard.close()
     whole = conclude.exit_code is ExitCode.DONE
     seconds = this.close(whole=whole)
     summary = write_results(
@@ -281,6 +289,14 @@ def simulate(
     if whole:
         this.saver.done()
     return conclude, summary
+
+
+def refuse_without_time(run: RunConfig) -> None:
+    """ConfigError where a role waits for something: time stands still here."""
+    for name, text in run.adversary.active:
+        if parse_role(text).word == "withhold":
+            message = "a vector that is withheld is waited for, and a simulation has no time: use dpgt launch"
+            raise ConfigError.one("run file", f"adversary.active.{name}", message)
 
 
 def forget(out: Path, through: int) -> None:

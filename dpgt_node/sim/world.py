@@ -11,7 +11,9 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from dpgt_node.agent.roles import Links
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics
@@ -47,6 +49,28 @@ from dpgt_node.protocol.types import (
 from dpgt_node.types import F64
 
 COORDINATOR = -1
+
+
+class Hearsay(Protocol):
+    """Notes what each agent released and received."""
+
+    def released(self, i: int, record: RoundRecord) -> None:
+        """Agent ``i`` made its round durable."""
+        ...
+
+    def received(self, i: int, sender: int, payload: Payload) -> None:
+        """Agent ``i`` got a vector."""
+        ...
+
+    def done(self, i: int, k: int) -> None:
+        """Agent ``i`` has mixed round ``k``."""
+        ...
+
+    def dispute(self, done: co.AgentDone) -> str:
+        """Why the run ends, now that the coordinator hears of it; empty: it goes on."""
+        ...
+
+
 Channel = tuple[int, int]
 
 
@@ -60,6 +84,7 @@ class SimAgent:
     releases: int = 0
     bytes_sent: int = 0
     x_final: F64 | None = None
+    links: Links | None = None
     finish: Finish | None = None
 
 
@@ -74,7 +99,10 @@ class Observer:
 
 
 class World:
-    """``agents[i]`` is row i.  ``names`` as in the run file.  ``should_stop`` is asked between rounds."""
+    """``agents[i]`` is row i.  ``names`` as in the run file.  ``should_stop`` is asked between rounds.
+
+    ``heard``: who compares what was sent, where somebody does not follow the protocol.
+    """
 
     def __init__(
         self,
@@ -86,7 +114,9 @@ class World:
         observer: Observer = Observer(),
         order_seed: int | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        heard: Hearsay | None = None,
     ) -> None:
+        self._heard = heard
         self._names = tuple(names)
         self._agents = tuple(agents)
         self._observer = observer
@@ -151,8 +181,11 @@ class World:
 
     def _feed_agent(self, i: int, event: AgentEvent) -> None:
         agent = self._agents[i]
-        if self._observer.received and isinstance(event, VectorReceived):
-            self._observer.received(i, event.sender, event.payload)
+        if isinstance(event, VectorReceived):
+            if self._heard is not None:
+                self._heard.received(i, event.sender, event.payload)
+            if self._observer.received:
+                self._observer.received(i, event.sender, event.payload)
         pending: deque[AgentEvent] = deque([event])
         while pending:
             for effect in agent.machine.step(pending.popleft(), 0):
@@ -170,20 +203,18 @@ class World:
                 invariant(record.k not in agent.records, "a round is released once")
                 agent.records[record.k] = record
                 agent.releases += len(record.payloads)
+                if self._heard is not None:
+                    self._heard.released(i, record)
                 if self._observer.persisted:
                     self._observer.persisted(i, record)
                 return (Persisted(record.k),)
             case Send(peer, payloads):
-                for payload in payloads:
-                    agent.bytes_sent += payload.nbytes
-                    self._post(i, peer, VectorReceived(i, payload))
+                self._send(i, peer, payloads)
             case Resend(peer, k, streams):
-                record = agent.records[k]
-                for payload in record.payloads:
-                    if payload.stream in streams:
-                        agent.bytes_sent += payload.nbytes
-                        self._post(i, peer, VectorReceived(i, payload))
+                self._send(i, peer, tuple(p for p in agent.records[k].payloads if p.stream in streams))
             case ReportDone(k, durable):
+                if self._heard is not None:
+                    self._heard.done(i, k)
                 self._post(i, COORDINATOR, co.AgentDone(self._names[i], k, durable))
                 if agent.x_final is not None:
                     self._post(i, COORDINATOR, co.AgentFinished(self._names[i]))
@@ -202,9 +233,17 @@ class World:
                 raise AssertionError("time stands still in this world")
         return ()
 
+    def _send(self, i: int, peer: int, payloads: tuple[Payload, ...]) -> None:
+        agent = self._agents[i]
+        for payload in payloads if agent.links is None else agent.links.sent(peer, payloads):
+            agent.bytes_sent += payload.nbytes
+            self._post(i, peer, VectorReceived(i, payload))
+
     # --- the coordinator ----------------------------------------------------------------------------------------
 
     def _feed_coordinator(self, event: co.CoordinatorEvent) -> None:
+        if self._heard is not None and isinstance(event, co.AgentDone) and (why := self._heard.dispute(event)):
+            self._feed_coordinator(co.StopRun(why, ExitCode.CHECK_FAILED))
         for effect in self._coordinator.step(event, 0):
             match effect:
                 case co.BroadcastStart(go_through):

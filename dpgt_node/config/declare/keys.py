@@ -299,6 +299,8 @@ def table(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if callable(whole := getattr(value, "table", None)):
+        return whole()
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

@@ -11,10 +11,12 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dpgt_node import __version__
 from dpgt_node.agent.noise import sampler_for
+from dpgt_node.agent.roles import links_of
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
@@ -131,6 +133,7 @@ class Node:
             raise
         senders = self._network.senders(setup.index)
         self._streams_in = {self._network.names[j]: frozenset(streams) for j, streams in senders.items()}
+        self._links = links_of(setup.run, setup.index, tuple(self._network.peers(setup.index)))
         self._kept: dict[str, Kept] = {}
         self._run_id = b""
         self._advertise = ""
@@ -371,7 +374,8 @@ class Node:
         if call.peer == c.COORDINATOR:
             return Framing()
         if call.dialled:
-            return SendingEdge(self._run_id, self._setup.name)
+            to, links = self._network.names.index(call.peer), self._links
+            return SendingEdge(self._run_id, self._setup.name, None if links is None else partial(links.sent, to))
         streams = self._streams_in.get(call.peer, frozenset[Stream]())
         work = self._work
         kept = self._kept.setdefault(call.peer, Kept())

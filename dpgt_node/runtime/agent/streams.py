@@ -11,6 +11,7 @@ import grpc.aio
 
 from dpgt_node.protocol.calls import COORDINATOR, Call
 from dpgt_node.protocol.messages import ExchangeReply, Prefix, Resume
+from dpgt_node.protocol.types import Payload
 from dpgt_node.runtime.calls import Calls, Framing, Stream
 from dpgt_node.runtime.trust.channels import Security, agent_identity
 from dpgt_node.types import Codes, WireDtype
@@ -20,16 +21,21 @@ from dpgt_node.wire.kept import Kept
 
 
 class SendingEdge(Framing):
-    """Payloads of a round out, Resume and Received in.  A vector of which Resume names a prefix goes on behind it."""
+    """Payloads of a round out, Resume and Received in.  A vector of which Resume names a prefix goes on behind it.
 
-    def __init__(self, run_id: bytes, sender: str) -> None:
+    ``role``: what an active adversary makes of them, None: nothing.
+    """
+
+    def __init__(self, run_id: bytes, sender: str, role: Callable[[Any], Iterable[Payload]] | None = None) -> None:
+        self._role = role
         self._run_id = run_id
         self._sender = sender
         self._prefix: Prefix | None = None
 
     def encode(self, message: Any) -> Iterable[bytes]:
         """The frames of one round's payloads."""
-        return codec.encode_vectors(self._run_id, self._sender, message, prefix=self._prefix)
+        payloads = message if self._role is None else self._role(message)
+        return codec.encode_vectors(self._run_id, self._sender, payloads, prefix=self._prefix)
 
     def decode(self, frame: Any) -> object:
         """A reply."""

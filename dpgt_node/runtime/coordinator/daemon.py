@@ -78,6 +78,8 @@ class Coordinator:
         self._watch = Watch(self.recent, self.stands, self._flush)
         self._interpreter = Interpreter(self.machine, self._carry_out, self._broken)
         self._calls = Calls("the coordinator", self.feed, self._broken)
+        for line in run.adversary.active.warnings():
+            self._carry_out(c.Note("warning", line))
         self._cause = ""
         self._answer = m.ControlReply(False, "the coordinator ends")
         self._outcome = Outcome(_FINISHED, load_summary(out.path) if out.closing else None)

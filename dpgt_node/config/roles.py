@@ -1,0 +1,171 @@
+"""``[adversary] active``: agents that do not follow the protocol, for studies of what they can and cannot break.
+
+A role is one string, a word and its options: ``"poison scale=-1 from=20"``.  Some replace what the agent releases, so
+its ledger, its own mixing and its digests all have the same; the others send what differs from what it released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from dpgt_node.config.declare.kinds import Schema
+from dpgt_node.config.declare.reader import Section, show, suggestion
+from dpgt_node.types import Stream
+
+RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold"]
+LINKS = ("equivocate", "withhold")
+"""Roles of what leaves on a link; the others are of what is released."""
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "poison": ("stream", "value", "scale", "coordinates", "from", "until"),
+    "trap": ("stream", "value", "scale", "coordinates", "from", "until"),
+    "replay": ("stream", "lag", "from", "until"),
+    "equivocate": ("stream", "value", "coordinates", "to", "from", "until"),
+    "withhold": ("stream", "to", "from", "until"),
+}
+_LAST = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One agent's.  ``stream``: which vectors, None: both.  ``value``: what is put in place of values, or added to them
+    (equivocate); ``scale``: what they are multiplied with instead.  ``coordinates``: [first, end) of them, None: all.
+    ``to``: receivers, empty: all, or of equivocate every second one.  Rounds ``first`` to ``last``.  ``lag``: rounds.
+    """
+
+    word: RoleWord
+    stream: Stream | None = None
+    value: float = 1000.0
+    scale: float | None = None
+    coordinates: tuple[int, int] | None = None
+    to: tuple[str, ...] = ()
+    first: int = 0
+    last: int = _LAST
+    lag: int = 1
+
+    @property
+    def on_links(self) -> bool:
+        """Whether it changes what leaves, and not what is released."""
+        return self.word in LINKS
+
+    def acts(self, stream: Stream, k: int) -> bool:
+        """Whether it has to do with ``stream`` of round ``k``."""
+        return self.stream in (None, stream) and self.first <= k <= self.last
+
+
+class Roles(tuple[tuple[str, str], ...]):
+    """(agent, role as the file gives it), in the order of the file; hashable, unlike a dict."""
+
+    __slots__ = ()
+
+    def table(self) -> dict[str, str]:
+        """As the file gives it."""
+        return dict(self)
+
+    def of(self, name: str) -> Role | None:
+        """Agent ``name``'s; None: it follows the protocol."""
+        text = self.table().get(name)
+        return None if text is None else parse_role(text)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What everybody must read about a run with active roles; nothing where there is none."""
+        line = ", ".join(f"{name} = {text}" for name, text in self)
+        text = (
+            f"ACTIVE ADVERSARIES: {line}. These agents attack the run on purpose, as its run file says: its model is a "
+            "study object. Every agent's own epsilon stands."
+        )
+        return (text,) if self else ()
+
+
+NOBODY = Roles()
+
+
+def parse_role(text: str) -> Role:
+    """The role that ``text`` says.  ValueError says what is wrong with it."""
+    word, *given = text.split() or [""]
+    if word not in _OPTIONS:
+        raise ValueError(f"{show(word)} is no role{suggestion(word, tuple(_OPTIONS))}: {', '.join(_OPTIONS)}")
+    options: dict[str, str] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if key not in _OPTIONS[word] or not equals or not value or key in options:
+            raise ValueError(f"{show(one)} is no option of {word}, which has {', '.join(_OPTIONS[word])}, each once")
+        options[key] = value
+    if "value" in options and "scale" in options:
+        raise ValueError("give value or scale, not both")
+    first, last = (_integer(options, key, end) for key, end in (("from", 0), ("until", _LAST)))
+    if first > last:
+        raise ValueError(f"from={first} is after until={last}")
+    stream = options.get("stream", "X" if word == "trap" else "both" if word == "withhold" else "Y")
+    if stream not in ("X", "Y", "both"):
+        raise ValueError(f"stream={stream}: must be X, Y or both")
+    return Role(
+        cast(RoleWord, word),
+        None if stream == "both" else cast(Stream, stream),
+        _number(options, "value", 1000.0),
+        _number(options, "scale", 1.0) if "scale" in options else None,
+        _span(options["coordinates"]) if "coordinates" in options else None,
+        tuple(options["to"].split(",")) if "to" in options else (),
+        first,
+        last,
+        max(1, _integer(options, "lag", 1)),
+    )
+
+
+def _integer(options: Mapping[str, str], key: str, default: int) -> int:
+    text = options.get(key, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) > _LAST:
+        raise ValueError(f"{key}={text}: must be an integer")
+    return int(text)
+
+
+def _number(options: Mapping[str, str], key: str, default: float) -> float:
+    try:
+        value = float(options.get(key, default))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{key}={options[key]}: must be a finite number")
+    return value
+
+
+def _span(text: str) -> tuple[int, int]:
+    first, colon, end = text.partition(":")
+    found = {"coordinates": first}, {"coordinates": end}
+    low, high = (_integer(one, "coordinates", 0) for one in found)
+    if not colon or low >= high:
+        raise ValueError(f"coordinates={text}: must be FIRST:END, 0 <= FIRST < END")
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRoles:
+    """``{ agent = "ROLE" }``.  Whether there are such agents is not known here."""
+
+    @property
+    def placeholder(self) -> Roles:
+        return Roles()
+
+    def read(self, section: Section, key: str, value: object) -> Roles:
+        if not isinstance(value, Mapping) or not value:
+            section.problem(key, f'must be a table of roles, {{ agent = "poison" }}, not {show(value)}')
+            return Roles()
+        found = []
+        for name, text in value.items():
+            try:
+                if not isinstance(text, str):
+                    raise ValueError(f"must be a role, not {show(text)}")
+                parse_role(text)
+            except ValueError as error:
+                section.problem(f"{key}.{name}", str(error))
+            else:
+                found.append((str(name), " ".join(text.split())))
+        return Roles(found)
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1}
+
+    def words(self) -> str:
+        return "table of roles by agent"

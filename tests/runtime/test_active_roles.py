@@ -1,0 +1,94 @@
+"""Agents with active roles in daemons and simulator: the same bits, named where they can be, loud everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpgt_node.cli import dpgt
+from dpgt_node.config import RunConfig, to_toml
+from dpgt_node.config.roles import Roles
+from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.record.digests import read_digests
+from dpgt_node.report.export import caveats
+from dpgt_node.report.text import warnings_for
+from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.sim.simulate import simulate
+from tests.runtime.cluster import KEY, LIMIT_S, cluster, make_run
+
+
+def attacked(K: int, roles: dict[str, str], on_forgery: str = "continue") -> RunConfig:
+    run = make_run(K)
+    runtime = replace(run.runtime, on_forgery=on_forgery)
+    return replace(run, runtime=runtime, adversary=replace(run.adversary, active=Roles(roles.items())))
+
+
+@pytest.fixture(autouse=True)
+def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "FAREWELL_S", 0.2)
+
+
+async def test_daemons_and_simulator_attack_with_the_same_bits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    roles = {
+        "agent-1": "equivocate stream=both value=5 to=agent-2,agent-3 from=4",
+        "agent-2": "poison scale=-1 stream=X from=3 until=9 coordinates=0:2",
+        "agent-3": "replay lag=2",
+    }
+    run = attacked(30, roles)
+    with caplog.at_level(logging.WARNING):
+        async with cluster(tmp_path, run) as c:
+            c.start_all()
+            await c.end()
+    c.assert_simulators_bits()
+    named = {
+        (one.first.sender, one.first.stream): (one.first.k, one.rounds)
+        for folder in (c.out, tmp_path / "simulated")
+        for one in read_digests(folder).forgeries  # type: ignore[union-attr]
+    }
+    assert named == {("agent-1", "X"): (4, 27), ("agent-1", "Y"): (4, 27)}, "what is released alike to all is not named"
+    loud = [record for record in caplog.records if "ACTIVE ADVERSARIES: agent-1 = equivocate" in record.message]
+    assert {record.name.split(".")[-2] for record in loud} >= {"agent", "coordinator"}
+    simulate(make_run(30), tmp_path / "honest", bytes(16), test_keystream=KEY)
+    finals = (tmp_path / folder / "agents/agent-1/state/x_final.npy" for folder in ("honest", "simulated"))
+    honest, other = map(np.load, finals)
+    assert np.abs(honest - other).max() > 1.0, "an attack that changes nothing is none"
+
+
+def test_check_and_the_report_say_so_first(tmp_path: Path) -> None:
+    run = attacked(3, {"agent-2": "poison"})
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(run), encoding="utf-8")
+    said = CliRunner().invoke(dpgt, ["check", str(path)]).output
+    assert said.startswith("ACTIVE ADVERSARIES: agent-2 = poison. These agents attack the run on purpose")
+    assert any("ACTIVE ADVERSARIES" in line for line in warnings_for(run))
+    assert any("ACTIVE ADVERSARIES" in line for line in caveats(run))
+
+
+def test_an_equivocation_ends_a_simulation_in_its_round(tmp_path: Path) -> None:
+    run = attacked(30, {"agent-1": "equivocate from=7"}, "stop")
+    conclude, summary = simulate(run, tmp_path / "out", bytes(16), test_keystream=KEY)
+    assert conclude.exit_code is ExitCode.CHECK_FAILED and conclude.reason.startswith("Y of round 7 of agent-1")
+    assert summary.rounds == 8 and summary.digests is not None
+    assert summary.digests["forgeries"][0]["words"].keys() == {"agent-1", "agent-3"}
+    with pytest.raises(ConfigError, match="a simulation has no time"):
+        simulate(attacked(3, {"agent-1": "withhold"}), tmp_path / "late", bytes(16))
+
+
+async def test_withheld_vectors_are_waited_for_and_both_ends_named(tmp_path: Path) -> None:
+    run = attacked(300, {"agent-1": "withhold to=agent-2 from=5"})
+    run = replace(run, runtime=replace(run.runtime, round_timeout_s=3.0, on_agent_loss="stop"))
+    async with cluster(tmp_path, run) as c:
+        c.start_all()
+        assert c.serving is not None
+        async with asyncio.timeout(LIMIT_S):
+            outcome = await c.serving
+    assert outcome.conclude.exit_code is ExitCode.PEER_LOST
+    assert "agent-2 has lacked round 5 of agent-1" in outcome.conclude.reason
