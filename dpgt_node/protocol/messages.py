@@ -323,7 +323,9 @@ class UploadReply:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Where does the run stand?"""
+    """Where does the run stand?  ``watcher``: a number of whoever asks until the run is over; 0: asks once."""
+
+    watcher: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +347,10 @@ class AgentStatus:
     missing_s: float | None = None
     waits_for: tuple[str, ...] = ()
     strength: str = ""
+
+
+GOING_ON = ("waiting", "running", "paused", "stopping", "ended")
+"""States of a run that is not over, or whose end is not yet durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +378,11 @@ class StatusReply:
     delta_warning: str = ""
     gives_up_s: float | None = None
     slowest: Slowest | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether ``state`` is an end."""
+        return self.state not in GOING_ON
 
 
 @dataclass(frozen=True, slots=True)

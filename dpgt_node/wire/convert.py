@@ -323,14 +323,13 @@ def decode_upload_reply(data: bytes) -> m.UploadReply:
     return m.UploadReply(parse(coordinator_pb2.UploadReply, data, "upload reply").vectors)
 
 
-def encode_status_request(_: m.StatusRequest) -> bytes:
-    return coordinator_pb2.StatusRequest().SerializeToString()
+def encode_status_request(v: m.StatusRequest) -> bytes:
+    return coordinator_pb2.StatusRequest(watcher=v.watcher).SerializeToString()
 
 
 def decode_status_request(data: bytes) -> m.StatusRequest:
     """A status request; PeerError if it is malformed."""
-    parse(coordinator_pb2.StatusRequest, data, "status request")
-    return m.StatusRequest()
+    return m.StatusRequest(parse(coordinator_pb2.StatusRequest, data, "status request").watcher)
 
 
 def encode_status_reply(v: m.StatusReply) -> bytes:

@@ -160,7 +160,7 @@ class CoordinatorServicer(Protocol):
         """Frames of study vectors; reads only."""
         ...
 
-    async def status(self, caller: Caller) -> m.StatusReply: ...
+    async def status(self, request: m.StatusRequest, caller: Caller) -> m.StatusReply: ...
 
     async def control(self, request: m.ControlRequest, caller: Caller) -> m.ControlReply: ...
 
@@ -219,8 +219,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) 
         caller = Caller(context)
 
         async def answer() -> m.StatusReply:
-            convert.decode_status_request(data)
-            return await servicer.status(caller)
+            return await servicer.status(convert.decode_status_request(data), caller)
 
         return convert.encode_status_reply(await guarded(context, guard, caller, answer))
 
@@ -376,10 +375,12 @@ async def upload(
     return convert.decode_upload_reply(await _answer(call, "Upload"))
 
 
-async def status(channel: grpc.aio.Channel, *, timeout_s: float, wait_for_ready: bool = False) -> m.StatusReply:
+async def status(
+    channel: grpc.aio.Channel, *, timeout_s: float, wait_for_ready: bool = False, watcher: int = 0
+) -> m.StatusReply:
     """Ask where the run stands; PeerError (UNAVAILABLE, DEADLINE_EXCEEDED, ...) when nobody answers."""
     method: Any = channel.unary_unary(f"/{COORDINATOR_SERVICE}/Status")
-    data = convert.encode_status_request(m.StatusRequest())
+    data = convert.encode_status_request(m.StatusRequest(watcher))
     call = method(data, timeout=timeout_s, wait_for_ready=wait_for_ready)
     return convert.decode_status_reply(await _answer(call, "Status"))
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dpgt_node.cli.running.launch import live_status
-from dpgt_node.cli.running.live import plain_line
+from dpgt_node.cli.running.live import live_table, plain_line
 from dpgt_node.cli.running.watch import PATIENCE_S, watch
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
@@ -18,7 +18,8 @@ from dpgt_node.protocol.messages import AgentStatus, StatusReply
 HERE, ABSENT = AgentStatus("agent-1", True, -1), AgentStatus("agent-2", False, -1, state="absent", missing_s=12.4)
 WAITING = StatusReply("waiting", -1, 9, bytes(16), "digits", 0.0, (HERE, ABSENT), gives_up_s=287.6)
 RUNNING = replace(WAITING, state="running", k=4, agents=(HERE, replace(HERE, name="agent-2")), gives_up_s=None)
-FINISHED = replace(RUNNING, state="finished", k=9)
+GONE = tuple(replace(agent, connected=False, k=9, state="absent") for agent in RUNNING.agents)
+FINISHED = replace(RUNNING, state="finished", k=9, agents=GONE)
 
 
 def shown(
@@ -46,6 +47,13 @@ def test_it_says_whom_it_waits_for_and_until_when_and_ends_with_the_run() -> Non
     assert "1/2 agents connected" in text
     assert "waited for: agent-2 (12 s); the run ends in 288 s unless they come" in text
     assert "k 4/9" in text and "finished" in text
+    last = Console(width=100)
+    with last.capture() as frame:
+        last.print(live_table(live_status(FINISHED)))
+    assert "not connected" not in frame.get() + text and frame.get().count("finished") == 3
+    with last.capture() as frame:
+        last.print(live_table(live_status(replace(FINISHED, state="running"))))
+    assert frame.get().count("not connected") == 2
 
 
 def test_a_coordinator_that_comes_back_is_followed_and_one_that_stays_away_is_an_error() -> None:

@@ -219,7 +219,7 @@ _MESSAGES: tuple[tuple[Callable[[Random], Any], ...], ...] = (
         lambda r: m.Resume("agent-2", RUN_ID, 3, 4, 1, m.Prefix("Y", 3, r.randrange(1, 99), r.randbytes(32))),
     ),
     (lambda r: m.UploadReply(r.randrange(99)),),
-    (lambda r: m.StatusRequest(),),
+    (lambda r: m.StatusRequest(r.getrandbits(64)),),
     (
         lambda r: m.StatusReply(
             "running", 3, 9, RUN_ID, "a run", 1.5,

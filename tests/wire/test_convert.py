@@ -119,7 +119,7 @@ PLAIN: list[tuple[Callable[[Any], bytes], Callable[[bytes], Any], list[Any]]] = 
         ],
     ),
     (convert.encode_upload_reply, convert.decode_upload_reply, [m.UploadReply(3)]),
-    (convert.encode_status_request, convert.decode_status_request, [m.StatusRequest()]),
+    (convert.encode_status_request, convert.decode_status_request, [m.StatusRequest(), m.StatusRequest(2**64 - 1)]),
     (
         convert.encode_status_reply,
         convert.decode_status_reply,

@@ -52,7 +52,7 @@ class Coordinator:
             raise PeerError(broken, grpc_status="ABORTED")
         return m.UploadReply(count)
 
-    async def status(self, caller: services.Caller) -> m.StatusReply:
+    async def status(self, request: m.StatusRequest, caller: services.Caller) -> m.StatusReply:
         assert not caller.secure and caller.identity is None
         return NOBODY
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -57,7 +58,7 @@ def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None,
     return Address(address, tls_folder, 0)
 
 
-def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
+def _call(target: Address, action: Literal["pause", "resume", "stop"] | None, watcher: int = 0) -> Any:
     from dpgt_node.protocol import messages as m
     from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security
     from dpgt_node.wire import services
@@ -65,7 +66,7 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None) ->
     async def main() -> Any:
         async with Security.from_folder(target.tls).dialler(COORDINATOR_IDENTITY)(target.address) as channel:
             if action is None:
-                return await services.status(channel, timeout_s=TIMEOUT_S)
+                return await services.status(channel, timeout_s=TIMEOUT_S, watcher=watcher)
             return await services.control(channel, m.ControlRequest(action), timeout_s=TIMEOUT_S)
 
     try:
@@ -160,11 +161,6 @@ def _result(run_dir: Path) -> StatusReply | None:
     )
 
 
-def _over(run_dir: Path | None) -> StatusReply | None:
-    """The end of the run in ``run_dir``; None while there is none, or where only an address was given."""
-    return None if run_dir is None else _result(run_dir)
-
-
 def _show(reply: StatusReply) -> str:
     from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import judged
@@ -187,7 +183,7 @@ def _show(reply: StatusReply) -> str:
         if agent.missing_s is not None:
             seen = f"MISSING for {agent.missing_s:.1f} s"
             seen += " (never seen)" if agent.last_seen_s is None else ""
-        elif agent.state == ENDED:
+        elif agent.state == ENDED or reply.over:
             state, seen = reply.state, "ended"
         if agent.waits_for:
             seen += f", waits for {', '.join(agent.waits_for)}"
@@ -212,7 +208,11 @@ def status(
         if format_ != "text":
             raise ConfigError.one("command line", "--watch", "shows text; leave --format out")
         target = _resolve(run_dir, address, tls_folder, insecure)
-        return watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _over(run_dir))
+        if run_dir is None:  # nothing but the coordinator tells the end: it stays until this terminal knows
+            assert target is not None
+            own = secrets.randbits(63) + 1
+            return watch(lambda: cast("StatusReply", _call(target, None, own)), lambda: None)
+        return watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _result(run_dir))
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
         click.echo(common.reddened(_show(reply)))

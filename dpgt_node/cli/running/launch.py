@@ -227,7 +227,8 @@ def live_status(status: StatusReply) -> LiveStatus:
         status.consensus_error,
         status.accountant,
         status.delta,
-        _trouble(status),
+        "" if status.over else _trouble(status),
+        status.over,
     )
 
 
@@ -243,7 +244,7 @@ def last_status(summary: Summary, K: int) -> LiveStatus:
         word = "" if accountant is None else epsilons.word(summary, accountant, spent)
         agents.append(LiveAgent(agent.name, True, K, agent.accuracy_test, spent, word))
     rate, error = summary.rounds_per_second, summary.consensus_error
-    return LiveStatus(summary.status, K, K, tuple(agents), rate, error, accountant, summary.privacy.delta)
+    return LiveStatus(summary.status, K, K, tuple(agents), rate, error, accountant, summary.privacy.delta, over=True)
 
 
 def _trouble(status: StatusReply) -> str:

@@ -43,7 +43,8 @@ class LiveStatus:
     """One snapshot of a run: ``k`` the last round that every agent finished (-1: none), of 0..``K``.
 
     ``accountant``: whose epsilon the agents' is, with its ``delta``; None: no accountant has a value.
-    ``trouble``: who is missing, cut off or slow, and since when; empty when all is well.
+    ``trouble``: who is missing, cut off or slow, and since when; empty when all is well.  ``over``: ``state`` is an
+    end.
     """
 
     state: str
@@ -55,6 +56,7 @@ class LiveStatus:
     accountant: str | None = None
     delta: float | None = None
     trouble: str = ""
+    over: bool = False
 
     @property
     def epsilon_head(self) -> str:
@@ -149,7 +151,7 @@ def plain_line(status: LiveStatus) -> str:
     missing = [agent.name for agent in status.agents if not agent.connected]
     if status.trouble:
         parts.append(status.trouble)
-    elif missing and status.k < status.K:
+    elif missing and not status.over:
         parts.append(f"not connected: {_some(missing)}")
     left = eta_s(status)
     if left is not None and left > 0:
@@ -159,7 +161,7 @@ def plain_line(status: LiveStatus) -> str:
 
 def eta_s(status: LiveStatus) -> float | None:
     """Seconds until round K is finished at the present speed; None while it is not known."""
-    if not status.rounds_per_second or status.k < 0:
+    if not status.rounds_per_second or status.k < 0 or status.over:
         return None
     return max(0, status.K - status.k) / status.rounds_per_second
 
@@ -175,7 +177,9 @@ def live_table(status: LiveStatus) -> Group:
     worst = next((a for a in _by_accuracy(status.agents)[:1] if a.accuracy_test is not None), None)
     for label, agent in _shown(status.agents):
         name = Text(f"{agent.name}  {label}" if label else agent.name)
-        if not agent.connected:
+        if status.over:
+            name.append(f"  {status.state}", style="dim")
+        elif not agent.connected:
             name.append("  not connected", style="red")
         k = str(agent.k) if agent.k >= 0 else "–"
         style = "bold yellow" if agent is worst and len(status.agents) > 1 else ""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 PATIENCE_S = 60.0
 """A coordinator that was killed is started again by its supervisor, and goes on; so long is it waited for."""
-GOING_ON = ("waiting", "running", "paused", "stopping", "ended")
 
 
 def watch(
@@ -53,7 +52,7 @@ def watch(
                 last = ended or last
             assert last is not None
             view.update(live_status(last))
-            if last.state not in GOING_ON:
+            if last.over:
                 break
             sleep(EVERY_S)
     if last.reason and last.state != "finished":

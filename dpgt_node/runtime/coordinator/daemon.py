@@ -28,6 +28,7 @@ from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples,
 from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
 from dpgt_node.runtime.coordinator.results import Results
 from dpgt_node.runtime.coordinator.watch import Events, Recent, Watch
+from dpgt_node.runtime.coordinator.watchers import Watchers
 from dpgt_node.runtime.interpreter import Interpreter, Undone
 from dpgt_node.runtime.store.limits import announce_every
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 CANNOT_WRITE = "the coordinator cannot write its results; its own log says more"
 """What agents hear of it: where it writes is its own affair."""
+TERMINAL_S = 0.5
+"""How often ``dpgt status --watch`` asks."""
 _FINISHED = co.Conclude("finished", ExitCode.DONE, "every agent finished")
 
 
@@ -74,6 +77,7 @@ class Coordinator:
             now_ns=time.monotonic_ns(),
         )
         self.events = Events(out.path)
+        self.watchers = Watchers()
         self.recent = Recent(self.machine.pace)
         self._watch = Watch(self.recent, self.stands, self._flush)
         self._interpreter = Interpreter(self.machine, self._carry_out, self._broken)
@@ -200,13 +204,16 @@ class Coordinator:
 
     # --- operators ----------------------------------------------------------------------------------------------
 
-    async def status(self, caller: services.Caller) -> m.StatusReply:
+    async def status(self, request: m.StatusRequest, caller: services.Caller) -> m.StatusReply:
         """Where the run stands; any enrolled identity may ask."""
         if caller.secure:
             agents = {f"dpgt:agent:{name}" for name in self._run.graph.agents}
             if caller.identity not in agents | {COORDINATOR_IDENTITY, OPERATOR_IDENTITY}:
                 raise PeerError(f"{caller.identity} is not enrolled in this run", grpc_status="PERMISSION_DENIED")
-        return self.stands()
+        reply = self.stands()
+        if request.watcher:
+            self.watchers.asked(f"terminal {request.watcher}", TERMINAL_S, told=reply.over)
+        return reply
 
     def stands(self) -> m.StatusReply:
         """Where the run stands."""

@@ -7,6 +7,7 @@ coordinator keeps nothing for it, and a run that nobody looks at pays nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -24,6 +25,7 @@ from dpgt_node.report.rendering import FOLDER as REPORT
 from dpgt_node.runtime.watching.httpd import Answer, Page, Query, Refused
 
 if TYPE_CHECKING:
+    from dpgt_node.protocol.messages import StatusReply
     from dpgt_node.runtime.coordinator.daemon import Coordinator
 
 FOLDER: Final = Path(__file__).with_name("templates")
@@ -36,10 +38,13 @@ _FILES: Final = {
 }
 PIECE_BYTES: Final = 1 << 18
 EVENTS_SHOWN: Final = 60
+NAME_MAX: Final = 32
 SAME_S: Final = 0.4
 """Pages that ask within so much time get the same answer: any number of them costs what one does."""
-WATCHED_S, FAREWELL_S = 3.0, 2.0
-"""Who asked within the first is told of the end, for which the second is waited at most."""
+EVERY_S: Final = 1.0
+"""How often a page asks that does not say."""
+TABLES_S: Final = 0.4
+"""A page that was told the end has so long to ask for the ends of the tables."""
 
 
 class LivePage:
@@ -49,9 +54,9 @@ class LivePage:
         self._run = run
         self._coordinator = coordinator
         self._out = out
-        self._made_s = self._asked_s = -1e9
+        self._made_s = -1e9
         self._state = b""
-        self._asked = asyncio.Event()
+        self._over = self._told = False
 
     def pages(self) -> dict[str, Page]:
         """By path."""
@@ -63,18 +68,11 @@ class LivePage:
             f"/{PHASES_FILE}": _table(self._out / PHASES_FILE),
         }
 
-    async def farewell(self) -> None:
-        """The run is over: let a page that is open see how it ended."""
-        if time.monotonic() - self._asked_s > WATCHED_S:
-            return
-        self._made_s = -1e9
-        self._asked.clear()
-        try:
-            async with asyncio.timeout(FAREWELL_S):
-                await self._asked.wait()
-                await asyncio.sleep(SAME_S)  # for the ends of the tables, which it asks for next
-        except TimeoutError:
-            return
+    async def farewell(self, leave: asyncio.Event) -> None:
+        """All pages know the end: let them fetch the ends of the tables, unless ``leave`` is set."""
+        if self._told and not leave.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(leave.wait(), TABLES_S)
 
     async def _graph(self, _: Query) -> Answer:
         run, graph = self._run, self._run.graph
@@ -92,20 +90,24 @@ class LivePage:
             }
         )
 
-    async def _stands(self, _: Query) -> Answer:
+    async def _stands(self, query: Query) -> Answer:
         now_s = time.monotonic()
-        self._asked_s = now_s
+        every_ms = _number(query, "every", int(1e3 * EVERY_S))
         if now_s - self._made_s > SAME_S:
-            self._made_s, self._state = now_s, _json(self._document()).body
-        self._asked.set()
+            reply = self._coordinator.stands()
+            self._made_s, self._state, self._over = now_s, _json(self._document(reply)).body, reply.over
+        if (page := query.get("page", "")) and len(page) <= NAME_MAX:
+            self._coordinator.watchers.asked(f"page {page}", every_ms / 1e3, told=self._over)
+            self._told |= self._over
         return Answer(self._state, "application/json")
 
-    def _document(self) -> dict[str, Any]:
-        reply, recorder = self._coordinator.stands(), self._coordinator.recorder
+    def _document(self, reply: StatusReply) -> dict[str, Any]:
+        recorder = self._coordinator.recorder
         head = "" if reply.accountant is None else epsilons.head(reply.accountant, reply.delta or 0.0)
         slow = reply.slowest
         return {
             "state": reply.state,
+            "over": reply.over,
             "reason": reply.reason,
             "k": reply.k,
             "K": reply.K,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
+from dpgt_node.errors import ExitCode
 from dpgt_node.protocol.coordinator.barrier import StopRun
 from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
@@ -98,8 +99,10 @@ async def _serve(
         if not coordinator.done.done():
             coordinator.feed(StopRun("the coordinator was told to stop"))
         outcome = await coordinator.done
+        finished = outcome.conclude.exit_code is ExitCode.DONE
+        await coordinator.watchers.farewell(stop, finished=finished)
         if page is not None:
-            await page.farewell()
+            await page.farewell(stop)
         return outcome
     finally:
         health.leave()

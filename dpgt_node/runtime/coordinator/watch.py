@@ -160,7 +160,7 @@ def line(reply: m.StatusReply) -> str:
     """``round 120 of 200, 85.3 rounds/s, ETA 1 s, worst test accuracy 0.861 (agent-3), epsilon ...``."""
     here = sum(agent.connected for agent in reply.agents)
     parts = [f"{reply.state}: round {reply.k} of {reply.K}" if reply.k >= 0 else reply.state]
-    if here < len(reply.agents):
+    if here < len(reply.agents) and not reply.over:
         parts.append(f"{here} of {len(reply.agents)} agents connected")
     if reply.state == "running" and reply.k >= 0:
         parts.append(f"{reply.rounds_per_second:.3g} rounds/s")
@@ -203,7 +203,7 @@ def fields(reply: m.StatusReply) -> dict[str, object]:
 
 def late_agents(reply: m.StatusReply) -> list[str]:
     """Who is missing, cut off or slow, or never came."""
-    return [agent.name for agent in reply.agents if agent.state != "here"]
+    return [] if reply.over else [agent.name for agent in reply.agents if agent.state != "here"]
 
 
 def _worst(reply: m.StatusReply) -> m.AgentStatus | None:

@@ -12,6 +12,7 @@ from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.protocol.pace import PHASES, Slowest
 from dpgt_node.runtime.coordinator.watch import Event
+from dpgt_node.runtime.coordinator.watchers import Watchers
 
 RUN = """
 name = "many"
@@ -46,6 +47,8 @@ class Made:
     k: int
     late: tuple[int, ...] = ()
     recorder: None = None
+    watchers: Watchers = field(default_factory=Watchers)
+    state: str = "running"
     events: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(kept=deque[Event]()))
 
     @property
@@ -70,7 +73,7 @@ class Made:
                 if C[j][i] > 0 and j != i:
                     agents[j] = replace(agents[j], waits_for=(names[i],))
         return StatusReply(
-            "running",
+            self.state,
             self.k,
             self.run.K,
             bytes(16),

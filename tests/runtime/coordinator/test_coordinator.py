@@ -24,12 +24,13 @@ from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.record.recorder import RunRecorder
+from dpgt_node.runtime.coordinator import watchers
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.coordinator.outdir import OutDir
 from dpgt_node.runtime.coordinator.serve import serve
-from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.wire import codec, services
-from tests.runtime.cluster import Cluster, cluster, eventually, make_run
+from tests.runtime.cluster import LIMIT_S, Cluster, cluster, eventually, make_run
 
 NAMES = ("agent-1", "agent-2", "agent-3")
 
@@ -524,3 +525,25 @@ async def test_a_bug_at_the_end_does_not_leave_the_coordinator_hanging(
     coordinator = Coordinator(make_run(), OutDir(tmp_path, bytes(16), resumed=False))
     coordinator.feed(co.StopRun("enough"))
     assert isinstance(coordinator.done.exception(), ZeroDivisionError)
+
+
+async def test_a_coordinator_stays_until_who_watches_knows_the_end_and_leaves_at_a_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "LATE_S", LIMIT_S)
+    monkeypatch.setattr(watchers, "FAREWELL_S", 10 * LIMIT_S)
+    async with cluster(tmp_path, make_run(3)) as c, Security().dialler(COORDINATOR_IDENTITY)(c.address) as channel:
+        for number in (1, 2, 0):  # who asks once is not waited for
+            assert not (await services.status(channel, timeout_s=30, watcher=number)).over
+        c.start_all()
+        while not (status := await services.status(channel, timeout_s=30)).over:
+            await asyncio.sleep(0.01)
+        told = await services.status(channel, timeout_s=30, watcher=1)
+        assert (status.state, told.state, told.k) == ("finished", "finished", 3)
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.gather(*c.agents.values())
+            assert c.serving is not None
+            done, _ = await asyncio.wait((c.serving,), timeout=1.0)
+            assert not done, "the second was not told yet"
+            c.stop.set()
+            await c.serving

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpgt_node.runtime.coordinator import page as page_module
+from dpgt_node.runtime.coordinator import watchers
 from dpgt_node.runtime.coordinator.page import LivePage, piece
 from dpgt_node.runtime.watching.httpd import Refused
 from dpgt_node.runtime.watching.sites import HTTP, Sites
@@ -66,19 +67,25 @@ async def test_the_state_is_made_once_for_any_number_of_pages_and_offsets_are_nu
 async def test_an_open_page_is_told_the_end_and_nobody_waits_for_one_that_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "FAREWELL_S", 60.0)
-    made = many(3, 20, tmp_path)
+    monkeypatch.setattr(watchers, "LATE_S", 60.0)
+    monkeypatch.setattr(watchers, "FAREWELL_S", 60.0)
+    made, leave = many(3, 20, tmp_path), asyncio.Event()
     live = LivePage(made.run, made, tmp_path)  # type: ignore[arg-type]
-    pages = live.pages()
+    state = live.pages()["/state.json"]
     async with asyncio.timeout(30):
-        await live.farewell()
-        await pages["/state.json"]({})
-        made.k = 400
-        leaving = asyncio.ensure_future(live.farewell())
-        await asyncio.sleep(0)
-        assert not leaving.done()
-        assert json.loads((await pages["/state.json"]({})).body)["k"] == 400
+        await made.watchers.farewell(leave, finished=True)
+        await live.farewell(leave)
+        for page in ("a", "b", "x" * 99):  # the last is nobody's name, and is not waited for
+            await state({"page": page, "every": "1000"})
+        made.state, made.k = "finished", 400
+        leaving = asyncio.ensure_future(made.watchers.farewell(leave, finished=True))
+        for page in ("a", "b"):
+            await asyncio.sleep(page_module.SAME_S)
+            assert not leaving.done()
+            told = json.loads((await state({"page": page})).body)
+            assert (told["k"], told["state"], told["over"]) == (400, "finished", True)
         await leaving
+        await live.farewell(leave)
 
 
 async def test_a_real_run_s_page_and_its_address(tmp_path: Path) -> None:
@@ -128,4 +135,13 @@ async def test_a_hundred_agents_in_a_browser_at_both_widths_light_and_dark_and_p
         back.add(HTTP, LivePage(again.run, again, tmp_path).pages(), "/")  # type: ignore[arg-type]
         await tab.until("document.body.innerText.includes('250 of 400')")
         assert await tab.value("document.body.innerText.includes('No answer')") is False
+        again.state, again.k, again.late = "finished", 400, (1,)
+        await again.watchers.farewell(asyncio.Event(), finished=True)
+        await back.close()
+        await tab.until("document.body.innerText.includes('The run ended: finished at')")
+        words = await tab.value("document.body.innerText")
+        assert "round 400 of 400" in words and "No answer" not in words and "Missing" not in words
+        await asyncio.sleep(2.5)  # it does not ask any more, and keeps what it knows
+        assert await tab.value("document.body.innerText") == words
+        assert await tab.value("document.querySelectorAll('.bad, .late:not(.swatch)').length") == 0
         await back.close()

@@ -81,7 +81,9 @@ class Curve {
   rows() { return [...this.values.entries()].sort((a, b) => a[0] - b[0]); }
 }
 
-let run = null, state = null, silentSince = null;
+let run = null, state = null, silentSince = null, overSince = null;
+const PAGE = Math.random().toString(36).slice(2);
+const every = () => (document.hidden ? 4 * EVERY_MS : EVERY_MS);
 const curves = {}, phaseSeconds = new Map();
 const tails = [
   new Tail("metrics.csv", (row) => {
@@ -306,7 +308,7 @@ function drawTiles() {
   const shown = [
     tile("Round", `${number(Math.max(0, state.k))} of ${number(state.K)}`, eta === null ? state.state : `${span(eta)} left`),
     tile("Rounds a second", state.state === "running" ? number(state.rounds_per_second) : "–", state.slowest ? `${state.slowest.agent}: ${state.slowest.phase} ${span(state.slowest.seconds)}` : ""),
-    tile("Agents here", `${here} of ${n}`, here === n ? "everybody" : "see below", here === n ? "" : "bad"),
+    state.over ? tile("Agents", number(n), state.state) : tile("Agents here", `${here} of ${n}`, here === n ? "everybody" : "see below", here === n ? "" : "bad"),
   ];
   const spent = worst("epsilon"), total = worst("epsilon_of_run"), most = state.agents.find((a) => a.epsilon !== null && (a.epsilon === "inf" ? Infinity : a.epsilon) === spent);
   if (spent === undefined) shown.push(tile("Epsilon", "none", "no accountant has a value"));
@@ -319,18 +321,21 @@ function drawTiles() {
 
 function drawAlarms() {
   const said = [];
-  if (silentSince !== null) said.push(`No answer from the coordinator for ${span((Date.now() - silentSince) / 1e3)}. ${OVER.includes(state && state.state) ? "The run is over." : "It has ended, or it is being started again. This page goes on by itself."}`);
+  if (silentSince !== null && overSince === null) said.push(`No answer from the coordinator for ${span((Date.now() - silentSince) / 1e3)}. It has ended, or it is being started again. This page goes on by itself.`);
   if (state) {
     const until = state.gives_up_s === null ? "" : ` The run ends in ${span(state.gives_up_s)} unless they come.`;
     const missing = state.agents.filter((a) => a.missing_s !== null);
-    if (missing.length) {
+    if (missing.length && !state.over) {
       const more = missing.length > 8 ? ` and ${missing.length - 8} more` : "";
       said.push(`Missing: ${missing.slice(0, 8).map((a) => `${a.name} for ${span(a.missing_s)}`).join(", ")}${more}.${until}`);
     } else if (state.agents.some((a) => ["cut", "slow"].includes(a.state))) said.push(state.reason + "." + until);
-    else if (state.reason && !["running", "waiting"].includes(state.state) && state.state !== "finished") said.push(`${state.state}: ${state.reason}`);
+    else if (state.reason && !["running", "waiting", "finished"].includes(state.state)) said.push(`${state.state}: ${state.reason}`);
     if (state.delta_warning) said.push(state.delta_warning);
   }
   $("alarms").replaceChildren(...said.map((text) => make("p", { class: "warning" }, text)));
+  if (overSince === null) return;
+  const end = make("p", { class: "ended" }, `The run ended: ${state.state} at ${overSince.toLocaleTimeString("en-GB")}, round ${number(Math.max(0, state.k))} of ${number(state.K)}. This page stays as it is; the report is report.html in the run's folder.`);
+  $("alarms").prepend(end);
 }
 
 function drawAgents() {
@@ -344,7 +349,7 @@ function drawAgents() {
   const waits = shown.some((a) => a.waits_for.length);
   const head = ["agent", "state", "round", ...(waits ? ["waits for"] : []), "accuracy", "epsilon"];
   const rows = shown.map((a) => make("tr", {}, make("td", {}, a.name),
-    make("td", { class: a.state === "here" ? "" : "bad" }, a.missing_s !== null ? `${a.state}, ${span(a.missing_s)}` : a.state),
+    make("td", { class: a.state === "here" || state.over ? "" : "bad" }, state.over ? state.state : a.missing_s !== null ? `${a.state}, ${span(a.missing_s)}` : a.state),
     make("td", {}, a.k < 0 ? "–" : String(a.k)),
     ...(waits ? [make("td", {}, a.waits_for.slice(0, 3).join(", ") + (a.waits_for.length > 3 ? ", …" : ""))] : []),
     make("td", {}, a.accuracy_test === null ? (run.study ? "–" : "local") : `${(100 * a.accuracy_test).toFixed(1)} %`),
@@ -360,20 +365,20 @@ function drawEvents() {
   $("events").replaceChildren(...(lines.length ? lines : [make("li", {}, "", "none yet")]));
 }
 
-const OVER = ["finished", "stopped", "failed", "budget", "lost"];
 function draw() {
   drawAlarms();
   if (!state) return;
   document.title = `${state.state === "running" ? `${state.k}/${state.K}` : state.state} · ${run.name}`;
-  $("state").textContent = silentSince === null ? state.state : OVER.includes(state.state) ? state.state : "no answer";
-  $("state").className = `badge ${silentSince === null || OVER.includes(state.state) ? state.state : ""}`;
+  const known = silentSince === null || state.over;
+  $("state").textContent = known ? state.state : "no answer";
+  $("state").className = `badge ${known ? state.state : ""}`;
   const share = Math.max(0, state.k + 1) / (state.K + 1), bar = $("progress");
   bar.firstElementChild.style.width = `${100 * share}%`;
   bar.setAttribute("aria-valuenow", String(Math.round(100 * share)));
   $("lead").textContent = `${run.agents.length} agents, ${run.method}, mechanism ${run.mechanism}, ${run.channel}. ${state.adjacency ? "Adjacent data sets: " + state.adjacency + "." : ""}`;
   drawTiles();
-  const late = new Set(), tone = state.agents.map((a) => (["left", "silent", "cut", "slow"].includes(a.state) ? "late" : a.connected ? "here" : "absent"));
-  state.agents.forEach((a, i) => a.waits_for.forEach((from) => late.add(`${run.index[from]}>${i}`)));
+  const late = new Set(), tone = state.agents.map((a) => (state.over ? "here" : ["left", "silent", "cut", "slow"].includes(a.state) ? "late" : a.connected ? "here" : "absent"));
+  if (!state.over) state.agents.forEach((a, i) => a.waits_for.forEach((from) => late.add(`${run.index[from]}>${i}`)));
   for (const which of ["R", "C"]) {
     const count = drawGraph($(`graph${which}`), run[which], late, tone);
     $(`note${which}`).textContent = `${run[which].length} edges${count ? `, ${count} late` : ""}${run.agents.length > ARROWS ? ", drawn without arrows" : ""}`;
@@ -403,7 +408,8 @@ async function look() {
       run = found;
       keys();
     }
-    state = await (await fetch("state.json")).json();
+    state = await (await fetch(`state.json?page=${PAGE}&every=${every()}`)).json();
+    overSince = state.over ? overSince ?? new Date() : null;
     silentSince = null;
     await Promise.all(tails.map((tail) => tail.follow()));
   } catch (error) {
@@ -413,7 +419,7 @@ async function look() {
   try {
     draw();
   } finally {
-    setTimeout(look, document.hidden ? 5 * EVERY_MS : EVERY_MS);
+    if (!(state && state.state === "finished")) setTimeout(look, every());
   }
 }
 

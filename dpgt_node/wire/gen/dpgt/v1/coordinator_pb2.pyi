@@ -384,8 +384,10 @@ class UploadReply(_message.Message):
     def __init__(self, vectors: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("watcher",)
+    WATCHER_FIELD_NUMBER: _ClassVar[int]
+    watcher: int
+    def __init__(self, watcher: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("state", "round", "iterations", "run_id", "name", "rounds_per_second", "agents", "consensus_error", "reason", "accountant", "delta", "adjacency", "delta_warning", "gives_up_s", "slowest")
