@@ -18,7 +18,7 @@ from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, sharing
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.node_model import Policy
 from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, as_written, tally, total, ways
-from dpgt_node.privacy.accountants.registry import APPROXIMATE, CONDITIONAL, PURE, SOUND, called
+from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE, SOUND, called
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.privacy.strength import strength
 
@@ -224,13 +224,14 @@ def _capped(
         warnings.append("C is declared, not enforced: this epsilon holds only where it is true")
     shortfall = None
     if through < run.K:
-        before = tally(counted, SOUND, policy.accountant, _delta_total(policy)) if counted else None
-        cost = account.total(option.accountant)
+        at = best.delta or None  # every number of the sentence is at this delta
+        before = tally(counted, SOUND, policy.accountant, at) if counted else None
+        name = option.accountant
+        mine = Spent("this run", {name: account.total(name)}, run.privacy.delta, declared=False)
+        alone = tally([mine], SOUND, name, at)
         words = "any finite epsilon" if policy.epsilon_max is None else f"{key} = {policy.epsilon_max:g}"
         worth = _Worth(samples, run.privacy.enforced, not any(one.declared for one in counted))
-        shortfall = _shortfall(
-            words, run, option.accountant, cost, best, before, _earlier(len(counted)), through, worth
-        )
+        shortfall = _shortfall(words, run, name, alone, best, before, _earlier(len(counted)), through, worth)
     return Verdict(tuple(problems), through, shortfall, option.accountant, tuple(warnings), best)
 
 
@@ -357,24 +358,22 @@ def _shortfall(
     cap: str,
     run: RunConfig,
     name: str,
-    cost: float | None,
+    alone: Total,
     whole: Total,
     before: Total | None,
     earlier: str,
     k: int,
     worth: _Worth,
 ) -> str:
-    own = as_written(run.privacy.delta) if name in APPROXIMATE else Fraction(0)
-    spent = "" if before is None else f", {earlier} on this data set {worth.earlier(before)}{_at(before.delta)}"
-    spent += " (conditional)" if before is not None and before.conditional else ""
-    counted = "counted at the policy's delta" if before is None else "with all earlier ones"
-    together = f", {counted} {worth.whole(whole)}{_at(whole.delta)} ({whole.recipe})"
-    if before is None and whole.delta == own:
-        together = ""
-    covers = f"rounds 0..{k} of {run.K}" if k >= 0 else "no round"
-    endless = cost is None or math.isinf(cost)
-    costs = "an infinite epsilon (its noise is off)" if endless else worth.run(name, cost, run.privacy.delta)
-    return f"this run costs {costs} under {called(name)}{_at(own)}{together}{spent}: {cap} covers {covers}"
+    costs = worth.run(name, alone.epsilon, float(alone.delta))
+    if math.isinf(alone.epsilon):
+        costs = "an infinite epsilon (its noise is off)"
+    said = f"this run costs {costs} under {called(name)}{_at(whole.delta)}"
+    if before is not None:
+        said += f", with all earlier ones {worth.whole(whole)} ({whole.recipe})"
+        said += f", {earlier} on this data set {worth.earlier(before)}"
+        said += " (conditional)" if before.conditional else ""
+    return f"{said}: {cap} covers {f'rounds 0..{k} of {run.K}' if k >= 0 else 'no round'}"
 
 
 def _at(delta: Fraction) -> str:

@@ -349,10 +349,6 @@ class AgentStatus:
     strength: str = ""
 
 
-GOING_ON = ("waiting", "running", "paused", "stopping", "ended")
-"""States of a run that is not over, or whose end is not yet durable."""
-
-
 @dataclass(frozen=True, slots=True)
 class StatusReply:
     """``state``: one lower-case word.  ``k``: last round every agent finished (-1..K).  ``K``: the last there is.
@@ -381,8 +377,8 @@ class StatusReply:
 
     @property
     def over(self) -> bool:
-        """Whether ``state`` is an end."""
-        return self.state not in GOING_ON
+        """Whether ``state`` is an end, and that is durable."""
+        return self.state not in ("waiting", "running", "paused", "stopping", "ended")
 
 
 @dataclass(frozen=True, slots=True)

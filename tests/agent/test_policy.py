@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -165,14 +166,19 @@ def test_a_delta_of_exactly_1_over_D_is_refused_and_a_sum_of_deltas_that_is():
     assert "add up to 0.01, at or above 1/D = 1/100" in two.shortfall
 
 
-def test_each_number_of_a_shortfall_has_its_own_delta():
+def test_all_numbers_of_a_shortfall_are_at_one_delta():
     run = run_of(law="gaussian", C="clip_l2 = 0.5", delta=0.9)
     found = verdict(Policy(1e-3, 1e-5, "gdp"), run)
-    costs = account_of(run).total("gdp")
-    assert found.shortfall.startswith(f"this run costs {costs:.6g} ") and "under gdp and delta 0.9," in found.shortfall
     whole = found.total
-    assert f", counted at the policy's delta {whole.epsilon:.6g} " in found.shortfall
-    assert ") and delta 1e-05 (" in found.shortfall and float(whole.delta) == 1e-5
+    assert whole.epsilon > account_of(run).total("gdp") and float(whole.delta) == 1e-5
+    assert found.shortfall.startswith(f"this run costs {whole.epsilon:.6g} (")
+    assert "under gdp and delta 1e-05: " in found.shortfall and found.shortfall.count("delta") == 1
+    again = verdict(Policy(1e-3, None, "gdp"), run_of(law="gaussian", C="clip_l2 = 0.5"), spent=[spent(1e-5, gdp=0.5)])
+    alone = account_of(run_of(law="gaussian", C="clip_l2 = 0.5")).total("gdp")
+    numbers = [float(n) for n in re.findall(r"([\d.e+-]+) \((?:strong|moderate|weak|none)\)", again.shortfall)]
+    assert "under gdp and delta 2e-05, with" in again.shortfall and again.shortfall.count("delta") == 1
+    mine, whole_again, earlier = numbers
+    assert mine < alone and earlier < 0.5 and max(mine, earlier) < whole_again < mine + earlier
 
 
 def test_a_smallest_noise_without_a_clip_is_said_to_limit_nothing():

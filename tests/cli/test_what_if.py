@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -206,8 +207,8 @@ def test_the_text_says_each_number_with_its_delta_and_recipe(state: Path, tmp_pa
     lines = out.splitlines()
     assert (code, err) == (0, [])
     assert lines[0] == f'if history 3 ran to round 7 as agent-1 on data set "ward 7" ({D} samples, d = {d}):'
-    assert lines[1].startswith("  this run      epsilon ") and lines[1].endswith(", delta 1e-05 (gdp)")
-    assert lines[2].startswith("  2 other runs  epsilon ") and "delta 2e-05 (gdp x2 composed: mu " in lines[2]
+    assert lines[1].startswith("  this run      epsilon ") and "delta 3e-05 (gdp composed: mu " in lines[1]
+    assert lines[2].startswith("  2 other runs  epsilon ") and "delta 3e-05 (gdp x2 composed: mu " in lines[2]
     assert lines[3].startswith("  all together  epsilon ") and "delta 3e-05 (gdp x3 composed: mu " in lines[3]
     assert lines[4] == "  policy        none was given: --node NODE.toml asks the owner's" and len(lines) == 5
     node = node_file(tmp_path, state, policy=Policy(epsilon_max=0.01))
@@ -220,6 +221,21 @@ def test_the_text_says_each_number_with_its_delta_and_recipe(state: Path, tmp_pa
     other = node_file(tmp_path, state, data_id="new")
     said = dpgt(state, "--what-if", path, "--node", other)[1]
     assert '"new"' in said and "  0 other runs  no cost" in said
+
+
+def test_before_a_first_run_the_answer_is_that_of_an_empty_ledger(tmp_path: Path, dpgt: Dpgt) -> None:
+    path, state = run_file(tmp_path, 3), tmp_path / "new"
+    code, out, err = dpgt(state, "--what-if", path, "--agent", "agent-2", "--format", "json")
+    said, one = json.loads(out), account(load_run(path)).total("gdp")
+    assert (code, said["agent"], said["data_id"], said["earlier"]) == (0, "agent-2", "default", [])
+    assert said["before"] is None and said["after"] == said["alone"] and said["after"]["epsilon"] == one
+    assert "holds no ledger yet: this would be the first run" in err[0] and not state.exists()
+    cap = node_file(tmp_path, state, policy=Policy(9 * one, 1e-4))
+    code, out, _ = dpgt(state, "--what-if", path, "--node", cap)
+    deltas = set(re.findall(r"delta ([\d.e-]+)", out))
+    assert code == 0 and deltas == {"0.0001"}
+    code, _, err = dpgt(state, "--what-if", path)
+    assert code == 2 and "--agent: is needed, or --node NODE.toml: there is no ledger yet" in "".join(err)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +265,7 @@ def test_what_cannot_be_asked_is_a_usage_error(state: Path, tmp_path: Path, dpgt
         assert dpgt(state, *options)[0] == 2
     code, _, err = dpgt(state, "--what-if", tmp_path / "none.toml")
     assert code == 2 and "none.toml: cannot read" in err[0]
-    code, _, err = dpgt(tmp_path / "empty", "--what-if", path)
+    code, _, err = dpgt(tmp_path / "empty", "--what-if", path, "--head", "00" * 32)
     assert code == 2 and "no ledger here" in err[0]
     strangers = tmp_path / "strangers.toml"
     strangers.write_text(path.read_text().replace("agents = 2", 'agents = ["ann", "bob"]'))

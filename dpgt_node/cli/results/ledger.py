@@ -14,7 +14,11 @@ from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpgt_node.config import RunConfig
     from dpgt_node.runtime.store.ledger import Ledger
+    from dpgt_node.runtime.store.runs import RunInfo
 
 _WORDS = {
     "chain": "by the chain alone, which finds accidents; --key and --head find forgers, too",
@@ -77,7 +81,7 @@ def ledger(
     """
     from dpgt_node.runtime.store import statement
     from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
-    from dpgt_node.runtime.store.ledger import read_ledger
+    from dpgt_node.runtime.store.ledger import DATABASE, NO_HEAD, Ledger, read_ledger
     from dpgt_node.runtime.store.store import Store
 
     asked = {"--node": node_file, "--agent": agent, "--data-id": data_id}
@@ -91,6 +95,8 @@ def ledger(
             raise click.UsageError("--sign needs --key")
         read_ledger(state_dir)  # there is one, and its chain is whole
         Store(state_dir, "power", owner, sign=True).close()
+    if run_file is not None and owner is None and not heads and not (state_dir / DATABASE).exists():
+        return _what_if(Ledger((), NO_HEAD), state_dir, run_file, node_file, agent, data_id, format_)
     found = read_ledger(state_dir) if owner is None else read_signed(state_dir, owner)
     for head in heads:
         _passed_through(found, state_dir, head)
@@ -121,28 +127,41 @@ def _what_if(
 ) -> ExitCode:
     """ConfigError: it is not clear whose run on which data it would be, or they do not fit together."""
     from dpgt_node.config import check_node_in_run, load_node, load_run
+    from dpgt_node.config.node_model import DATA_ID
     from dpgt_node.runtime.agent import whatif
-    from dpgt_node.runtime.store.ledger import last_charges, look_on
+    from dpgt_node.runtime.store.ledger import DATABASE, last_charges, look_on
     from dpgt_node.runtime.store.runs import select_runs
 
     run, node = load_run(run_file), None if node_file is None else load_node(node_file)
     charges = last_charges((entry, found.terms[entry.run_id]) for entry in found.entries)
-    runs = look_on(state_dir, select_runs)
+    runs: Sequence[RunInfo] = ()
+    if first := not (state_dir / DATABASE).exists():
+        click.echo(f"note: {state_dir} holds no ledger yet: this would be the first run", err=True)
+        agent, data_id = agent or (None if node else _only(run)), data_id or (None if node else DATA_ID)
+    else:
+        runs = look_on(state_dir, select_runs)
     if node is not None:
         if node.state_dir.absolute() != state_dir.absolute():
             raise _unclear("--node", f"the state_dir of {node_file} is {node.state_dir}, not {state_dir}")
         check_node_in_run(replace(node, run=run_file), run)
     of_node = (None, None) if node is None else (node.name, node.data_id)
-    who = _one_of("--agent", agent, of_node[0], list(dict.fromkeys(known.name for known in runs)))
-    ids = list(dict.fromkeys(charge.terms.data_id for charge in charges))
-    answer = whatif.what_if(
-        run, who, _one_of("--data-id", data_id, of_node[1], ids), charges, runs, node, common.data_root()
-    )
+    names = [agent or ""] if first else list(dict.fromkeys(known.name for known in runs))
+    ids = [data_id or ""] if first else list(dict.fromkeys(charge.terms.data_id for charge in charges))
+    who, which = _one_of("--agent", agent, of_node[0], names), _one_of("--data-id", data_id, of_node[1], ids)
+    answer = whatif.what_if(run, who, which, charges, runs, node, common.data_root())
     if format_ == "json":
         click.echo(json.dumps(whatif.document(answer), indent=2, allow_nan=False, ensure_ascii=False))
     else:
         click.echo(common.reddened(whatif.render(answer)))
     return ExitCode.DONE if answer.allowed else ExitCode.CHECK_FAILED
+
+
+def _only(run: RunConfig) -> str:
+    """The agent of a run that has one; no ledger says whose the directory is to be."""
+    if len(run.graph.agents) > 1:
+        names = ", ".join(run.graph.agents[:10])
+        raise _unclear("--agent", f"is needed, or --node NODE.toml: there is no ledger yet, and the agents are {names}")
+    return run.graph.agents[0]
 
 
 def _one_of(option: str, given: str | None, of_node: str | None, known: list[str]) -> str:

@@ -48,9 +48,10 @@ class Answer:
     ``newest``: the newest run of this run file that the directory holds; None where it is new.  ``goes_on``: the
     judgement if the coordinator goes on with that one, which then counts once; None where nothing of it goes on, for it
     is finished, released nothing or is of other data.  All else is about a new run, the dearer of the two.
-    ``before``: the other runs, None where there is none; ``after``: with this one to its end; ``sound``: the
-    same by sound accountants alone, where ``after`` is conditional.  ``alone``: by accountant.  ``policy``: None where
-    none was given.  ``more``: how many runs like it fit after it, None without a cap.
+    ``after``: all runs, with this one to its end; ``before``: the other runs, None where there is none, and
+    ``by_itself``: this one, both at the delta of ``after``; ``sound``: ``after`` by sound accountants alone, where it
+    is conditional. ``alone``: by accountant, at the run's own delta. ``policy``: None where none was given. ``more``:
+    how many runs like it fit after it, None without a cap.
     """
 
     run: RunConfig
@@ -63,6 +64,7 @@ class Answer:
     goes_on: GoesOn | None
     earlier: tuple[str, ...]
     alone: Spent
+    by_itself: Total
     before: Total | None
     after: Total
     sound: Total | None
@@ -124,6 +126,7 @@ def what_if(
         return said.total or tally([*others, mine], SOUND, policy.accountant, cap)
 
     goes_on, after = None, together(spent, verdict)
+    at = after.delta or None
     released = {charge.run_id for charge in charges if charge.terms.data_id == data_id}
     if newest is not None and not newest.finished and newest.run_id in released:
         others, said = replace(request, run_id=newest.run_id).verdict()
@@ -139,7 +142,8 @@ def what_if(
         goes_on,
         tuple(one.run for one in spent),
         mine,
-        tally(spent, SOUND, policy.accountant, cap) if spent else None,
+        tally([mine], SOUND, None, at),
+        tally(spent, SOUND, policy.accountant, at) if spent else None,
         after,
         tally([*spent, mine], SOUND, None, cap) if after.conditional else None,
         None if node is None else policy,
@@ -188,7 +192,7 @@ def document(answer: Answer) -> Any:
             "declared": answer.alone.declared,
             "epsilon": answer.alone.epsilon,
             "earlier": list(answer.earlier),
-            "alone": _total(tally([answer.alone], SOUND), answer),
+            "alone": _total(answer.by_itself, answer),
             "before": None if answer.before is None else _total(answer.before, answer),
             "after": _total(answer.after, answer),
             "sound": None if answer.sound is None else _total(answer.sound, answer),
@@ -217,7 +221,7 @@ def render(answer: Answer) -> str:
     if also := also_known(answer.ids):
         lines.append(f"  data set{also}: the data are the same, bit for bit, and the runs count together")
     lines += _known(answer)
-    lines.append(f"  this run      {_said(tally([answer.alone], SOUND), answer)}")
+    lines.append(f"  this run      {_said(answer.by_itself, answer)}")
     earlier = f"{len(answer.earlier)} other run{'' if len(answer.earlier) == 1 else 's'}"
     lines.append(f"  {earlier:<13} {'no cost' if answer.before is None else _said(answer.before, answer)}")
     lines.append(f"  all together  {_said(answer.after, answer)}")

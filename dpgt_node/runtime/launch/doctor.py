@@ -28,6 +28,7 @@ from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.learning.tables import table_size
+from dpgt_node.privacy.accountants.composition import Spent, tally
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
@@ -184,10 +185,14 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
     accountant = verdict.accountant or tightest(costs, run.privacy.delta, oracle.samples)
     cost = account.total(accountant) if accountant is not None else None
     privacy = run.privacy
-    word = strength(accountant, cost, privacy.delta, samples=oracle.samples, enforced=privacy.enforced)
     found = "the run's cost is not bounded: no sound accountant has a value for it"
-    if accountant is not None and cost is not None:
-        found = f"the run costs epsilon {cost:.6g} ({called(accountant)}): {word}"
+    if accountant is not None and cost is not None:  # at the delta at which the policy counts all runs
+        at = None if verdict.total is None else verdict.total.delta or None
+        alone = tally([Spent("this run", {accountant: cost}, privacy.delta, declared=False)], SOUND, accountant, at)
+        delta = float(alone.delta)
+        word = strength(accountant, alone.epsilon, delta, samples=oracle.samples, enforced=privacy.enforced)
+        named = f"{called(accountant)}, delta {delta:g}" if delta else called(accountant)
+        found = f"the run costs epsilon {alone.epsilon:.6g} ({named}): {word}"
     also = also_known(request.ids())
     found += f", {len(spent)} run(s) on this data set{also} before"
     if verdict.problems:
