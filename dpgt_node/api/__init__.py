@@ -8,6 +8,8 @@ are those of :mod:`dpgt_node.errors`; a ConfigError carries all problems at once
 from __future__ import annotations
 
 from dpgt_node.api.answers import Checked, Planned, check, plan
+from dpgt_node.api.beginning import Begun, init
+from dpgt_node.api.models import Evaluated, Exported, evaluate, export, predict, report
 from dpgt_node.api.results import Results, load_results
 from dpgt_node.api.runfile import RunFile, load_run
 from dpgt_node.api.running import Round, Running, Stopped, run, simulate, start, start_simulation
@@ -15,10 +17,13 @@ from dpgt_node.api.table import Table
 from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, PeerLost, Problem, RefusedError
 
 __all__ = [
+    "Begun",
     "BudgetReached",
     "Checked",
     "ConfigError",
     "DpgtError",
+    "Evaluated",
+    "Exported",
     "PeerLost",
     "Planned",
     "Problem",
@@ -30,9 +35,14 @@ __all__ = [
     "Stopped",
     "Table",
     "check",
+    "evaluate",
+    "export",
+    "init",
     "load_results",
     "load_run",
     "plan",
+    "predict",
+    "report",
     "run",
     "simulate",
     "start",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgt_node.api.children import Child
+from dpgt_node.api.children import ask
 from dpgt_node.api.runfile import RunFile, as_file, load_run
 from dpgt_node.errors import ExitCode
 
@@ -76,7 +75,7 @@ def check(run: RunFile, *, alone: bool = False) -> Checked:
     """
     load_run(run)
     with as_file(run) as path:
-        code, child = _ask(["check", str(path), "--format", "json", *(["--alone"] if alone else [])])
+        code, child = ask(["check", str(path), "--format", "json", *(["--alone"] if alone else [])], fails=True)
     return Checked(code == ExitCode.DONE, json.loads(child.output()))
 
 
@@ -113,21 +112,8 @@ def plan(
     options += ["--keep-features"] * keep_features + ["--keep-clip"] * keep_clip + ["--keep-steps"] * keep_steps
     loaded = load_run(run)
     with as_file(run) as path:
-        _, child = _ask(["plan", str(path), "--epsilon", repr(float(epsilon)), *options])
+        _, child = ask(["plan", str(path), "--epsilon", repr(float(epsilon)), *options])
     from dpgt_node.config import parse_run
 
     warnings = tuple(line.removeprefix("warning: ") for line in child.said if line.startswith("warning: "))
     return Planned(child.output(), warnings, parse_run(child.output(), "plan", loaded.base or Path.cwd()))
-
-
-def _ask(arguments: Sequence[str]) -> tuple[int, Child]:
-    child = Child(arguments, answers=True)
-    try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        child.stop()
-        raise
-    assert code is not None
-    if code != ExitCode.CHECK_FAILED and (error := child.failure(code)) is not None:
-        raise error
-    return code, child

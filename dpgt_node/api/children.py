@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerLost, Problem, RefusedError
@@ -29,6 +29,21 @@ class Stopped(DpgtError):
     """The run was stopped or interrupted; the same call goes on with it."""
 
     exit_code = ExitCode.STOPPED
+
+
+def ask(arguments: Sequence[str], *, fails: bool = False) -> tuple[int, Child]:
+    """``dpgt ARGUMENTS`` to its end; ``fails``: exit code 1 is an answer.  Raises what else it ends with."""
+    child = Child(arguments, answers=True)
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        child.stop()
+        raise
+    assert code is not None
+    answered = fails and code == ExitCode.CHECK_FAILED
+    if not answered and (error := child.failure(code)) is not None:
+        raise error
+    return code, child
 
 
 class Child:
@@ -124,8 +139,8 @@ class Child:
         return _as_error(told["exit_code"], told["message"], [Problem(*parts) for parts in told["problems"]])
 
 
-def _reader(read: object, stream: IO[bytes]) -> threading.Thread:
-    thread = threading.Thread(target=read, args=(stream,), daemon=True, name="dpgt-api")  # type: ignore[arg-type]
+def _reader(read: Callable[[IO[bytes]], None], stream: IO[bytes]) -> threading.Thread:
+    thread = threading.Thread(target=read, args=(stream,), daemon=True, name="dpgt-api")
     thread.start()
     return thread
 
@@ -133,6 +148,10 @@ def _reader(read: object, stream: IO[bytes]) -> threading.Thread:
 def _as_error(code: int, message: str, problems: Sequence[Problem]) -> Exception:
     if code == ExitCode.CONFIG:
         return ConfigError(problems or [Problem("dpgt", "", line) for line in message.splitlines() or ["refused"]])
+    if code == ExitCode.CHECK_FAILED:
+        failed = DpgtError(message)
+        failed.exit_code = ExitCode.CHECK_FAILED
+        return failed
     if code == ExitCode.REFUSED:
         return RefusedError(message)
     if code == ExitCode.BUDGET:

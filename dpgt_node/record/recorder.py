@@ -237,6 +237,7 @@ class RunRecorder:
             digests=None if (compared := read_digests(self._out)) is None else as_json(compared),
             no_accuracy=why_no_accuracy(self._run, accuracies, self._last),
             no_alone=why_not_alone(self._run),
+            rounds_timed=made,
         )
         try:  # written before the run began, by who had the data at hand
             rivals = load_rivals(self._out)

@@ -74,7 +74,8 @@ class Summary:
 
     ``status``: "finished", "stopped", "budget", "lost", "refused", "failed"; "unfinished" while there is no summary.
     ``outcome``: the status, and what else must be said of it (:mod:`dpgt_node.record.guessing`); empty: the status.
-    ``rounds`` = K+1 of a whole run; ``seconds`` of wall time from round 0; ``keystream`` "test" under the test
+    ``rounds`` = K+1 of a whole run; ``seconds`` of wall time that ``rounds_timed`` of them took, those of the last
+    start: all, unless the run was resumed (None: a version that did not say); ``keystream`` "test" under the test
     keystream, else None (and then left out of the file).  ``headline``: the accountant whose epsilon stands for the
     run, the tightest sound one that covers every agent; None when there is none.  ``reasons``: why an accountant is
     null, by accountant.  ``restarts``: how often a process of this machine was started again, by name.
@@ -108,6 +109,7 @@ class Summary:
     alone: tuple[float | None, ...] | None = None
     no_alone: str | None = None
     digests: Mapping[str, Any] | None = None
+    rounds_timed: int | None = None
 
 
 def adjacency(run: RunConfig) -> str:
@@ -230,6 +232,7 @@ def load_summary(out_dir: Path) -> Summary | None:
             alone=None if data.get("alone") is None else tuple(map(_number, data["alone"])),
             no_alone=data.get("no_alone"),
             digests=data.get("digests"),
+            rounds_timed=None if data.get("rounds_timed") is None else int(data["rounds_timed"]),
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error

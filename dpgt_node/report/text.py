@@ -193,16 +193,23 @@ def pace(summary: Summary) -> str:
     seconds, rate = summary.seconds, summary.rounds_per_second
     if seconds is None or rate is None:
         return ""
-    made = round(rate * seconds)
     if not was_resumed(summary):
         return f"in {duration(seconds)}, {number(rate)} rounds/s"
-    return f"(the last {made:,} of them, since it was resumed, in {duration(seconds)}, {number(rate)} rounds/s)"
+    return (
+        f"(the last {_timed(summary):,} of them, since it was resumed, in {duration(seconds)}, {number(rate)} rounds/s)"
+    )
 
 
 def was_resumed(summary: Summary) -> bool:
     """Whether ``seconds`` are of the last start alone, which made fewer rounds than the run has."""
-    seconds, rate = summary.seconds, summary.rounds_per_second
-    return seconds is not None and rate is not None and round(rate * seconds) < summary.rounds
+    return summary.seconds is not None and summary.rounds_per_second is not None and _timed(summary) < summary.rounds
+
+
+def _timed(summary: Summary) -> int:
+    """How many rounds took ``seconds``; of older versions' summaries what the rate says."""
+    if summary.rounds_timed is not None:
+        return summary.rounds_timed
+    return round((summary.rounds_per_second or 0.0) * (summary.seconds or 0.0))
 
 
 def noise_scale(stream: NoiseStream | None) -> str:

@@ -27,6 +27,8 @@ from tests.e2e import processes
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "api.md").read_text()
 HEX = "ab" * 16
+OF_ANSWERS = (api.Begun, api.Exported, api.Evaluated)
+OF_LAUNCH = {"tap", "tap_links", "places_file", "die_with_parent", "no_restart", "http", "metrics", "format_"}
 
 
 def quadratic(K: int = 12, every: int = 5) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def test_what_a_command_refuses_is_raised_with_its_problems(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(3, api.RefusedError), (4, api.BudgetReached), (5, api.Stopped), (6, api.PeerLost), (-9, api.Stopped),
-     (2, api.ConfigError), (70, RuntimeError)],
+     (1, api.DpgtError), (2, api.ConfigError), (70, RuntimeError)],
 )  # fmt: skip
 def test_exit_codes_are_exceptions(code: int, kind: type[Exception]) -> None:
     child = Child(["check", "nothing.toml", "--nonsense"])
@@ -193,6 +195,36 @@ def test_a_run_can_be_written_with_arrays() -> None:
     assert api.load_run(run).graph == api.load_run(quadratic()).graph
 
 
+def test_a_table_becomes_a_run_a_model_and_predictions(tmp_path: Path) -> None:
+    """``init``, a run, ``export``, ``evaluate``, ``predict`` and ``report``, each on what the one before left."""
+    table = tmp_path / "trees.csv"
+    lines = [f"{i % 7},{i % 3 + 3 * (i % 2)},{('fir', 'oak')[i % 2]}\n" for i in range(240)]
+    table.write_text("height,girth,kind\n" + "".join(lines))
+    begun = api.init(table, tmp_path / "run.toml", label="kind", agents=2, epsilon=30, bounds={"height": (0, 6.5)})
+    assert begun.run.n == 2 and begun.run.base == tmp_path and "dpgt launch" in begun.told
+    assert api.check(begun.out).passed and "height" in str(begun.run.data.params["bounds"])
+    assert begun.text == begun.out.read_text() and begun.text.startswith("# dpgt init:")
+    with pytest.raises(api.ConfigError, match="is there already"):
+        api.init(table, begun.out, label="kind")
+    api.simulate(begun.out, tmp_path / "out")
+    model = api.export(tmp_path / "out", tmp_path / "model", agent="agent-2")
+    assert model.privacy == json.loads((model.folder / "privacy.json").read_text()) and "epsilon" in model.statement
+    judged = api.evaluate(model.folder, run=begun.out)
+    said = processes.dpgt("evaluate", model.folder, "--run", begun.out).stdout
+    assert f"accuracy {100 * judged.accuracy:.2f} %, loss {judged.loss:.4f} nats, {judged.samples} samples" in said
+    assert (judged.part, judged.calibrated) == ("test", 0)
+    named = api.predict(model.folder, table, chances=True)
+    again = api.predict(model.folder, np.array([[i % 7, i % 3 + 3 * (i % 2)] for i in range(240)]))
+    assert list(named) == ["class", "chance of fir", "chance of oak"] and list(again) == ["class"]
+    np.testing.assert_array_equal(named["class"], again["class"])
+    np.testing.assert_array_equal(named["class"] == "oak", named["chance of oak"] > 0.5)
+    page = tmp_path / "out" / "report.html"
+    page.unlink()
+    assert api.report(tmp_path / "out") == page and "<html" in page.read_text()
+    with pytest.raises(api.ConfigError, match="needed for several DIR"):
+        api.report(tmp_path / "out", tmp_path / "out")
+
+
 # ---------------------------------------------------------------- tables
 def test_a_table_says_what_it_holds() -> None:
     table = api.Table(agent=np.array(["<a>"] * 30), k=np.arange(30), loss=np.array([np.nan, 0.12345] * 15))
@@ -235,7 +267,7 @@ def test_the_page_has_every_name_with_its_signature() -> None:
 
 
 def test_methods_and_properties_are_on_the_page() -> None:
-    for kind in (api.Running, api.Round, api.Results, api.Checked, api.Planned, api.Table):
+    for kind in (api.Running, api.Round, api.Results, api.Checked, api.Planned, api.Table, *OF_ANSWERS):
         public = [name for name in vars(kind) if not name.startswith("_")]
         public += [name for name in getattr(kind, "__dataclass_fields__", ())]
         assert [name for name in public if not any(f"`{name}{end}" in PAGE for end in ("`", "("))] == [], kind
@@ -244,10 +276,15 @@ def test_methods_and_properties_are_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("call", "verb", "left_out"),
     [
-        (api.run, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart", "http", "metrics"}),
-        (api.start, "launch", {"tap", "tap_links", "places_file", "die_with_parent", "no_restart", "http", "metrics"}),
-        (api.simulate, "simulate", set()),
-        (api.start_simulation, "simulate", set()),
+        (api.run, "launch", OF_LAUNCH),
+        (api.start, "launch", OF_LAUNCH),
+        (api.simulate, "simulate", {"format_"}),
+        (api.start_simulation, "simulate", {"format_"}),
+        (api.init, "init", set()),
+        (api.export, "export", set()),
+        (api.evaluate, "evaluate", {"format_"}),
+        (api.predict, "predict", {"format_"}),
+        (api.report, "report", {"format_"}),
         (api.check, "check", {"format_", "alike", "everything", "shape_text"}),
         (api.plan, "plan", {"shape_text", "pareto"}),
     ],
@@ -255,8 +292,10 @@ def test_methods_and_properties_are_on_the_page() -> None:
 def test_options_of_a_command_are_arguments(call: Any, verb: str, left_out: set[str]) -> None:
     command = dpgt.get_command(click.Context(dpgt), verb)
     assert command is not None
-    options = {p.name for p in command.params} - {"run_file", "log_level", "log_format"}
-    given = set(inspect.signature(call).parameters) - {"run", "restart", "shape"}
+    options = {p.name for p in command.params} - {"log_level", "log_format"}
+    names = {"run_file": "run", "node_file": "node", "data_path": "data", "names": "data"}
+    options = {names.get(str(name), name) for name in options}
+    given = set(inspect.signature(call).parameters) - {"restart", "shape"}
     assert given == options - left_out
 
 

@@ -16,6 +16,7 @@ from dpgt_node import cli
 from dpgt_node.config import model, to_toml
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.rivals import load_rivals
+from dpgt_node.record.summary import load_summary
 from dpgt_node.wire.transcript import Transcript
 from tests.learning.cases import run
 
@@ -57,6 +58,10 @@ def test_an_interrupted_simulation_goes_on_with_the_same_command(tmp_path, capsy
     assert said.splitlines()[-1] == f"dpgt simulate: go on with the same command and --out {out}"
     for folder in (out, whole):
         assert cli.run([*command, str(folder)]) == 0
+    parts, all_at_once = load_summary(out), load_summary(whole)
+    assert all_at_once.rounds_timed == all_at_once.rounds == parts.rounds == 401 > parts.rounds_timed > 0
+    for found in (parts, all_at_once):
+        assert found.rounds_per_second == pytest.approx(found.rounds_timed / found.seconds)
     for name in made.graph.agents:
         a, b = (np.load(folder / "agents" / name / "x_final.npy") for folder in (out, whole))
         assert a.tobytes() == b.tobytes()

@@ -88,14 +88,18 @@ def eventually(what: str, probe: Callable[[], T | None]) -> T:
 
 
 class Launch:
-    """One ``dpgt launch`` (or demo) under ``out``."""
+    """One ``dpgt launch`` (or demo) under ``out``; with ``--format json`` its standard output is ``answer``."""
 
     def __init__(self, out: Path, *arguments: object) -> None:
         self.out = out
-        self._said = out.parent / f"{out.name}.said"
-        with self._said.open("ab") as said:
+        self._said, self._answer = (out.parent / f"{out.name}.{name}" for name in ("said", "answer"))
+        with self._said.open("ab") as said, self._answer.open("ab") as answer:
             self.process = subprocess.Popen(
-                command(*arguments, "--out", out), env=environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                command(*arguments, "--out", out),
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=answer if "--format" in arguments else said,
+                stderr=said,
             )
 
     def __enter__(self) -> Launch:
@@ -114,6 +118,11 @@ class Launch:
     def said(self) -> str:
         """Standard output and standard error so far."""
         return self._said.read_text(encoding="utf-8")
+
+    @property
+    def answer(self) -> str:
+        """Standard output of a launch with ``--format json``."""
+        return self._answer.read_text(encoding="utf-8")
 
     def log(self, name: str) -> str:
         """What ``coordinator`` or an agent logged so far."""

@@ -36,6 +36,7 @@ from tests.sim.cases import CARRIED
 pytestmark = pytest.mark.e2e
 
 KEY = "00ff"
+INTERFACE = (Path(__file__).parents[2] / "docs" / "reference" / "interface.md").read_text()
 EPSILONS = {"lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation"}
 COLUMNS = (
     "agent,k,wall_seconds,loss_train,accuracy_train,accuracy_test,grad_norm,consensus_error,"
@@ -124,13 +125,25 @@ def released(out: Path, name: str) -> tuple[int, int]:
         store.close()
 
 
-def test_digits_over_mtls_the_simulators_bits_and_every_output(tmp_path: Path) -> None:
+def test_digits_over_mtls_the_simulators_bits_and_every_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = run_file(tmp_path, DIGITS)
     out = tmp_path / "out"
-    with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
+    with Launch(out, "launch", run, "--test-keystream", KEY, "--format", "json") as launch:
         assert launch.wait() == 0, launch.said
     no_traceback(launch.everything_said())
-    assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
+    answer, sim = json.loads(launch.answer), tmp_path / "sim"
+    capsys.readouterr()
+    assert cli.run(["simulate", str(run), "--out", str(sim), "--test-keystream", KEY, "--format", "json"]) == 0
+    simulated = capsys.readouterr()
+    assert "Report: " not in simulated.out + simulated.err and "k 20/20" in simulated.err and "k 20/20" in launch.said
+    keys = set(re.findall(r"\w+", re.search(r"`dpgt launch --format json`.*?\{ (.*?) \}, summary \}", INTERFACE)[1]))
+    for folder, found in ((out, answer), (sim, json.loads(simulated.out))):
+        assert {*found, *found["run"]} == keys | {"summary"}
+        assert found["summary"] == json.loads((folder / "summary.json").read_text())
+        assert (found["out"], found["report"]) == (str(folder), str(folder / "report.html"))
+        assert found["run"] == {"name": "digits", "K": 20, "agents": [f"agent-{i}" for i in range(1, 6)]}
     same_bits(out, tmp_path / "sim")
 
     names = [f"agent-{i}" for i in range(1, 6)]

@@ -25,7 +25,7 @@ from tests.report.synthetic import digits_run, summary_of
 
 KEYS = ["name", "run_id", "status", "method", "mechanism", "rounds", "seconds", "rounds_per_second",
         "consensus_error", "privacy", "agents", "versions", "headline", "reasons", "restarts", "outcome",
-        "no_accuracy", "alone", "no_alone"]  # fmt: skip
+        "no_accuracy", "alone", "no_alone", "rounds_timed"]  # fmt: skip
 PRIVACY_KEYS = ["adjacency", "C", "clip_l1", "clip_l2", "enforced", "delta", "law", "samples"]
 AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent", "paper_lemma5", "strength"]
 EPSILON_KEYS = ["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation"]

@@ -103,6 +103,9 @@ def test_a_resumed_run_says_what_its_last_start_did() -> None:
     rows = rows_of(run)
     page = page_of(run, rows, replace(summary_of(run, rows), seconds=2.0, rounds_per_second=10.0))
     assert "(the last 20 of them, since it was resumed, in 2 s, 10 rounds/s)" in page.words()
+    told = replace(summary_of(run, rows), seconds=2.0, rounds_per_second=12.0, rounds_timed=24)
+    assert text.pace(told) == "(the last 24 of them, since it was resumed, in 2 s, 12 rounds/s)"
+    assert text.pace(replace(told, rounds_timed=told.rounds)).startswith("in 2 s")
 
 
 def test_both_schemes_use_the_same_drawings(demo: Page) -> None:

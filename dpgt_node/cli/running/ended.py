@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,12 +17,27 @@ from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.strength import delta_warning
 from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.rivals import Rivals, load_rivals
-from dpgt_node.record.summary import AgentSummary, Summary
+from dpgt_node.record.summary import SUMMARY_FILE, AgentSummary, Summary
 from dpgt_node.report import text
 
 ROWS_MAX = 12
 """Above this many agents a table shows the worst, the middle and the best only."""
 COLUMNS_MAX = 6
+
+
+def print_result(run: RunConfig, summary: Summary, out_dir: Path, console: Console, format_: str) -> None:
+    """The result: for people, or as one JSON document on standard output."""
+    if format_ == "text":
+        print_summary(run, summary, out_dir, console)
+        return
+    report = out_dir / "report.html"
+    document = {
+        "out": str(out_dir),
+        "report": str(report) if report.exists() else None,
+        "run": {"name": run.name, "K": run.K, "agents": list(run.graph.agents)},
+        "summary": json.loads((out_dir / SUMMARY_FILE).read_text(encoding="utf-8")),
+    }
+    click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def piped(console: Console) -> bool:

@@ -50,6 +50,7 @@ ABSENT_SHOWN = 5
 @common.http_option
 @common.metrics_option
 @logs.log_format_option
+@common.format_option
 @click.option("--places", "places_file", hidden=True, type=click.Path(path_type=Path))  # of eavesdrop lab
 @common.die_with_parent_option
 @click.pass_context
@@ -66,6 +67,7 @@ def launch(
     tap_links: str | None,
     http: str | None,
     metrics: str | None,
+    format_: str,
     places_file: Path | None,
     die_with_parent: int | None,
 ) -> ExitCode:
@@ -100,6 +102,7 @@ def launch(
         alone=alone,
         watched=Watched(http, metrics),
         places=places,
+        format_=format_,
         go_on="" if tap is None else f", and --tap with another file name than {tap}",
     )
 
@@ -116,18 +119,20 @@ def launch_run(
     alone: bool = False,
     watched: Watched | None = None,
     places: AbstractAsyncContextManager[Places | None] | None = None,
+    format_: str = "text",
     go_on: str = "",
     after: Callable[[], None] | None = None,
 ) -> ExitCode:
     """What launch and demo share: checks, the processes, the live view, the summary.
 
     ``alone``: what agents reach without exchange is computed here at the end, and printed beside the rest.
-    ``places``: of the processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
+    ``format_``: of the result on standard output; with "json" all else goes to standard error.  ``places``: of the
+    processes, open for as long as they run (:func:`dpgt_node.cli.eavesdrop.tapped_launch.tapped`).
     ``go_on``: what to change in the command that goes on with a run that was stopped.  ``after``: what is done when the
     run is finished, unless a signal came.  ``watched``: where the processes serve their pages.
     """
     from dpgt_node.cli.checking.facts import disk_needs
-    from dpgt_node.cli.running.ended import print_summary
+    from dpgt_node.cli.running.ended import print_result
     from dpgt_node.cli.running.live import LiveView
     from dpgt_node.config.privacy.cancelling import masks
     from dpgt_node.durable import contents
@@ -141,7 +146,7 @@ def launch_run(
     from dpgt_node.runtime.launch import hostcheck, launcher, supervisor
     from dpgt_node.sim.rivals import check_rivals, rivals, trivial
 
-    console = Console()
+    console = Console(stderr=format_ == "json")
     process.raise_open_files()
     hostcheck.require_files(2 * run.n, source)
     if alone:
@@ -205,7 +210,7 @@ def launch_run(
             with common.after_run("what agents reach alone"):
                 write_rivals(out, rivals(run, common.data_root()))
             common.report_or_word(out)
-        print_summary(run, summary, out, console)
+        print_result(run, summary, out, console, format_)
         if after is not None:
             if interrupted:
                 raise KeyboardInterrupt

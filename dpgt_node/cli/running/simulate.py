@@ -35,12 +35,19 @@ if TYPE_CHECKING:
 )
 @common.alone_option
 @common.test_keystream_option
+@common.format_option
 def simulate(
-    run_file: Path, out: Path, fast: bool, device: Literal["cpu", "cuda"], alone: bool, test_keystream: str | None
+    run_file: Path,
+    out: Path,
+    fast: bool,
+    device: Literal["cpu", "cuda"],
+    alone: bool,
+    test_keystream: str | None,
+    format_: str,
 ) -> ExitCode:
     """Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."""
     from dpgt_node.algo.methods.dsgd.central import curated
-    from dpgt_node.cli.running.ended import print_summary
+    from dpgt_node.cli.running.ended import print_result
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView
     from dpgt_node.config import Adversary
     from dpgt_node.learning.oracle import sample_counts
@@ -63,7 +70,7 @@ def simulate(
     common.check_startable(run, str(run_file), sample_counts(run, common.data_root()), simulated=True)
     common.warn_of_data(run, str(run_file))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
-    console = Console()
+    console = Console(stderr=format_ == "json")
     interrupted = False
     first: int | None = None
     tune_malloc()
@@ -132,5 +139,5 @@ def simulate(
                 with common.after_run("what agents reach alone"):
                     write_rivals(out, rivals(run, common.data_root()))
             common.report_or_word(out)
-            print_summary(run, summary, out, console)
+            print_result(run, summary, out, console, format_)
     return ExitCode.DONE
