@@ -23,6 +23,7 @@ import click
 import pytest
 
 from dpgt_node.cli import dpgt
+from dpgt_node.errors import DpgtError
 from tests.e2e import processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +47,6 @@ CITED = re.compile(
     r"(?:, (?:sections? )?(\d+(?:(?:, | and | to |-)\d+)*)|, \"([^\"]+)\"|, theorem (\d+))?"
 )
 NAMED_FILE = re.compile(r"ave this as `([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SPAN = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
 SEPARATORS = {">", "|", "&", ";", "&&"}
 
 
@@ -141,22 +141,31 @@ def broken_citations(source: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- commands
+def block_commands(text: str) -> Iterator[list[str]]:
+    """Arguments of every ``dpgt`` in shell blocks, up to a pipe, a redirection or an &."""
+    for _, language, body in BLOCK.findall(text):
+        if language in ("", "sh", "bash"):
+            for line in body.replace("\\\n", " ").splitlines():
+                yield from _commands(line)
+
+
 def shown_commands(text: str) -> Iterator[list[str]]:
-    """Arguments of every ``dpgt`` in shell blocks and in code spans, up to a pipe, a redirection or an &."""
-    lines = [
-        line
-        for _, language, body in BLOCK.findall(text)
-        if language in ("", "sh", "bash")
-        for line in body.replace("\\\n", " ").splitlines()
-    ]
-    lines += re.findall(r"`(dpgt [^`]*)`", " ".join(FENCE.sub("", text).split()))
-    for line in lines:
-        if "dpgt " not in line or line.lstrip().startswith("#"):
-            continue
-        words = shlex.split(line, comments=True)
-        for at in [i for i, word in enumerate(words) if word == "dpgt"]:
-            rest = words[at + 1 :]
-            end = next((i for i, word in enumerate(rest) if word in SEPARATORS), len(rest))
+    """As :func:`block_commands`, and those of code spans."""
+    yield from block_commands(text)
+    for line in re.findall(r"`(dpgt [^`]*)`", " ".join(FENCE.sub("", text).split())):
+        yield from _commands(line)
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    if "dpgt " not in line or line.lstrip().startswith("#"):
+        return
+    words = shlex.split(line, comments=True)
+    for at in [i for i, word in enumerate(words) if word == "dpgt"]:
+        if at and not re.search(r"[$=]|^[|&;-]+$", words[at - 1]):
+            continue  # a name that is dpgt, as in `kubectl create namespace dpgt`
+        rest = words[at + 1 :]
+        end = next((i for i, word in enumerate(rest) if word in SEPARATORS), len(rest))
+        if end:
             yield [word.strip("[](),") if "[" in line or "(" in line else word for word in rest[:end]]
 
 
@@ -185,26 +194,36 @@ def wrong_command(words: list[str]) -> str | None:
     return None
 
 
-def incomplete_command(words: list[str]) -> str | None:
-    """As :func:`wrong_command`, of a command that is to be typed as it stands: nothing that is required is missing."""
-    wrong = wrong_command(words)
-    if wrong is not None:
-        return wrong
+def unparsed_command(words: list[str]) -> str | None:
+    """Why ``dpgt WORDS``, typed as it stands, would not begin: the command's own parser says it; nothing is carried
+    out.
+    """
     command: click.Command = dpgt
     context = click.Context(command, info_name="dpgt")
-    while isinstance(command, click.Group):
+    if "..." in words:  # a synopsis
+        return wrong_command(words)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
         if found is None:
             return f"no command {words[0]}"
         command, words = found, words[1:]
         context = click.Context(command, info_name=command.name, parent=context)
     try:
-        values, rest, _ = command.make_parser(context).parse_args(list(words))
-    except click.UsageError as error:
-        return error.format_message()
-    given = {name for name, value in values.items() if isinstance(value, str | tuple | list) and value}
-    missing = [p.name for p in command.params if p.required and p.name not in given]
-    return f"{command.name} lacks {missing}" if missing or rest else None
+        command.make_context(command.name, list(words), parent=context.parent)
+    except click.exceptions.Exit:  # --help
+        return None
+    except click.ClickException as error:
+        return f"{command.name}: {error.format_message()}"
+    except DpgtError as error:
+        return f"{command.name}: {error}"
+    return None
+
+
+def missing_targets(text: str) -> list[str]:
+    """Targets of the Makefile that a shell block names and that are not there."""
+    known = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    bodies = [body for _, language, body in BLOCK.findall(text) if language in ("", "sh", "bash")]
+    return [name for body in bodies for name in re.findall(r"^make ([a-z0-9-]+)", body, re.M) if name not in known]
 
 
 # ---------------------------------------------------------------- the tree as it is
@@ -217,6 +236,13 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert broken_links(page, text) == []
     assert [problem for words in shown_commands(text) if (problem := wrong_command(words))] == []
     assert long_lines(text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
+def test_every_command_of_a_shell_block_begins_as_it_stands(page: Path) -> None:
+    text = page.read_text()
+    assert [problem for words in block_commands(text) if (problem := unparsed_command(words))] == []
+    assert missing_targets(text) == []
 
 
 def test_the_pages_that_state_theorems_name_their_tests() -> None:
@@ -260,13 +286,6 @@ def test_what_the_code_cites_is_there() -> None:
     cited = [p for p in SOURCES if p != Path(__file__) and CITED.search(p.read_text())]
     assert len(cited) >= 25
     assert {str(p.relative_to(ROOT)): bad for p in cited if (bad := broken_citations(p.read_text()))} == {}
-
-
-def test_the_tutorial_s_commands_can_be_typed_as_they_stand() -> None:
-    # Code spans may leave out what is required.
-    shown = list(shown_commands(SPAN.sub("", (DOCS / "tutorial.md").read_text())))
-    assert len(shown) >= 9
-    assert [problem for words in shown if (problem := incomplete_command(words))] == []
 
 
 @pytest.mark.e2e
@@ -400,11 +419,28 @@ def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
     assert wrong_command(words)
     for sound in ("dpgt plan run.toml --epsilon 1 > private.toml", "host$ dpgt node --config NODE.toml &"):
         (words,) = shown_commands(f"```sh\n{sound}\n```\n")
-        assert wrong_command(words) is None and incomplete_command(words) is None
+        assert wrong_command(words) is None and unparsed_command(words) is None
 
 
 @pytest.mark.parametrize("line", ["dpgt launch private.toml", "dpgt export --out model", "dpgt evaluate model more"])
 def test_a_command_that_lacks_something_is_noticed(line: str) -> None:
     (words,) = shown_commands(f"```sh\n{line}\n```\n")
     assert wrong_command(words) is None
-    assert incomplete_command(words)
+    assert unparsed_command(words)
+
+
+def test_what_is_misspelt_on_a_page_is_noticed() -> None:
+    text = (ROOT / "README.md").read_text()
+    sound = list(block_commands(text))
+    assert len(sound) >= 10 and not any(map(unparsed_command, sound))
+    for word, wrong in (
+        ("--epsilon", "--epsilom"),
+        ("--agents 3", "--agents three"),
+        ("--data new.csv", ""),
+        ("dpgt eavesdrop attack", "dpgt eavesdrop atack"),
+        ("dpgt export runs/first", "dpgt export"),
+    ):
+        broken = list(block_commands(text.replace(word, wrong)))
+        assert len(list(filter(None, map(unparsed_command, broken)))) == 1, word
+    assert missing_targets(text) == [] and missing_targets(text.replace("make demo ", "make demos ")) == ["demos"]
+    assert list(block_commands("```\nkubectl create namespace dpgt && x\nA=b dpgt | source\n```\n")) == []

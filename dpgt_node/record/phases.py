@@ -76,6 +76,19 @@ def read_phases(out_dir: Path) -> tuple[PhaseRow, ...]:
     return tuple(rows)
 
 
+def by_agent(rows: Sequence[PhaseRow], agents: Sequence[str]) -> dict[str, tuple[int, list[int]]]:
+    """How many rounds took how many microseconds by phase, of those of ``agents`` that have any."""
+    found: dict[str, tuple[int, list[int]]] = {}
+    for row in rows:
+        if row.agent in agents:
+            rounds, total = found.get(row.agent, (0, [0] * len(PHASES)))
+            found[row.agent] = (
+                rounds + row.rounds,
+                [us + round(1e6 * s) for us, s in zip(total, row.seconds, strict=True)],
+            )
+    return {name: found[name] for name in agents if name in found}
+
+
 def phase_row(record: dict[str, str]) -> PhaseRow:
     """One line by column.  KeyError, TypeError, ValueError: it is none."""
     seconds = tuple(float(record[phase]) for phase in PHASES)

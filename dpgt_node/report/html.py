@@ -13,8 +13,10 @@ from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.protocol.pace import OWN, PHASES, slowest
 from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
+from dpgt_node.record.phases import PhaseRow, by_agent, read_phases
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
 from dpgt_node.report import adversary_html, audit_html, headline, privacy_html, svg, text
@@ -39,9 +41,9 @@ def build_report(out_dir: Path) -> Path:
     rows = MetricsStore.read(out_dir)
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE
-    found, audit = adversary_html.load(out_dir), audit_html.load(out_dir)
+    found, audit, phases = adversary_html.load(out_dir), audit_html.load(out_dir), read_phases(out_dir)
     run_text = run_file.read_text(encoding="utf-8")
-    write_text(path, render(run, run_text, rows, summary, found, load_rivals(out_dir), audit))
+    write_text(path, render(run, run_text, rows, summary, found, load_rivals(out_dir), audit, phases))
     return path
 
 
@@ -134,6 +136,25 @@ class AgentTable:
 
 
 @dataclass(frozen=True, slots=True)
+class PhasePart:
+    """A phase: its time in a round, on average over agents, and the agent where it takes longest."""
+
+    mark: Mark
+    percent: str
+    mean: str
+    share: str
+    agent: str
+    longest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    lead: str
+    spoken: str
+    parts: Sequence[PhasePart]
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line of run.toml: the head of a section, or a key and the rest."""
 
@@ -150,11 +171,12 @@ def render(
     attacks: adversary_html.Found | None = None,
     rivals: Rivals | None = None,
     audit: Mapping[str, Any] | None = None,
+    phases: Sequence[PhaseRow] = (),
 ) -> str:
     """The whole page; everything that comes from files or names is escaped.
 
     ``attacks``: what they found, if any.  ``rivals``: what stands beside the run's accuracies, if anything.
-    ``audit``: the document of one, if any.
+    ``audit``: the document of one, if any.  ``phases``: of phases.csv; a simulation has none.
     """
     worst = text.worst_agent(summary.agents)
     highlighted = worst.name if worst is not None else None
@@ -175,6 +197,7 @@ def render(
             "privacy": privacy_html.section(run, summary),
             "attacks": found,
             "audit": None if audit is None else audit_html.section(audit),
+            "phases": _phases(run, phases),
             "agents": _agents(summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,
@@ -226,6 +249,28 @@ def _accountants(summary: Summary) -> Sequence[str]:
     first = epsilons.shown(summary)
     found = text.accountants_with_values(summary)
     return sorted(found, key=lambda name: name != first) or (LEMMA5.name,)
+
+
+def _phases(run: RunConfig, rows: Sequence[PhaseRow]) -> Phases | None:
+    """Where a round's time went; None where nobody said."""
+    spent = by_agent(rows, run.graph.agents)
+    slow = slowest(spent)
+    if slow is None:
+        return None
+    a_round = {name: [us / rounds / 1e6 for us in total] for name, (rounds, total) in spent.items()}
+    means = [sum(column) / len(a_round) for column in zip(*a_round.values(), strict=True)]
+    parts = []
+    for i, phase in enumerate(PHASES):
+        agent = max(a_round, key=lambda name: a_round[name][i])
+        share = means[i] / sum(means)
+        mark = Mark("wash" if i not in OWN else "dot", f"--s{i + 1}", phase)
+        longest = text.span(a_round[agent][i])
+        parts.append(PhasePart(mark, f"{100 * share:.2f}", text.span(means[i]), f"{share:.0%}", agent, longest))
+    lead = (
+        f"A round took {text.span(sum(means))} on average. {slow.agent} works longest: most of its round is "
+        f"{slow.phase}, {text.span(slow.seconds)} or {slow.share:.0%}."
+    )
+    return Phases(lead, ", ".join(f"{part.mark.label} {part.share}" for part in parts), parts)
 
 
 def _legend(run: RunConfig, worst: str | None) -> list[Mark]:

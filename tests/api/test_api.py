@@ -200,12 +200,14 @@ def test_a_table_becomes_a_run_a_model_and_predictions(tmp_path: Path) -> None:
     table = tmp_path / "trees.csv"
     lines = [f"{i % 7},{i % 3 + 3 * (i % 2)},{('fir', 'oak')[i % 2]}\n" for i in range(240)]
     table.write_text("height,girth,kind\n" + "".join(lines))
-    begun = api.init(table, tmp_path / "run.toml", label="kind", agents=2, epsilon=30, bounds={"height": (0, 6.5)})
+    begun = api.init(table, tmp_path / "run.toml", label="kind", agents=2, epsilon=30)
     assert begun.run.n == 2 and begun.run.base == tmp_path and "dpgt launch" in begun.told
-    assert api.check(begun.out).passed and "height" in str(begun.run.data.params["bounds"])
+    assert api.check(begun.out).passed
     assert begun.text == begun.out.read_text() and begun.text.startswith("# dpgt init:")
     with pytest.raises(api.ConfigError, match="is there already"):
         api.init(table, begun.out, label="kind")
+    with pytest.raises(api.ConfigError, match="height"):
+        api.init(table, tmp_path / "other.toml", label="kind", bounds={"height": (6.5, 0.0)})
     api.simulate(begun.out, tmp_path / "out")
     model = api.export(tmp_path / "out", tmp_path / "model", agent="agent-2")
     assert model.privacy == json.loads((model.folder / "privacy.json").read_text()) and "epsilon" in model.statement

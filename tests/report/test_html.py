@@ -18,6 +18,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
+from dpgt_node.record.phases import PhaseRow
 from dpgt_node.record.summary import PrivacySummary, Summary, write_summary
 from dpgt_node.report import rendering, text
 from dpgt_node.report.html import build_report, render, summary_so_far
@@ -96,6 +97,34 @@ def test_a_run_that_learnt_nothing_says_so_in_its_outcome() -> None:
     page = page_of(run, rows, replace(summary, agents=agents))
     assert '<span class="badge">finished; no better than guessing</span>' in page.source
     assert '<dl class="tile bad">\n<dt>What was learnt</dt>' in page.source and "guessing 10.0\u00a0%" in page.words()
+
+
+def test_where_a_round_s_time_went_is_drawn_as_it_is_counted() -> None:
+    """Two rows of one agent and one of another, of a run of five: the rest said nothing."""
+    run = digits_run()
+    rows = [
+        PhaseRow("agent-1", 10, 10, (0.1, 0.02, 0.0, 0.0, 0.0, 0.0)),
+        PhaseRow("agent-1", 20, 10, (0.3, 0.02, 0.0, 0.0, 0.0, 0.0)),
+        PhaseRow("agent-3", 20, 40, (0.2, 2.0, 0.04, 0.04, 0.04, 0.0)),
+        PhaseRow("somebody", 20, 1, (9.0,) * 6),
+    ]
+    page = Page(render(run, "", [], summary_of(run, rows_of(run)), phases=rows))
+    drawn = re.search(r'<div class="stacked".*?</div>', page.source)
+    assert drawn is not None
+    widths = [float(width) for width in re.findall(r"width:([\d.]+)%", drawn[0])]
+    means = [(20 + 5) / 2, (2 + 50) / 2, 0.5, 0.5, 0.5, 0.0]  # ms a round of agent-1 and agent-3
+    assert widths == [pytest.approx(100 * mean / sum(means), abs=0.006) for mean in means]
+    assert (
+        "A round took 40 ms on average. agent-1 works longest: most of its round is compute, 20 ms or 91%."
+        in page.words()
+    )
+    table = page.source.partition("Time by phase of a round")[2].partition("</table>")[0]
+    cells = [re.sub(r"<[^>]*>", "|", row) for row in re.findall(r"<tr><td>.*?</tr>", table)]
+    assert [re.split(r"\|+", row)[1:-1] for row in cells][:2] == [
+        ["compute", "12 ms", "31%", "agent-1", "20 ms"],
+        ["barrier", "26 ms", "65%", "agent-3", "50 ms"],
+    ]
+    assert "Time by phase" not in page_of(run, rows_of(run)).source
 
 
 def test_a_resumed_run_says_what_its_last_start_did() -> None:
