@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser deploy-check fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser shown deploy-check fuzz audit bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -103,6 +103,9 @@ setup-torch: $(VENV)/.torch
 
 torch: $(VENV)/.torch ## tests of the extra [torch]; installs torch and torchvision
 	$(PYTEST) -m torch -o faulthandler_timeout=3600 $(ARGS)
+
+shown: $(VENV)/.dev ## the shell blocks of the pages that no other test runs, as they stand
+	$(PYTEST) -m shown -o faulthandler_timeout=3600 $(ARGS)
 
 browser: $(VENV)/.dev ## the live page in a headless Chromium, which must be installed
 	$(PYTEST) -m browser $(ARGS)

@@ -8,6 +8,7 @@
 * ``long``: on request.
 * ``fast``: the optional package numba; on request (make fast installs it).
 * ``browser``: headless Chromium; on request (make browser).
+* ``shown``: the shell blocks of the pages; on request (make shown).
 * ``deploy``: what deploy/ says is carried out: the image's steps in a bare Debian, the units under a systemd of their
   own (root, debootstrap); the schemas of compose and Kubernetes need only a package each.  On request (make
   deploy-check; SHARE=1 is the schemas).
@@ -42,7 +43,7 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-PROCESS_TIERS = ("e2e", "hosts", "deploy")
+PROCESS_TIERS = ("e2e", "hosts", "deploy", "shown")
 PR_SET_CHILD_SUBREAPER = 36
 EXIT_GRACE_S = 10.0
 
