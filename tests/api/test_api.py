@@ -282,13 +282,13 @@ def test_methods_and_properties_are_on_the_page() -> None:
         (api.start, "launch", OF_LAUNCH),
         (api.simulate, "simulate", {"format_"}),
         (api.start_simulation, "simulate", {"format_"}),
-        (api.init, "init", set()),
-        (api.export, "export", set()),
+        (api.init, "init", {"format_"}),
+        (api.export, "export", {"format_"}),
         (api.evaluate, "evaluate", {"format_"}),
         (api.predict, "predict", {"format_"}),
         (api.report, "report", {"format_"}),
         (api.check, "check", {"format_", "alike", "everything", "shape_text"}),
-        (api.plan, "plan", {"shape_text", "pareto"}),
+        (api.plan, "plan", {"shape_text", "pareto", "format_"}),
     ],
 )
 def test_options_of_a_command_are_arguments(call: Any, verb: str, left_out: set[str]) -> None:
