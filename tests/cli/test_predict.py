@@ -32,7 +32,7 @@ C = { generator = "ring" }
 [data]
 dataset = "csv:t.csv"
 label = "kind"
-classes = ["large", "small"]
+classes = ["small", "large"]
 normalise = "sphere"
 columns = ["site", "size"]
 missing = "middle"
@@ -121,7 +121,7 @@ def test_an_array_is_taken_as_it_is(folder: Path, capsys: pytest.CaptureFixture[
     lifted = np.hstack([x, np.full((2, 1), 3**0.5 / 4)])
     lifted /= np.linalg.norm(lifted, axis=1, keepdims=True)
     best = (lifted @ held["weight"].T + held["bias"]).argmax(axis=1)
-    assert capsys.readouterr().out.split() == ["kind", *(["large", "small"][i] for i in best)]
+    assert capsys.readouterr().out.split() == ["kind", *(["small", "large"][i] for i in best)]
 
 
 @pytest.mark.parametrize(

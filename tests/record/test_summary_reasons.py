@@ -25,6 +25,7 @@ NONE = dict.fromkeys(NAMES)
         ("quadratic", "study", NONE, NAMES, '"quadratic" is a formula'),
         ("digits", "study", NONE, (), "the run ended before it was evaluated"),
         ("digits", "study", {"agent-1": 0.9, "agent-2": None}, ("agent-1",), "evaluated (agent-2)"),
+        ("digits", "study", NONE, ("agent-1",), "the run ended before it was evaluated"),
         ("digits", "study", {"agent-1": 0.9, "agent-2": None}, NAMES, "there are no test samples (agent-2)"),
     ],
 )

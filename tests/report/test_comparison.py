@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from dpgt_node.adversary.results import save
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Privacy, RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.privacy.accountants.registry import EPSILONS
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.rivals import Rivals, write_rivals
-from dpgt_node.record.summary import Summary, write_summary
+from dpgt_node.record.summary import Summary, load_summary, write_summary
 from dpgt_node.report.comparison.differences import differences
 from dpgt_node.report.comparison.page import beaten_by, document, render
 from dpgt_node.report.comparison.runs import Compared, load_runs
@@ -124,6 +126,7 @@ def test_what_differs_is_all_that_differs(tmp_path: Path) -> None:
         "privacy.clip_l2": ["–", "–", "0.5"],
     }
     assert differences([run, replace(run, name="x")]) == {}
+    assert differences([other, run, run])["algorithm.iterations"] == ["7", "200", "200"]
 
 
 def test_what_cannot_be_compared_is_refused_with_every_reason(tmp_path: Path) -> None:
@@ -155,6 +158,22 @@ def test_what_cannot_be_compared_is_refused_with_every_reason(tmp_path: Path) ->
     ):
         assert [line for line in said if line.startswith(f"{folder}: {why}")], (why, said)
     assert len(said) == 6
+
+
+def test_a_copied_run_a_study_beside_it_and_a_delta_alone_are_not_taken_for_more(tmp_path: Path) -> None:
+    a, b = run_folder(tmp_path / "a", 1.0, 0.6), run_folder(tmp_path / "b", 2.0, 0.6)
+    shutil.copytree(a, tmp_path / "copy")
+    with pytest.raises(ConfigError, match="is the same run as"):
+        load_runs([a, tmp_path / "copy"])
+    finding = Finding("agent-1", "succeeds", {"auc": 0.99}, {})
+    save(a / "adversary", [Result("membership, weaker noise", "s", (finding,), "a", "")])
+    summary = load_summary(b)
+    assert summary is not None
+    only = tuple(replace(agent, epsilon=Epsilon(variation=0.25)) for agent in summary.agents)
+    write_summary(b, replace(summary, agents=only, headline="variation"))
+    first, second = load_runs([a, b])
+    assert first.attacks == [] and (first.accountant, first.epsilon, first.delta) == ("gdp", 1.0, 1e-5)
+    assert "variation" not in EPSILONS and (second.accountant, second.epsilon, second.delta) == (None, math.inf, None)
 
 
 def test_one_table_at_two_places_is_one_table(tmp_path: Path) -> None:

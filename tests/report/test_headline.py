@@ -60,6 +60,12 @@ def test_what_voids_an_epsilon_is_said_and_it_is_no_protection(summary: Summary,
     assert value.endswith("no protection") and why in more
 
 
+def test_a_run_that_was_not_resumed_took_what_it_says() -> None:
+    summary = costing(1.0, 1.0, 1.0)
+    assert answers(RUN, summary, None)[3].sub.startswith("in 2.4")
+    assert answers(RUN, replace(summary, seconds=1.0), None)[3].sub.startswith("(the last 83 of them, since it was")
+
+
 # ---------------------------------------------------------------- attacks
 def found(verdict: str, agent: str = "agent-1", **measured: float) -> Mapping[str, Any]:
     return {"agent": agent, "verdict": verdict, "measured": measured, "predicted": {}}

@@ -13,6 +13,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.adversary.audit import tally as tally_module
+from dpgt_node.adversary.audit.clip import ClipCheck
 from dpgt_node.adversary.audit.finding import Finding
 from dpgt_node.adversary.audit.noise import CHANCE, _judged, _why_not, audit_noise
 from dpgt_node.adversary.audit.tally import TRIPLES, Tally, Uniform
@@ -24,6 +25,7 @@ from dpgt_node.privacy.laws.gaussian_sampler import cell_probability
 from dpgt_node.privacy.laws.grid import grid_laplace_pmf
 from dpgt_node.privacy.laws.noise import ByteStream, Sampler
 from dpgt_node.privacy.laws.registry import LAWS
+from dpgt_node.record.truth import TruthRound
 from tests.adversary.record import Play, play, run_of
 from tests.sim.cases import CARRIED
 
@@ -266,6 +268,31 @@ def test_a_clip_that_is_wider_or_missing_is_found_by_other_code(factor: float, t
     said = replace(run, privacy=run.privacy)
     findings = audit_noise(Play(said, p.payloads, p.truth).observe(tmp_path / "t"), p.memory())
     assert {"gradients"} <= refuted(findings) <= {"gradients", "norm"}
+
+
+TRUTH = TruthRound(0, *(np.zeros(3) for _ in "xyg"), *(np.zeros(0, dtype=np.int64) for _ in "bl"), np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("clip", "shares", "g", "refuted"),
+    [
+        ("clip_l1", None, [0.5, -0.5, 0.0], False),
+        ("clip_l1", None, [0.6, -0.5, 0.0], True),
+        ("clip_l2", None, [0.7, -0.7, 0.0], False),  # 1.4 in L1
+        ("clip_l2", None, [0.8, -0.7, 0.0], True),
+        ("clip_l1", (1.0, 0.5, 0.5), [0.3, -0.3, 0.0], True),
+    ],
+)
+def test_no_gradient_is_longer_than_the_clip_of_its_round(
+    clip: str, shares: tuple[float, ...] | None, g: list[float], refuted: bool
+) -> None:
+    run = run_of(K=2, mechanism="noise-once", data='dataset = "quadratic"\ndimension = 3')
+    run = replace(run, privacy=replace(run.privacy, **{clip: 1.0}, by_release=shares))
+    check, x = ClipCheck(Facts.of(run), "agent-1", 3), np.zeros(3)
+    check.look(0, x, replace(TRUTH, g=np.zeros(3)))
+    check.look(1, x, replace(TRUTH, g=np.array(g)))
+    (norm, gradients) = check.findings()
+    assert (norm.refuted, gradients.verdict) == (refuted, "not tested") and "in round 1" in norm.text
 
 
 # ---------------------------------------------------------------- the tests of uniform values
