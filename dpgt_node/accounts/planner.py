@@ -240,7 +240,8 @@ def _unreachable(
     )
 
 
-def _check(run: model.RunConfig, target: Target) -> None:
+def check_target(target: Target) -> None:
+    """ConfigError for what no run could meet."""
     if not (math.isfinite(target.epsilon) and target.epsilon > 0.0):
         raise ConfigError.one(target.source, "--epsilon", f"must be a finite number > 0, not {target.epsilon!r}")
     if target.delta is not None and not 0.0 <= target.delta < 1.0:
@@ -252,6 +253,10 @@ def _check(run: model.RunConfig, target: Target) -> None:
     mechanisms = sorted(one.name for one in TRACKING)
     if target.mechanism is not None and target.mechanism not in mechanisms:
         raise ConfigError.one(target.source, "--mechanism", f"must be one of {', '.join(mechanisms)}")
+
+
+def _check(run: model.RunConfig, target: Target) -> None:
+    check_target(target)
     privacy = run.privacy
     if privacy.adjacency is None and not privacy.enforced:
         raise ConfigError.one(

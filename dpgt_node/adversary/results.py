@@ -13,6 +13,7 @@ import numpy as np
 
 from dpgt_node import __version__
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64
 
@@ -102,7 +103,7 @@ def save(
 def load(folder: Path) -> tuple[tuple[Result, ...], dict[str, str]]:
     """Results and what was skipped, as :func:`save` wrote them.  ConfigError: they are not there or damaged."""
     try:
-        document = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+        document = read_json(folder / RESULTS_FILE)
         if document.get("version", VERSION) != VERSION:
             raise ValueError(f"version {document['version']}, this reads {VERSION}")
         with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:

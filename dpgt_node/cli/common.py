@@ -125,6 +125,13 @@ def check_address(text: str, option: str) -> None:
         raise ConfigError.one("command line", option, str(error)) from error
 
 
+def check_dialled(text: str, option: str) -> None:
+    """ConfigError naming ``option`` unless ``text`` is HOST:PORT that a process may listen on."""
+    check_address(text, option)
+    if parse_address(text)[1] == 0:
+        raise ConfigError.one("command line", option, f"{text}: port 0 cannot be dialled")
+
+
 def listen_option(text: str | None, option: str) -> str | None:
     """[HOST:]PORT as HOST:PORT; ConfigError naming ``option`` unless it is one."""
     if text is None:

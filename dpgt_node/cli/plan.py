@@ -90,13 +90,14 @@ def plan(
     how alike you say they are: candidates are tried on synthetic data.  The plan says which accuracy it expects, where
     learning begins, and where staying alone is expected to be better.  Takes about a minute.
     """
-    from dpgt_node.accounts.planner import Target
+    from dpgt_node.accounts.planner import Target, check_target
     from dpgt_node.sim.plans.alike import Alike
     from dpgt_node.sim.plans.choosing import Input, choose, inputs
     from dpgt_node.sim.plans.staying import PUBLIC
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
+    check_target(target)  # before the data are read, and once
     shape = find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     if keep_steps and pareto is not None:

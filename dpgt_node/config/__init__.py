@@ -1,6 +1,6 @@
 """RUN.toml and NODE.toml as frozen values; every problem of a file is reported at once."""
 
-from dpgt_node.config.addresses import format_address, is_wildcard, listen_address, parse_address
+from dpgt_node.config.addresses import format_address, is_loopback, is_wildcard, listen_address, parse_address
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.emit import canonical_json, diff_runs, differing_keys, document, node_to_toml, run_sha256, to_toml
@@ -57,6 +57,7 @@ __all__ = [
     "differing_keys",
     "document",
     "format_address",
+    "is_loopback",
     "is_wildcard",
     "listen_address",
     "load_node",

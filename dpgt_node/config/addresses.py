@@ -9,6 +9,8 @@ from dpgt_node.config.declare.reader import show
 
 _COLONS = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%.*)?")
 """What may be an IPv6 address without its brackets: two colons at least."""
+_NUMBER = re.compile(r"\d+|0[xX][0-9A-Fa-f]*")
+"""A last label that resolvers take for a number."""
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -18,7 +20,9 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(f"{show(text)} must be HOST:PORT: no scheme, no path")
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
-        raise ValueError(f"{show(text)} must be HOST:PORT")
+        raise ValueError(f"{show(text)} must be HOST:PORT{', and there is no host' if colon else ''}")
+    if not host.isascii():
+        raise ValueError(f"{show(text)}: a host name is written in ASCII here: its xn-- form, or the address")
     if any(c in text for c in "?#="):
         raise ValueError(f"{show(text)} must be HOST:PORT and nothing else")
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and int(port_text) <= 65535):
@@ -36,11 +40,12 @@ def parse_address(text: str) -> tuple[str, int]:
     labels = host.removesuffix(".").split(".")
     if len(host) > 253 or not all(_HOST_LABEL.fullmatch(label) for label in labels):
         raise ValueError(f"{show(text)}: not a host name or address")
-    if labels[-1].isdigit():  # no host name ends in a number, so it must be a full IPv4 address
+    if _NUMBER.fullmatch(labels[-1]):  # no host name ends in a number, so it must be a full IPv4 address
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise ValueError(f"{show(text)}: not an IPv4 address") from None
+            message = f"{show(text)}: not an IPv4 address (four numbers, 0 to 255, without leading zeros)"
+            raise ValueError(message) from None
     return host, int(port_text)
 
 
@@ -54,6 +59,14 @@ def listen_address(text: str) -> str:
 def format_address(host: str, port: int) -> str:
     """``HOST:PORT``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is a name or address by which every machine means itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().removesuffix(".") == "localhost"
 
 
 def is_wildcard(host: str) -> bool:

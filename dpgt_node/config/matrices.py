@@ -15,7 +15,7 @@ from typing import Any
 
 from dpgt_node.config.declare.keys import declared, read_fields
 from dpgt_node.config.declare.kinds import Integer
-from dpgt_node.config.declare.reader import Section, bad_number, read_bytes, show
+from dpgt_node.config.declare.reader import Section, bad_number, decoded, read_bytes, show
 from dpgt_node.config.own_kinds import AgentPair
 from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Random, Star
 from dpgt_node.config.vocabulary import MAX_AGENTS
@@ -200,7 +200,7 @@ def _csv(raw: bytes) -> list[object]:
     """One matrix row a line, comma-separated; empty lines and lines that begin with # are skipped."""
     rows: list[object] = []
     try:
-        lines = raw.decode("utf-8-sig").splitlines()
+        lines = decoded(raw).splitlines()
         for number, line in enumerate(lines, start=1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
@@ -208,7 +208,8 @@ def _csv(raw: bytes) -> list[object]:
                 try:
                     rows.append([float(cell) for cell in cells])
                 except ValueError as error:
-                    raise ValueError(f"line {number}: {error}") from error
+                    message = f"line {number}: {error}; a row is numbers with commas between them, and points in them"
+                    raise ValueError(message) from error
     except csv.Error as error:
         raise ValueError(f"not a CSV file: {error}") from error
     return rows

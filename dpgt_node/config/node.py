@@ -32,6 +32,9 @@ def parse_node_document(document: Mapping[str, object], source: str, base: Path)
     wildcard = top.ok("listen") and is_wildcard(parse_address(values["listen"])[0])
     if wildcard and values["advertise"] is None:
         top.problem("advertise", f"is needed because listen = {show(values['listen'])} is a wildcard nobody can dial")
+    own = [key for key in ("listen", "advertise") if values[key] is not None and top.ok(key)]
+    if top.ok("coordinator") and values["coordinator"] in [values[key] for key in own]:
+        top.problem("coordinator", f"{show(values['coordinator'])} is this node's own address, not the coordinator's")
     if values["data_test"] is not None and values["data_path"] is None:
         top.problem("data.test", "needs data.path: the test set of data of the host's own")
     top.section("data").done()

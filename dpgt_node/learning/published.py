@@ -19,6 +19,7 @@ import numpy as np
 from dpgt_node.config.data import CLASSES, resolved_dataset, stated_classes
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.documents import parse_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Dataset
@@ -261,7 +262,7 @@ def _held_frame(folder: Path) -> Frame | None:
         about = file.metadata() or {}
     if "shape" not in about or "classes" not in about:
         return None
-    shape, names = tuple(int(side) for side in about["shape"].split("x")), json.loads(about.get("names", "[]"))
+    shape, names = tuple(int(side) for side in about["shape"].split("x")), parse_json(about.get("names", "[]"))
     return Frame(shape, int(about["classes"]), tuple(map(str, names)))
 
 

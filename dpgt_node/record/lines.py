@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpgt_node.documents import parse_json
+
 
 def json_line(wall_s: float, level: str, logger: str, message: str, fields: Mapping[str, object] | None = None) -> str:
     """One line.  ``wall_s``: seconds since the epoch.  ``fields`` stand beside the others; no NaN, no Infinity."""
@@ -56,7 +58,7 @@ def read_line(line: str) -> Said:
     """A line of either format; what is neither is taken as it stands, and is no mere information."""
     if line.startswith("{"):
         try:
-            document = json.loads(line)
+            document = parse_json(line)
             return Said(str(document["message"]), document["level"] in ("info", "debug"), str(document["logger"]))
         except (ValueError, KeyError, TypeError):
             return Said(line, False, "")

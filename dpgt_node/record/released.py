@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.documents import parse_json
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.types import F64
 
@@ -79,7 +80,7 @@ def read_sum(path: Path) -> ReleasedSum | None:
     """The sum in a file; None when there is none.  StoreError: it is torn."""
     try:
         with path.open("rb") as file:
-            head = json.loads(file.readline(_HEAD_BYTES))
+            head = parse_json(file.readline(_HEAD_BYTES))
             data = file.read()
         if hashlib.sha256(data).hexdigest() != head["sha256"]:
             raise StoreError(f"{path}: torn: its bytes are not those that were stored")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.summary import load_summary, with_alone, write_summary
@@ -46,7 +47,7 @@ def load_rivals(out_dir: Path) -> Rivals | None:
     """``OUT/rivals.json``; None when there is none, or nothing in it.  Raises ConfigError."""
     path = out_dir / RIVALS_FILE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
         alone = {str(name): float(value) for name, value in data["alone"].items()}
         share = data.get("largest_class")
         largest = None if share is None else float(share)

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.costs import Epsilon
@@ -203,7 +204,7 @@ def load_summary(out_dir: Path) -> Summary | None:
     """``OUT/summary.json``; None when there is none.  Raises :class:`ConfigError` naming the file and the key."""
     path = out_dir / SUMMARY_FILE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -236,14 +237,15 @@ def load_summary(out_dir: Path) -> Summary | None:
         )
     except KeyError as error:
         raise ConfigError.one(str(path), str(error.args[0]), "is missing") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError.one(str(path), "", f"is not a summary of a run: {error}") from error
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        message = "is not the summary that a run leaves: was it changed, or is it another file?"
+        raise ConfigError.one(str(path), "", message) from error
 
 
 def read_restarts(out_dir: Path) -> dict[str, int]:
     """``OUT/restarts.json``; {} when there is none, or none that can be read: it is a count, not a result."""
     try:
-        held = json.loads((out_dir / RESTARTS_FILE).read_text(encoding="utf-8"))
+        held = read_json(out_dir / RESTARTS_FILE)
         return {str(name): int(count) for name, count in held.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import attack_table, text
 from dpgt_node.report.attack_table import VERDICTS
@@ -108,7 +108,7 @@ def load(out_dir: Path) -> Found | None:
     if not path.exists():
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
             return Found(document, {name: arrays[name] for name in arrays.files})
     except (OSError, ValueError) as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import text
 
@@ -45,7 +45,7 @@ def load(out_dir: Path) -> Mapping[str, Any] | None:
     if not path.exists():
         return None
     try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: Mapping[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
         raise ConfigError.one(str(path), "", f"no results of an audit: {error}") from error
     return document

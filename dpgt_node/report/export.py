@@ -19,6 +19,7 @@ import numpy as np
 from dpgt_node.accounts.towards import ASSUMPTIONS, Towards, towards_whom
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
+from dpgt_node.documents import parse_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
@@ -318,7 +319,7 @@ def verify(folder: Path) -> None:
     if any(name == PRIVACY_FILE and digest != hashlib.sha256(held).hexdigest() for name, digest in named):
         raise _unlike(folder / PRIVACY_FILE, f"the SHA-256 in {STATEMENT_FILE}")
     try:
-        data = json.loads(held)
+        data = parse_json(held)
         files = [(str(name), str(digest)) for name, digest in data["files"].items()]
         other = data["versions"].get("dpgt_node") != versions().get("dpgt_node")
         same = said.removesuffix(_hash_line(PRIVACY_FILE, held)) == statement(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.protocol.pace import OWN, PHASES, slowest
 from dpgt_node.record import epsilons, guessing
+from dpgt_node.record.identity import another_run
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
 from dpgt_node.record.phases import PhaseRow, by_agent, read_phases
 from dpgt_node.record.rivals import Rivals, load_rivals
@@ -22,6 +24,8 @@ from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load
 from dpgt_node.report import adversary_html, audit_html, headline, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
+
+log = logging.getLogger(__name__)
 
 REPORT_FILE = "report.html"
 UNFINISHED = "unfinished"
@@ -38,6 +42,8 @@ def build_report(out_dir: Path) -> Path:
     """
     run_file = out_dir / "run.toml"
     run = load_run(run_file)
+    if (other := another_run(out_dir, run)) is not None:
+        log.warning("%s %s: it was changed since, or another version wrote it", run_file, other)
     rows = MetricsStore.read(out_dir)
     summary = load_summary(out_dir) or summary_so_far(run, rows)
     path = out_dir / REPORT_FILE

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,24 @@ def limits(peers: int) -> tuple[tuple[str, int], ...]:
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES),
     )
+
+
+def why_not_listen(host: str, port: int) -> OSError | None:
+    """Why this process cannot listen on HOST:PORT now; None when it can."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        return error
+    for family, kind, number, _, address in found[:1]:
+        with socket.socket(family, kind, number) as probe:
+            # As a server of gRPC does it: connections of an earlier process that linger are no obstacle.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+                probe.listen(1)
+            except OSError as error:
+                return error
+    return None
 
 
 class Service(grpc.GenericRpcHandler):

@@ -32,7 +32,7 @@ from dpgt_node.wire.options import CHANNEL_OPTIONS as CHANNEL_OPTIONS
 from dpgt_node.wire.options import SERVER_OPTIONS as SERVER_OPTIONS
 from dpgt_node.wire.options import channel_options as channel_options
 from dpgt_node.wire.options import server_options
-from dpgt_node.wire.server import Server, Service, new_server
+from dpgt_node.wire.server import Server, Service, new_server, why_not_listen
 
 log = logging.getLogger(__name__)
 
@@ -271,14 +271,15 @@ def bind(server: grpc.aio.Server | Server, listen: str, credentials: grpc.Server
     if not (host and port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
         # gRPC would take the port modulo 65,536, or 443 for none
         raise ConfigError.one(source, "listen", f"cannot listen on {listen}: not HOST:PORT")
-    message = f"cannot listen on {listen}: the port is in use or the address is not this machine's"
     try:
         where = _socket_of(listen)
         port = server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
-    except (RuntimeError, OSError) as error:
-        raise ConfigError.one(source, "listen", message) from error
+    except (RuntimeError, OSError):
+        port = 0
     if port == 0:  # some versions of grpcio say it this way
-        raise ConfigError.one(source, "listen", message)
+        why = why_not_listen(host.strip("[]"), int(port_text))
+        said = "the port is in use" if why is None else why.strerror or str(why)
+        raise ConfigError.one(source, "listen", f"cannot listen on {listen}: {said[:1].lower()}{said[1:]}")
     return port
 
 

@@ -165,7 +165,7 @@ BAD_FILES = [
     ("r.csv", "0,0,1\n1,x,0\n0,1,0", "line 2: could not convert"),
     ("r.csv", "0,1\n1,0", "has 2 rows for 3 agents"),
     ("r.csv", "", "has 0 rows for 3 agents"),
-    ("r.csv", b"\xff\xfe", "decode"),
+    ("r.csv", b"\xfd\xfe", "is not UTF-8 text (line 1, byte 0)"),
     ("r.npy", "not an array", "r.npy"),
     ("r.npy", b"", "r.npy"),
     ("r.npy", np.zeros(9), "2-dimensional array of real numbers"),

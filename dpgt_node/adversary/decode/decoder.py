@@ -180,12 +180,15 @@ class Decoder:
         self._decryptor.keys.add(log, name)
 
     def abandon(self) -> None:
-        """The capture cannot be read on: the transcript stays without an end."""
+        """The capture cannot be read on: the transcript stays without an end, and goes where nothing is in it."""
         self._open(self._channel).abandon()
+        if not self._tally.messages:
+            self._out.unlink(missing_ok=True)
 
     @property
     def _channel(self) -> Channel:
-        return "tls+keys" if self._stages else "plain"
+        unused = self._stages is self._decryptor and not (self._decryptor and self._decryptor.counts.connections)
+        return "plain" if unused else "tls+keys"
 
     # --- what the connections say
 

@@ -76,13 +76,27 @@ def _epsilon(report: CheckReport) -> list[str]:
         what = ("  also" if lines else "Epsilon") if name in EPSILONS else "  also delta" if lines else "Delta"
         lines.append(f"{what} {shown} ({qualifier(name, privacy.delta)}{whose})")
     if not lines:
-        reasons = dict.fromkeys(text for texts in report.reasons.values() for text in texts if text is not None)
-        return [f"Epsilon: none. {next(iter(reasons), 'No accountant has a value')}."]
+        return [f"Epsilon: none. {_why_none(report)}."]
     lines[0] += " of the whole run, the largest of any agent: one sample replaced"
+    if not privacy.enforced:
+        lines[0] += f"; only if no gradient exceeds C = {privacy.C:g}, which is declared and not enforced"
     lines += [f"WARNING: {said}" for said in [warned_delta(report)] if said is not None]
     if towards(report) is not None:
         lines.append("Noise is shared: towards fewer than all others epsilon is smaller where noise cancels (--all).")
     return lines
+
+
+def _why_none(report: CheckReport) -> str:
+    """What stands against a pure guarantee, and what against one with a delta: either is a way out."""
+    from dpgt_node.privacy.accountants.registry import APPROXIMATE
+
+    said: dict[bool, str] = {}
+    for name, texts in report.reasons.items():
+        said.setdefault(name in APPROXIMATE, next((text for text in texts if text is not None), ""))
+    pure, other = said.get(False, ""), said.get(True, "")
+    if not (pure and other) or pure == other:
+        return pure or other or "No accountant has a value"
+    return f"Pure: {pure}. With a delta: {other}"
 
 
 def _open(report: CheckReport) -> list[str]:

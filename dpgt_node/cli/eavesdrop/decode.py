@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _run(path: Path | None) -> tuple[RunConfig | None, bytes | None]:
     if not (path / "run.toml").exists() and (path / "run" / "run.toml").exists():
         path = path / "run"  # the output folder of a lab
     try:
-        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(path / "summary.json")
         found: bytes | None = bytes.fromhex(summary["run_id"])
     except (OSError, ValueError, KeyError, TypeError):
         found = None  # the run goes on, or it was simulated
@@ -356,7 +357,10 @@ def _why_nothing(found: Decoded, keys: Path | None) -> Iterator[str]:
     elif found.tls is not None and found.tls.connections:
         yield from _not_opened(found, keys)
         if found.tls.records:
-            yield f"{found.tls.records} TLS records were opened, and no vector of a run is in them"
+            yield (
+                f"{found.tls.records} TLS records were opened, and no vector of a run is in them: is it the right "
+                "capture, and are the secrets of both directions right?"
+            )
     elif found.tls_connections:
         yield (
             f"{found.tls_connections} connections are TLS: without --keys FILE only sizes and times can be seen, "
@@ -382,7 +386,7 @@ def _not_opened(found: Decoded, keys: Path | None) -> Iterator[str]:
     missing = tls.without_keys or tls.connections
     yield (
         f"{missing} of {tls.connections} TLS connections could not be opened: {keys or 'the capture'} holds no keys "
-        "of theirs (keys are of one process and one connection; take those that were written while this was captured)"
+        "of theirs (they are of one process and connection, one a direction: take those written during the capture)"
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.logs import tell
 from dpgt_node.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def known_run(folder: Path) -> tuple[RunConfig | None, Host | None]:
 
 def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Host]:
     """NAME=ADDR[:PORT] options by name, the coordinator first.  ConfigError with everything missing or malformed."""
-    from dpgt_node.config import is_wildcard, parse_address
+    from dpgt_node.config import is_loopback, is_wildcard, parse_address
 
     problems: list[Problem] = []
     found: dict[str, Host] = {}
@@ -182,6 +183,12 @@ def parse_hosts(hosts: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, Ho
         problem(f"is missing for {', '.join(missing)}")
     if problems:
         raise ConfigError(problems)
+    own = [name for name in known if is_loopback(found[name].address)]
+    if 0 < len(own) < len(known):
+        tell(
+            f"dpgt: --host: {found[own[0]].address} ({', '.join(own)}) is every host itself: the others come there "
+            "through a tunnel only; give an address of the network, unless that is meant"
+        )
     return {name: found[name] for name in known}
 
 
@@ -190,7 +197,8 @@ def canonical(address: str) -> str:
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
-        return address.lower().removesuffix(".")
+        name = address.lower().removesuffix(".")
+        return "127.0.0.1" if name == "localhost" else name
 
 
 def with_port(address: str, default: int) -> str:

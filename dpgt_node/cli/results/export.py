@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ import numpy as np
 from dpgt_node.cli import common
 from dpgt_node.config import RunConfig, load_run, run_sha256, to_toml
 from dpgt_node.config.data import without_paths
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
 
 def _of_run(folder: Path, agent: str | None) -> _Found:
     """From the output folder of launch, simulate or a coordinator."""
+    from dpgt_node.record.identity import another_run
     from dpgt_node.record.summary import load_summary
     from dpgt_node.report.export import Party, Source
 
@@ -176,6 +177,8 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
         message = f"{folder} is neither a run's output folder (no run.toml) nor an agent's state directory"
         raise ConfigError.one("command line", "DIR", message)
     run, summary = load_run(run_file), load_summary(folder)
+    if (other := another_run(folder, run)) is not None:
+        raise ConfigError.one(str(run_file), "", f"{other}; put the run's own file there")
     if summary is None:
         message = f"{folder} has no summary.json: the run has not ended; end it first, or export an agent's state"
         raise ConfigError.one("command line", "DIR", message)
@@ -233,7 +236,7 @@ def _simulated(state: Path) -> tuple[tuple[int, F64] | None, tuple[int, int, F64
 def _keystream(folder: Path) -> str | None:
     """What the run's folder says of its entropy, where the ledger of an older version says nothing."""
     try:
-        held = json.loads((folder / "run_id.json").read_text(encoding="utf-8"))
+        held = read_json(folder / "run_id.json")
         return None if held["keystream"] is None else str(held["keystream"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

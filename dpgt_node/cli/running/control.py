@@ -54,7 +54,7 @@ def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None,
     assert address is not None
     if insecure == (tls_folder is not None):
         raise ConfigError.one("command line", "--tls", "give exactly one of --tls DIR and --insecure")
-    common.check_address(address, "--coordinator")
+    common.check_dialled(address, "--coordinator")
     return Address(address, tls_folder, 0)
 
 

@@ -18,6 +18,7 @@ from dpgt_node.config.declare.hints import hint
 from dpgt_node.errors import ConfigError, Problem
 
 MAX_FILE_BYTES = 64_000_000
+_HEAD = 1000
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -38,16 +39,26 @@ def read_bytes(path: Path, source: str, key: str = "") -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, or in UTF-16 or UTF-32 with its mark, as editors on Windows write it; lines may end as on
-    any system.  ConfigError names it.
+    """The text of a file, see :func:`decoded`.  ConfigError names it."""
+    try:
+        return decoded(read_bytes(path, str(path)))
+    except ValueError as error:
+        raise ConfigError.one(str(path), "", str(error)) from error
+
+
+def decoded(raw: bytes) -> str:
+    """Text in UTF-8, or in UTF-16 or UTF-32 with its mark, as editors on Windows write it; lines may end as on any
+    system.  ValueError says in which line it is not text.
     """
-    raw = read_bytes(path, str(path))
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     widest = raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE))  # one begins like UTF-16
     try:
         text = raw.decode("utf-32" if widest else "utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError.one(str(path), "", f"is not UTF-8 text (byte {error.start})") from error
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"is not UTF-8 text (line {line}, byte {error.start}): save it as UTF-8") from error
+    if 3 * (head := text[:_HEAD]).count("\0") > len(head):
+        raise ValueError("is UTF-16 text without a mark that says so: save it as UTF-8")
     return text if "\n" in text else text.replace("\r", "\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
 
 __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "Reals", "checked", "frozen"]
 
+_EXACT = 2.0**53
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -150,12 +152,29 @@ def _labels(
     problems: list[Problem],
 ) -> Labels | None:
     raw = arrays[name]
+    if raw.ndim != 1:
+        way = "use y.ravel()" if raw.ndim == 2 and raw.shape[1] == 1 else "of one column a class, y.argmax(axis=1)"
+        problems.append(Problem(source, name, f"has shape {raw.shape}; labels must be (samples,): {way}"))
+        return None
+    raw = _whole(raw)
     if raw.dtype.kind not in "iuU" and raw.size:
         problems.append(Problem(source, name, f"has dtype {raw.dtype}; labels must be integers or words"))
-    elif raw.ndim != 1:
-        problems.append(Problem(source, name, f"has shape {raw.shape}; labels must be (samples,)"))
     elif raw.dtype.kind == "u" and raw.size and int(raw.max()) >= 1 << 63:
         problems.append(Problem(source, name, "has a label beyond 2^63"))
     else:
         return cast("Labels", raw if raw.size else np.zeros(0, np.int64))
     return None
+
+
+def _whole(raw: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Labels that are classes in another type, as integers or words: whole floats, truth values, ASCII bytes."""
+    if raw.dtype.kind == "b":
+        return raw.astype(np.int64)
+    if raw.dtype.kind == "f":
+        real = cast("npt.NDArray[np.floating[Any]]", raw)
+        if np.all((np.abs(real) <= _EXACT) & (real == np.floor(real))):
+            return raw.astype(np.int64)
+    if raw.dtype.kind == "S":
+        with contextlib.suppress(UnicodeDecodeError):
+            return raw.astype(np.str_)
+    return raw

@@ -24,7 +24,7 @@ def remarks(data: Dataset, *, raw: bool) -> tuple[str, ...]:
 
     ``raw``: features are used as they are.
     """
-    found = [*data.remarks, *_few(data), *_named(data)]
+    found = [*data.remarks, *_few(data), *_named(data), *_alike(data), *_unseen(data)]
     if raw and data.divisor == 1.0 and data.x_train.size:  # pictures in files have their divisor
         largest = float(max(abs(float(data.x_train.max())), abs(float(data.x_train.min()))))
         if largest > LARGE:
@@ -59,6 +59,25 @@ def _named(data: Dataset) -> list[str]:
         return []
     some = ", ".join(data.names[:_NAMED]) + (f" and {len(data.names) - _NAMED} more" if data.classes > _NAMED else "")
     return [f"labels are {some}: {data.classes} classes, which keep these names"]
+
+
+def _alike(data: Dataset) -> list[str]:
+    """Names of classes that differ in capitals and spaces alone."""
+    by_word: dict[str, list[str]] = defaultdict(list)
+    for name in data.names:
+        by_word[" ".join(name.casefold().split())].append(name)
+    several = [names for names in by_word.values() if len(names) > 1]
+    shown = "; ".join(", ".join(map(repr, names)) for names in several[:_NAMED])
+    return [f"labels differ in capitals or spaces only, and are classes of their own: {shown}"] if several else []
+
+
+def _unseen(data: Dataset) -> list[str]:
+    """Classes of the test set that no training sample has."""
+    strange = np.setdiff1d(data.y_test, data.y_train)
+    if not len(strange):
+        return []
+    shown = ", ".join(data.names[i] if data.names else str(i) for i in strange[:_NAMED])
+    return [f"classes in the test set that no training sample here has: {shown}{', ...' * (len(strange) > _NAMED)}"]
 
 
 def _copies(data: Dataset) -> int:

@@ -94,10 +94,10 @@ def load_features(kind: str, path: Path, label: str | None, columns: Columns) ->
 
 def _check_names(path: Path, names: Sequence[str], label: str, columns: Columns) -> None:
     if names.count(label) != 1:
-        have = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        have = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
         raise _bad(
             path,
-            f"has no column {label!r} (data.label); it has {have}"
+            f"has no column {label!r} (data.label); it has {have}{suggestion(label, names)}"
             if label not in names
             else f"has {names.count(label)} columns named {label!r} (data.label)",
         )
@@ -205,7 +205,7 @@ def _csv(path: Path) -> Table:
                 file.seek(start)
                 table, wide = _texts(path, file)
     except UnicodeDecodeError as error:
-        raise _bad(path, f"is not {encoding.upper().removesuffix('-SIG')} text (byte {error.start})") from error
+        raise _bad(path, f"is not {encoding.upper().removesuffix('-SIG')} text: save it as UTF-8") from error
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from error
     except csv.Error as error:
@@ -215,7 +215,8 @@ def _csv(path: Path) -> Table:
     if not names[-1] and not isinstance(table[-1], list) and np.isnan(table[-1]).all():
         raise _bad(path, "has a last column without a name and without values: does a comma end each line?")
     if wide != {len(names)}:
-        raise _bad(path, f"has {wide.pop()} values a row under {len(names)} column names{_COMMAS}")
+        why = f"; the first line must name the columns, and is {header.strip()[:40]!r}" if len(names) == 1 else _COMMAS
+        raise _bad(path, f"has {wide.pop()} values a row under {len(names)} column names{why}")
     return names, table
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dpgt_node.config import load_run
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.coordinator.outdir import RUN_FILE, blamed, held_run_id
@@ -90,7 +91,7 @@ def held_samples(folder: Path) -> dict[str, int | None]:
     """Every agent's D when the run began; {}: it has not.  ConfigError: the file cannot be read."""
     path = folder / SAMPLES_FILE
     try:
-        held = {str(name): None if d is None else int(d) for name, d in json.loads(path.read_text("utf-8")).items()}
+        held = {str(name): None if d is None else int(d) for name, d in read_json(path).items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:

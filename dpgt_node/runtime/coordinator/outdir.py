@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, canonical_json, diff_runs, load_run, run_sha256, to_toml
+from dpgt_node.documents import read_json
 from dpgt_node.durable import contents, remedy, write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.record.identity import IDENTITY_FILE as IDENTITY_FILE
 from dpgt_node.record.summary import SUMMARY_FILE, load_summary
 
-IDENTITY_FILE = "run_id.json"
 ADDRESS_FILE = "coordinator.json"
 RUN_FILE = "run.toml"
 CLOSING_FILE = ".closing"
@@ -71,7 +72,7 @@ def prepare(
             return _begin(path, run, begin)
         if IDENTITY_FILE not in entries:
             raise ConfigError.one(source, "--out", f"{path} is not empty and holds no run; choose another folder")
-        held = json.loads(identity.read_text(encoding="utf-8"))
+        held = read_json(identity)
         run_id, held_digest = bytes.fromhex(held["run_id"]), str(held["run_sha256"])
         held_keystream, held_by = held["keystream"], str(held.get("by", "agents"))
         if held_digest != digest and _never_began(path, entries):
@@ -129,7 +130,7 @@ def _differences(held: Path, run: RunConfig) -> str:
 def held_run_id(path: Path) -> bytes | None:
     """The id of the run in ``path``; None when there is none that can be read."""
     try:
-        return bytes.fromhex(json.loads((path / IDENTITY_FILE).read_text(encoding="utf-8"))["run_id"])
+        return bytes.fromhex(read_json(path / IDENTITY_FILE)["run_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -247,7 +248,7 @@ class Address:
 def read_address(path: Path) -> Address | None:
     """coordinator.json under ``path``; None when there is none (yet).  ConfigError when it is malformed."""
     try:
-        held = json.loads((path / ADDRESS_FILE).read_text(encoding="utf-8"))
+        held = read_json(path / ADDRESS_FILE)
         return Address(
             str(held["address"]), Path(held["tls"]) if held["tls"] else None, int(held["pid"]), held.get("http")
         )

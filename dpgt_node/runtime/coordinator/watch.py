@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from dpgt_node.documents import parse_json
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.pace import Pace, Slowest, slowest
 from dpgt_node.record import epsilons
@@ -76,7 +77,7 @@ def _held(path: Path) -> list[Event]:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in path.read_text(encoding="utf-8").splitlines()[-EVENTS_KEPT:]:
             with contextlib.suppress(ValueError, TypeError):
-                wall_s, level, text = json.loads(line)
+                wall_s, level, text = parse_json(line)
                 found.append(Event(float(wall_s), str(level), str(text)))
     return found
 

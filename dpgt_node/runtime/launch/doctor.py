@@ -47,7 +47,7 @@ from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, 
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
 from dpgt_node.runtime.trust.pki import read_certificate
-from dpgt_node.runtime.trust.probe import look
+from dpgt_node.runtime.trust.probe import look, speaks_tls
 from dpgt_node.runtime.trust.requests import REQUEST_FILE, key_fingerprint
 
 RENEW = "dpgt pki renew"
@@ -316,6 +316,9 @@ async def _coordinator(config: NodeConfig) -> Row:
     tls, check = config.tls, "coordinator"
     host, port = parse_address(config.coordinator)
     reach = await hostcheck.reaches(host, port)
+    if reach.status == "passed" and tls.insecure and await speaks_tls(config.coordinator):
+        found = f"{config.coordinator} speaks TLS, and this node does not: it would be turned away without a word"
+        return _row(check, failed(found, "leave insecure = true out, and give ca, cert and key in [tls]"))
     if reach.status != "passed" or tls.insecure or tls.ca is None or tls.cert is None or tls.key is None:
         return _row(check, reach)
     try:

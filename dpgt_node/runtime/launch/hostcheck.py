@@ -16,6 +16,7 @@ from typing import Literal
 from dpgt_node.config import NodeConfig, format_address, is_wildcard, parse_address
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.disk import free_bytes, readable
+from dpgt_node.wire.server import why_not_listen
 
 CONNECT_S = 5.0
 FILES_BASE = 128
@@ -51,24 +52,6 @@ def unknown(found: str, todo: str) -> Finding:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def _bind(host: str, port: int) -> OSError | None:
-    """Why HOST:PORT cannot be listened on; None when it can."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        return error
-    for family, kind, number, _, address in found[:1]:
-        with socket.socket(family, kind, number) as probe:
-            # As a server of gRPC does it: connections of an earlier process that linger are no obstacle.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(address)
-                probe.listen(1)
-            except OSError as error:
-                return error
-    return None
-
-
 _AN_ADDRESS = "listen = an address that this host has; 0.0.0.0 is all of them, and advertise then says which"
 _TO_LISTEN = {
     errno.EADDRINUSE: "end the process that has it (is this agent running already?), or take another port",
@@ -79,7 +62,7 @@ _TO_LISTEN = {
 def listens(host: str, port: int) -> Finding:
     """Whether this process could listen there now."""
     address = format_address(host, port)
-    if (error := _bind(host, port)) is None:
+    if (error := why_not_listen(host, port)) is None:
         return passed(f"{address} is free")
     return failed(f"{address}: {error.strerror or error}", _TO_LISTEN.get(error.errno or 0, _AN_ADDRESS))
 
@@ -109,7 +92,7 @@ def _dialled(host: str, what: str) -> Iterator[tuple[str, Finding]]:
     yield "", passed(f"{what}: {', '.join(found)}")
     if all(_loopback(address) for address in found):
         yield " reach", warned(f"{host} is this machine only", "an address of the network, if agents run elsewhere")
-    elif all(_bind(address, 0) is not None for address in found):
+    elif all(why_not_listen(address, 0) is not None for address in found):
         todo = "fine behind a NAT or a load balancer that forwards the port; else this host's own address"
         yield " reach", warned(f"no interface of this host has {', '.join(found)}", todo)
 
@@ -131,7 +114,7 @@ async def reaches(host: str, port: int) -> Finding:
     except TimeoutError:
         return failed(f"{address}: no answer within {CONNECT_S:g} s", "a firewall? a wrong address?")
     except socket.gaierror as error:
-        return failed(f"{host}: {error.strerror}", "[coordinator] a name that this host resolves, or an IP address")
+        return failed(f"{host}: {error.strerror}", "coordinator = a name that this host resolves, or an IP address")
     except OSError as error:
         return failed(f"{address}: {error.strerror or error}", "routes and firewalls between the hosts")
 

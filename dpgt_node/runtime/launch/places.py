@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 
@@ -40,7 +41,7 @@ def write_places(path: Path, places: Places) -> None:
 def read_places(path: Path) -> dict[str, Place]:
     """What :func:`write_places` wrote; ConfigError for anything else."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         return {name: Place(**{**entry, "enter": tuple(entry["enter"])}) for name, entry in document.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError.one(str(path), "", f"cannot be used as places of processes: {error}") from error

@@ -186,7 +186,10 @@ async def test_the_coordinator_is_asked_who_it_is(
     async with serving(server.server_credentials()) as (_, address):
         host.coordinator = address
         row = (await host.rows())["coordinator"]
+        host.options["tls"] = NodeTls(True)
+        plain = (await host.rows())["coordinator"]
     assert row.status == status and words in row.found, row
+    assert plain.status == "failed" and "speaks TLS, and this node does not" in plain.found, plain
 
 
 def test_memory_does_not_keep_what_power_promises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_folder, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families.runs.job import Files, Job
@@ -44,7 +45,7 @@ class Folder:
     def _load(self) -> None:
         file = self.path / STATE_FILE
         try:
-            held = json.loads(file.read_text(encoding="utf-8"))
+            held = read_json(file)
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families.runs import epsilons
 from dpgt_node.experiments.families.runs.folder import Folder
@@ -88,7 +88,7 @@ class Measured:
         """n, K, m, d and D of a run that is there."""
         path = self._folder.run(job.name) / JOB_FILE
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = read_json(path)
             return {name: int(held[name]) for name in ("n", "K", "m", "d", "D")}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError.one(str(path), "", f"is damaged ({error}): remove its folder") from error
