@@ -8,9 +8,9 @@ SECOND = 1_000_000_000
 """Nanoseconds; all times of machines are nanoseconds of one monotonic clock."""
 HEARTBEAT_NS = 2 * SECOND
 BACKOFF_NS = (SECOND // 20, SECOND)
+"""The wait after a first failure, and the longest."""
 CAUSES = 8
 """So many causes of one spell of trouble are said."""
-"""The wait after a first failure, and the longest."""
 
 
 def heartbeat_ns(round_timeout_s: float) -> int:

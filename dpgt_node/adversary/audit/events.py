@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.adversary.audit.bounds import CAUTION, Bound, Direction, Measure, Rates, clopper_pearson, value_of
-from dpgt_node.adversary.audit.replay import Replay, World
+from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.types import F64, I64
 
 BINS: Final = 40
@@ -75,7 +75,8 @@ def positions(replay: Replay, first: World, second: World) -> F64:
         here, there = one.private
         part = (one.draw.values - 0.5 * (here + there)) * (there - here) / one.draw.scale**2
         total = part if total is None else total + part
-    assert total is not None, "no noise was drawn"
+    if total is None:
+        raise no_noise_shows()
     return total
 
 

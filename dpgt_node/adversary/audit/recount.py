@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpgt_node.adversary.audit.replay import Replay
+from dpgt_node.adversary.audit.replay import NO_NOISE_SHOWS, Replay
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import codes_of
 from dpgt_node.privacy.accountants.amplified import AMPLIFIED
@@ -127,6 +127,8 @@ def _matrix(facts: Facts, index: int, moves: F64) -> tuple[list[tuple[int, Strea
 
     replay = Replay(unrounded(facts), index, np.zeros(width), _Nothing(width), "float64")
     found = {(one.k, one.stream): one.private[0].copy() for one in replay.run((world,))}
+    if not found:
+        raise ValueError(NO_NOISE_SHOWS)
     rows = sorted(found, key=lambda row: (row[0], STREAMS.index(row[1])))
     return rows, np.array([found[row] for row in rows])
 

@@ -25,6 +25,10 @@ Vectors = Mapping[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k), as in :class:`~dpgt_node.adversary.inference.observation.Observation`."""
 World = Callable[[int, F64], F64]
 """``gradient(k, point)``: the agent's mean gradient of round k in one world, float64 (d,).  Called in order of k."""
+NO_NOISE_SHOWS = (
+    "nothing that was sent carries noise: what the last round draws shows in x_{K+1} alone, which nobody sends; with "
+    "one more iteration there is something to audit"
+)
 _NOTHING_HIDDEN = Broken("a method that keeps gradients draws no noise, so there is nothing to audit")
 BLOCK = 1 << 14
 """Coordinates worked on at a time."""
@@ -42,6 +46,11 @@ class Noised:
 
 class Unseen(KeyError):
     """A released vector that the replay cannot do without was not seen: (agent, stream, k)."""
+
+
+def no_noise_shows() -> ConfigError:
+    """What a replay without a noised vector means."""
+    return ConfigError.one("run file", "algorithm.iterations", NO_NOISE_SHOWS)
 
 
 class Replay:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from dpgt_node.adversary.audit.likelihood import doubt, log_probability
-from dpgt_node.adversary.audit.replay import Replay, World
+from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64
 
@@ -68,7 +68,8 @@ def log_ratio(replay: Replay, first: World, second: World) -> Ratio:
             # Later gradients would be taken at a point that is not quite known.
             if replay.goes_on_from_draws:
                 off = math.inf
-    assert T is not None and reach is not None, "no noise was drawn"
+    if T is None or reach is None:
+        raise no_noise_shows()
     return Ratio(T, off + 2.0**-50 * size, reach, foreign, noised)
 
 
@@ -80,7 +81,8 @@ def log_likelihoods(replay: Replay, worlds: Sequence[World]) -> tuple[F64, int]:
         part = np.stack([log_probability(one.draw, private) for private in one.private])
         total = part if total is None else total + part
         foreign += one.draw.kind == "foreign"
-    assert total is not None, "no noise was drawn"
+    if total is None:
+        raise no_noise_shows()
     return total, foreign
 
 

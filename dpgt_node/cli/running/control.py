@@ -39,6 +39,13 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_ANSWERS = {
+    "PERMISSION_DENIED": "the coordinator at {} refuses",
+    "UNAUTHENTICATED": "the coordinator at {} refuses",
+    "UNIMPLEMENTED": "what answers at {} is no coordinator",
+}
+
+
 def _resolve(run_dir: Path | None, address: str | None, tls_folder: Path | None, insecure: bool) -> Address | None:
     """Where to ask; None: in ``run_dir`` no coordinator ever ran."""
     from dpgt_node.runtime.coordinator.outdir import Address, read_address
@@ -72,7 +79,8 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None, wa
     try:
         return common.run_async(main())
     except PeerError as error:
-        raise PeerError(f"no answer from the coordinator at {target.address}: {error}") from error
+        what = _ANSWERS.get(error.grpc_status, "no answer from the coordinator at {}").format(target.address)
+        raise PeerError(f"{what}: {error}") from error
 
 
 def _ask(

@@ -44,6 +44,10 @@ def _strength(error: PeerError) -> int:
     return 2 if isinstance(error, Untrusted) else int(error.grpc_status != "UNAVAILABLE")
 
 
+def _cause(error: PeerError) -> str:
+    return str(error) or error.grpc_status
+
+
 class UplinkPhase(Enum):
     """Where the call stands; see the table above."""
 
@@ -199,9 +203,10 @@ class Uplink:
             self._strongest = error
         if self._awake.at(now_ns) - self._heard_ns > self._patience_ns:
             span = f"{self._patience_ns / SECOND:g} s"
-            self._give_up(self._lost_type(f"no coordinator at {self._address} for {span}: {self._strongest}"), out)
+            why = _cause(self._strongest)
+            self._give_up(self._lost_type(f"no coordinator at {self._address} for {span}: {why}"), out)
             return
-        cause = str(error) or error.grpc_status
+        cause = _cause(error)
         if self._backoff.news(cause):
             out.append(Note("warning", f"coordinator at {self._address}: {cause} (trying again)"))
         self._phase, self._deadline_ns = UplinkPhase.AWAY, now_ns + self._backoff.next_ns()

@@ -228,7 +228,8 @@ class Coordinator:
     async def control(self, request: m.ControlRequest, caller: services.Caller) -> m.ControlReply:
         """Pause, resume, stop; with TLS only the coordinator's own or an operator's certificate."""
         if caller.secure and caller.identity not in (COORDINATOR_IDENTITY, OPERATOR_IDENTITY):
-            raise PeerError(f"{caller.identity} may not control a run", grpc_status="PERMISSION_DENIED")
+            message = f"{caller.identity} may not control a run, an operator may (dpgt pki issue operator)"
+            raise PeerError(message, grpc_status="PERMISSION_DENIED")
         log.info("%s asked for by %s", request.action, caller.identity or caller.address)
         self.feed(ct.Asked(request))
         return self._answer

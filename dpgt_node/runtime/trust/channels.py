@@ -124,7 +124,9 @@ class _PlainDial:
         if not isinstance(error, PeerError) or error.grpc_status != "UNAVAILABLE":
             return
         if await speaks_tls(self._address, timeout_s=EXPLAIN_S):
-            why = "speaks TLS, and this process does not: leave --insecure out, and give it [tls]"
+            why = (
+                "speaks TLS, and this process does not: leave insecure out, and give certificates (--tls DIR, or [tls])"
+            )
             raise Untrusted(f"{self._address} {why}") from error
 
 

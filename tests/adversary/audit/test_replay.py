@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpgt_node.adversary.audit.events import positions
+from dpgt_node.adversary.audit.recount import recount
 from dpgt_node.adversary.audit.replay import Replay, Unseen, Vectors, World
-from dpgt_node.adversary.audit.witness import log_ratio
+from dpgt_node.adversary.audit.witness import log_likelihoods, log_ratio
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.algo.methods import METHODS
@@ -117,6 +119,25 @@ def test_the_true_world_comes_out_bit_for_bit(pair: str, mechanism: str, law: st
             assert one.draw.kind == "exact"
             assert (one.draw.values == out).all()
             assert (one.private[0] == private).all()
+
+
+def test_a_run_of_one_round_may_show_no_noise() -> None:
+    """What round K draws shows in x_{K+1}, and nobody sends that."""
+    run = run_of("two agents", "sampled-dsgd noise-once")
+    run = replace(run, algorithm=replace(run.algorithm, iterations=0))
+    facts, world = Facts.of(run), lambda k, x: bent(0, k, x)
+    replay = Replay(facts, 0, np.zeros(7), played(run)[0], "float64")
+    assert list(replay.run([world])) == []
+    asked = (
+        lambda: log_likelihoods(replay, [world]),
+        lambda: log_ratio(replay, world, world),
+        lambda: positions(replay, world, world),
+    )
+    for ask in asked:
+        with pytest.raises(ConfigError, match="with one more iteration there is something to audit"):
+            ask()
+    with pytest.raises(ValueError, match="nothing that was sent carries noise"):
+        recount(facts, 0, 10)
 
 
 def test_what_is_rounded_does_not_tell_what_was_drawn() -> None:
