@@ -122,7 +122,7 @@ class Planner:
             found = EveryRound(frame, tune_clip=False).kept(base, way, target)
         elif way.accounted.once:
             search = Releasing(frame, base, way, target, _bound(given.privacy) if kept else None)
-            found = search.search(rehearsals)
+            found = search.search(rehearsals, learnt(chance))
             self._searches[target] = search
         else:
             found = EveryRound(frame, tune_clip=not kept).search(base, way, target, rehearsals)

@@ -37,6 +37,8 @@ _HOPELESS: Final = 0.01
 _WORK: Final = 2e9
 """Numbers that rehearsals update, rounds times agents times d, before a search ends: about half a minute."""
 _DOUBLINGS: Final = 40
+_HOPE: Final = 8.0
+"""Where even so many times the epsilon teaches nothing, a search for the best recipe compares noise with noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +75,24 @@ class Releasing:
         self._found: dict[Sketch, list[F64]] = {}
         self._work = 0.0
 
-    def search(self, rehearsals: int) -> Drawn:
-        """The best run found.  ConfigError: no noise meets the target."""
+    def search(self, rehearsals: int, useless: float) -> Drawn:
+        """The best run found; where nothing gets better than ``useless``, soon the best of a few.  ConfigError: no
+        noise meets the target.
+        """
         frame, target = self._frame, self._target
         self._run(
             self._begin(Recipe(1, self._kept or 1.0, 1.0), None)
         )  # what cannot be met is refused before the search
         frame.progress(f"epsilon {target.epsilon:g}: what to release, tried at one holder of all stand-in samples")
-        best = self._begin(self._centre(None).best(sums=self._sums), None)
-        if target.shares(frame.run.n) and not self._way.pure:
-            best = self._shared(best)
-        frame.progress(f"epsilon {target.epsilon:g}: rehearsing {best.recipe.releases} releases with all agents")
-        best = self._climbed(best, rehearsals)
+        if (alike := self._hopeless(useless)) is not None:
+            frame.progress(f"epsilon {target.epsilon:g}: nothing learns, at {_HOPE:g} times as much neither: no search")
+            best = self._begin(alike, None)
+        else:
+            best = self._begin(self._centre(None).best(sums=self._sums), None)
+            if target.shares(frame.run.n) and not self._way.pure:
+                best = self._shared(best)
+            frame.progress(f"epsilon {target.epsilon:g}: rehearsing {best.recipe.releases} releases with all agents")
+            best = self._climbed(best, rehearsals)
         tried = sum(centre.tried for centre in self._centres.values())
         central = self._centre(best.r).accuracy(best.recipe)
         return Drawn(self._run(best, exact=True), best, self._outcome(best), central, tried, len(self._found))
@@ -98,11 +106,33 @@ class Releasing:
             if not self._learns(0.5 * epsilon, useless):
                 return epsilon
             epsilon *= 0.5
-        for _ in range(0 if learns else _DOUBLINGS):
-            epsilon *= 2.0
-            if self._learns(epsilon, useless):
-                return epsilon
-        return None
+        if learns:
+            return None
+        below, above = 0, 1
+        while not self._learns(2.0**above * epsilon, useless):  # by leaps first: it may be far
+            if above == _DOUBLINGS:
+                return None
+            below, above = above, min(2 * above, _DOUBLINGS)
+        while above - below > 1:
+            middle = (below + above) // 2
+            if self._learns(2.0**middle * epsilon, useless):
+                above = middle
+            else:
+                below = middle
+        return 2.0**above * epsilon
+
+    def _hopeless(self, useless: float) -> Recipe | None:
+        """The best of a few recipes, where none of them is better than ``useless``, nor with far less noise; else None.
+
+        Noise that is shared may be less than the target says, so there it is not known.
+        """
+        if self._target.shares(self._frame.run.n):
+            return None
+        centre = self._centre(None)
+        best = max(centre.starts(sums=self._sums, few=True), key=centre.judged)
+        if centre.judged(best) >= useless or self._learns(_HOPE * self._target.epsilon, useless):
+            return None
+        return best
 
     def _learns(self, epsilon: float, useless: float) -> bool:
         centre = self._centre_of(replace(self._target, epsilon=epsilon), None)

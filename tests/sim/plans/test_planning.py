@@ -90,6 +90,9 @@ def test_more_epsilon_more_accuracy_and_where_it_starts(planner: Planner) -> Non
     assert nothing.starts_at is not None and 4e-3 < nothing.starts_at < 5.0
     assert nothing.starts_at / 2.0 < high.starts_at < 2.0 * nothing.starts_at  # looked for from below and from above
     assert not planner.plan(Target(2.0 * nothing.starts_at), 4).useless
+    least = planner.begins(planner.plan(Target(1e-10), 4))  # where nothing learns by far, it is said soon
+    assert least.useless and least.found.rehearsed == 1
+    assert least.starts_at is not None and nothing.starts_at / 4.0 < least.starts_at < 4.0 * nothing.starts_at
 
 
 @pytest.mark.parametrize("colluding", [0, 1])
