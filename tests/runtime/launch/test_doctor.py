@@ -329,7 +329,7 @@ async def test_advice_is_about_what_is_wrong(host: Host, monkeypatch: pytest.Mon
 def test_where_nobody_can_listen_the_reason_decides_the_advice(
     number: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hostcheck, "_bind", lambda *_: OSError(number, os.strerror(number)))
+    monkeypatch.setattr(hostcheck, "why_not_listen", lambda *_: OSError(number, os.strerror(number)))
     assert words in hostcheck.listens("127.0.0.1", 80).todo
 
 
