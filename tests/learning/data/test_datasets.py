@@ -139,7 +139,7 @@ NAN_ROW = np.where(np.arange(30)[:, None] == 11, np.nan, X)
         ({"x_test": np.full((10, 4), np.inf)}, "x_test", "non-finite"),
         ({"y_train": Y[:-1]}, "y_train", "29 labels for 30 rows of x_train"),
         ({"y_test": Y}, "y_test", "30 labels for 10 rows of x_test"),
-        ({"y_train": Y.astype(float)}, "y_train", "float64; labels must be integers or words"),
+        ({"y_train": Y + 0.5}, "y_train", "float64; labels must be integers or words"),
         ({"y_train": Y[:, None]}, "y_train", r"shape \(30, 1\)"),
         ({"y_train": np.full(30, 2**64 - 1, dtype=np.uint64)}, "y_train", "a label beyond 2"),
     ],
