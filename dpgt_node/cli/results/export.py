@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -103,7 +104,7 @@ def export(
         shutil.rmtree(part, ignore_errors=True)
     names = (*names, exporting.PRIVACY_FILE, exporting.STATEMENT_FILE, exporting.RUN_FILE)
     if format_ == "json":
-        privacy = json.loads((out / exporting.PRIVACY_FILE).read_text(encoding="utf-8"))
+        privacy = read_json(out / exporting.PRIVACY_FILE)
         click.echo(json.dumps({"model": str(out), "files": list(names), "privacy": privacy}, indent=2, allow_nan=False))
         return ExitCode.DONE
     click.echo((out / exporting.STATEMENT_FILE).read_text(encoding="utf-8").split("\n\n")[1])
