@@ -142,7 +142,7 @@ def test_a_folder(tmp_path):
 def test_not_utf8(tmp_path):
     path = tmp_path / "run.toml"
     path.write_bytes(b'name = "caf\xe9"\n')
-    assert read_error(path) == "is not UTF-8 text (byte 11)"
+    assert read_error(path) == "is not UTF-8 text (line 1, byte 11): save it as UTF-8"
 
 
 def test_syntax_error_names_the_line(tmp_path):

@@ -106,7 +106,7 @@ def test_absent_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"summary\.json: cannot be read"):
         load_summary(tmp_path)
     path.write_text("[1]")
-    with pytest.raises(ConfigError, match="is not a summary of a run"):
+    with pytest.raises(ConfigError, match="is not the summary that a run leaves"):
         load_summary(tmp_path)
     path.write_text("{}")
     with pytest.raises(ConfigError, match=r"summary\.json: name: is missing"):
