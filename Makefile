@@ -111,7 +111,7 @@ browser: $(VENV)/.dev ## the live page in a headless Chromium, which must be ins
 	$(PYTEST) -m browser $(ARGS)
 
 deploy-check: $(VENV)/.deploy ## what deploy/ says, carried out: image steps in a bare Debian, units under a systemd of their own (root, debootstrap)
-	$(PYTEST) -m $(if $(SHARE),"deploy and not long",deploy) -s -o faulthandler_timeout=3600 $(ARGS)
+	$(PYTEST) tests/deploy -m $(if $(SHARE),"deploy and not long",deploy) -s -o faulthandler_timeout=3600 $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 at real servers, branch coverage (half an hour)
 	$(BIN)/python -m tests.fuzz $(ARGS)
