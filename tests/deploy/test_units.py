@@ -22,12 +22,12 @@ UNITS = {"coordinator": "dpgt-coordinator", **{name: f"dpgt-node@{name}" for nam
 DPGT = "/opt/dpgt/bin/dpgt"
 EXPOSURE = 1.1
 """The most that ``systemd-analyze security`` may say: 0 is shut in, 10 not at all; below 2 it calls a unit OK."""
-ROUNDS = 3001
+ROUNDS = 6001
 """Enough for all that is done to the run while it goes on."""
 RUN = """
 name = "units"
 [algorithm]
-iterations = 3000
+iterations = 6000
 [scheme]
 kind = "S2"
 alpha = 0.1
