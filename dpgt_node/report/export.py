@@ -194,14 +194,13 @@ def no_guarantee(run: RunConfig, source: Source) -> str | None:
 
 def caveats(run: RunConfig) -> tuple[str, ...]:
     """What an epsilon does not cover, as far as the run file tells."""
-    privacy = run.privacy
     found = [
         "Each epsilon is one agent's own: it protects one sample of that agent's data against whoever sees everything "
         "that all agents sent, this model included.",
         "It does not cover how step sizes, clip, features or this agent were chosen, if private data were looked at.",
     ]
     found += bounds_of_columns(run)
-    if privacy.C is not None:
+    if run.privacy.C is not None:
         found.append("The constant C is declared, not enforced: where a gradient exceeds it, nothing is promised.")
     if run.evaluate.metrics == "study":
         found.append(
