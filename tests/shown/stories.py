@@ -139,6 +139,9 @@ ELSEWHERE = {
 }
 """Pages all of whose blocks another test runs."""
 
+FIGURES = {RESULTS: "measurements: minutes to hours, and data sets that are fetched"}
+"""Pages none of whose blocks are run, and why."""
+
 _HOSTS = "needs several hosts, or a second terminal; tests/hosts and tests/e2e/test_two_owners.py run the same"
 _DATA = "needs a data set that is fetched, and minutes to hours"
 NOT_RUN: dict[Block, str] = {
@@ -165,13 +168,6 @@ NOT_RUN: dict[Block, str] = {
     (EXPERIMENTS, "dpgt experiment ours --dataset mnist --agents 5 --partition iid --epsilon 1 --budget 4 --out "
      "runs/ours"): _DATA,
     ("docs/howto/own-model.md", "dpgt data fetch mnist"): _DATA,
-    (RESULTS, "dpgt bench planned --out DIR"): _DATA,
-    (RESULTS, "dpgt init --data iris.csv --label species --agents 3 --epsilon 3 --bounds table"): "as in README.md",
-    (RESULTS, "dpgt bench utility mnist --out DIR"): _DATA,
-    (RESULTS, "dpgt simulate examples/mnist-pure.toml --fast --alone --out DIR"): _DATA,
-    (RESULTS, "dpgt bench pays examples/mnist-cancelling.toml --fast --out DIR"): _DATA,
-    (RESULTS, "dpgt launch run.toml --out launched --test-keystream 00ff"): _DATA,
-    (RESULTS, "dpgt bench pays examples/mnist-two-classes.toml --out DIR"): _DATA,
 }  # fmt: skip
 """Why a block is not run; tests/test_docs.py parses its commands all the same."""
 
@@ -197,7 +193,7 @@ def blocks(page: str, text: str) -> dict[Block, str]:
 def unplaced(page: str, text: str) -> list[Block]:
     """Blocks of a page that no story tells, no other test runs, and nobody says why not; or of which two do."""
     told = [block for story in STORIES for block in story.blocks]
-    if page in ELSEWHERE:
+    if page in ELSEWHERE or page in FIGURES:
         return [block for block in (*told, *NOT_RUN) if block[0] == page]
     return [block for block in blocks(page, text) if (told.count(block) + (block in NOT_RUN)) != 1]
 
