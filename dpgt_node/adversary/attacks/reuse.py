@@ -4,11 +4,15 @@ For two releases take away their transcript parts and divide by their scales: pr
 Independent noises make the mean square of the difference (and of the sum) at least twice the variance of one, whatever
 the private parts are, for these are independent of the noise; noise that was used twice makes it the data's alone.
 Every pair of (agent, stream, round) is compared: same seed for two agents, streams or rounds, both signs.
+
+A vector that an agent released in one round and again in another is a replay, whatever the transcript parts are: with
+new noise in every round two floating-point vectors are never the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +46,9 @@ class _Reuse:
         findings = []
         pairs = _closest(rows, expected)
         for v in views:
-            findings.append(_finding(v.name, rows, pairs, expected))
+            found = _finding(v.name, rows, pairs, expected)
+            again = _replayed(observation, v)
+            findings.append(replace(found, verdict="succeeds", note=again) if again else found)
         reused = sum(f.verdict == "succeeds" for f in findings)
         text = f"noise of {reused} agents was used twice" if reused else (
             "no noise was used twice" if any(f.verdict == "clean" for f in findings) else
@@ -69,6 +75,22 @@ def _rows(views: list[es.View], limit: int) -> dict[Key, F64]:
                 if scale[k] > 0.0 and not np.isnan(row).any() and len(out) < limit:
                     out[v.name, "X" if stream == "X" else "Y", k] = row / scale[k]
     return out
+
+
+def _replayed(observation: Observation, v: es.View) -> str:
+    """Which round of agent ``v`` is an earlier one, byte for byte; empty: none, or it could be so by chance."""
+    facts = v.mechanism.accounted
+    if facts.once or v.mechanism.x_public or not observation.dtype.startswith("float"):
+        return ""
+    seen: dict[tuple[str, bytes], int] = {}
+    i = observation.facts.names.index(v.name)
+    for (sender, stream, k), values in sorted(observation.vectors.items(), key=lambda item: item[0][2]):
+        scale = v.scale_x if stream == "X" else v.scale_y
+        if sender != i or k >= len(scale) or not scale[k] > 0.0 or np.isnan(values).any():
+            continue
+        if (first := seen.setdefault((stream, values.tobytes()), k)) != k:
+            return f"{stream} of round {k} is that of round {first} once more: it was replayed"
+    return ""
 
 
 def _closest(rows: Mapping[Key, F64], expected: float) -> dict[Key, tuple[Key, float, int]]:

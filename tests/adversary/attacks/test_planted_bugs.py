@@ -216,6 +216,15 @@ def test_noise_that_was_used_twice_is_found(
         assert "the same noise" in finding.note and note in finding.note and finding.measured["smallest"] < 0.3
 
 
+def test_a_round_that_was_replayed_is_found(sound: Play, tmp_path: Path) -> None:
+    seen = sound.observe(tmp_path / "t")
+    assert "succeeds" not in verdicts(reuse.run(seen, None, Options()))
+    seen.vectors[1, "Y", 2] = seen.vectors[1, "Y", 0].copy()
+    result = reuse.run(seen, None, Options())
+    assert [v == "succeeds" for v in verdicts(result)].index(True) == 1 and verdicts(result).count("succeeds") == 1
+    assert result.findings[1].note == "Y of round 2 is that of round 0 once more: it was replayed"
+
+
 def test_the_same_noise_with_the_other_sign_is_found(tmp_path: Path) -> None:
     def draw(n: int) -> np.ndarray:
         draw.calls += 1  # type: ignore[attr-defined]
