@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.adversary.audit.bounds import clopper_pearson
 from dpgt_node.adversary.audit.events import Places, event_bound
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.inference.observation import Observation
@@ -91,8 +92,13 @@ def test_the_bound_misses_no_more_often_than_it_says() -> None:
     over = 0
     for _ in range(100):
         worlds = [Places(rng.laplace(size=200) + at, np.arange(200) % 5) for at in (-0.5, 0.5)]
-        over += event_bound(*worlds).value > 1.0
+        bound = event_bound(*worlds)
+        over += bound.value > 1.0
     assert over < 24
+    low, _ = clopper_pearson(bound.hits, bound.in_present, 0.025)
+    _, high = clopper_pearson(bound.alarms, bound.in_absent, 0.025)
+    assert (bound.rate_low, bound.rate_high) == (low, high), "5 % in all, half of it on either side"
+    assert max(bound.in_present, bound.in_absent) <= 100, "the half that did not pick it"
 
 
 def test_a_set_of_intervals_is_learnt_where_no_threshold_serves() -> None:

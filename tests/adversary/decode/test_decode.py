@@ -152,7 +152,54 @@ def hunt(seeds: Iterable[int]) -> str:
 
 
 def test_nothing_is_made_up() -> None:
-    assert hunt(range(60)) == ""
+    assert hunt([*range(60), 74, 94]) == ""  # the last ones: of what lies between two holes of a likely size
+
+
+class Heard:
+    """A reader of messages: their holes, and the regions that were found."""
+
+    def __init__(self) -> None:
+        self.holes: list[messages.Holes] = []
+        self.regions: list[messages.Region] = []
+        self.keeps_regions = True
+
+    def message(self, one: messages.Message) -> None:
+        self.holes.append(one.holes)
+
+    def region(self, region: messages.Region) -> None:
+        self.regions.append(region)
+
+    def expected(self) -> None:
+        return None
+
+    def compressed(self) -> None:
+        raise AssertionError("nothing is compressed")
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_was_read_wrongly_since_a_hole_is_not_used(broken: bool) -> None:
+    """Nobody knows from where on: not even what came before the hole counts."""
+    header, chunk, *_ = encode_vectors(w.RUN, "agent-1", [w.payload("X", 0, 20_000)])
+    body = b"\x12\xd0\x0f" + bytes(2000)
+    for last in (message(chunk), b""):
+        heard = Heard()
+        reader = messages.Messages(heard, at_start=True)  # type: ignore[arg-type]
+        reader.data(memoryview(message(body)[:505]), 1)
+        reader.gap(100, sure=False, clean=True, broken=broken)
+        reader.data(memoryview(message(body)[605:] + last), 2)
+        reader.close(ended=False)
+        kept = [(500, 600)] if last else [(500, len(body))]
+        assert heard.holes[0] == ([(0, len(body))] if broken else kept)
+    heard = Heard()
+    reader = messages.Messages(heard, at_start=True)  # type: ignore[arg-type]
+    reader.data(memoryview(b"\x00\x00"), 1)  # in the midst of a prefix, and nobody can foretell it
+    reader.gap(50, sure=True)
+    reader.gap(10, sure=False, clean=True, broken=broken)
+    reader.data(memoryview(bytes(300) + message(header) + message(chunk)), 2)
+    reader.close(ended=False)
+    assert [region.whole for region in heard.regions] == [not broken]
 
 
 @pytest.mark.long
