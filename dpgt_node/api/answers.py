@@ -112,8 +112,9 @@ def plan(
     options += ["--keep-features"] * keep_features + ["--keep-clip"] * keep_clip + ["--keep-steps"] * keep_steps
     loaded = load_run(run)
     with as_file(run) as path:
-        _, child = ask(["plan", str(path), "--epsilon", repr(float(epsilon)), *options])
+        _, child = ask(["plan", str(path), "--epsilon", repr(float(epsilon)), "--format", "json", *options])
     from dpgt_node.config import parse_run
 
-    warnings = tuple(line.removeprefix("warning: ") for line in child.said if line.startswith("warning: "))
-    return Planned(child.output(), warnings, parse_run(child.output(), "plan", loaded.base or Path.cwd()))
+    document = json.loads(child.output())
+    text = str(document["run_file"])
+    return Planned(text, tuple(document["warnings"]), parse_run(text, "plan", loaded.base or Path.cwd()))

@@ -120,12 +120,6 @@ class Child:
         """Standard output, once it ended."""
         return self._output.decode("utf-8")
 
-    @property
-    def said(self) -> tuple[str, ...]:
-        """The last lines on standard error, without ``dpgt VERB:``."""
-        own = f"dpgt {self._verb}: "
-        return tuple(line.removeprefix(own) for line in self._lines)
-
     def failure(self, code: int) -> Exception | None:
         """What exit code ``code`` says; None for 0."""
         if code == 0:

@@ -124,10 +124,19 @@ def plan(
         click.echo(json.dumps(_document(chosen, shape, text), indent=2, allow_nan=False, ensure_ascii=False))
     else:
         click.echo(text, nl=False)
-    _say(f"warning: {useless(chosen.plan, shape.samples)}" if chosen.useless else chosen.expected)
-    if chosen.staying is not None:
-        _say(f"{'warning: ' if chosen.staying.better else ''}{chosen.staying.words}")
+    for warning in (warnings := _warnings(chosen, shape)):
+        _say(f"warning: {warning}")
+    for line in (chosen.expected, *([] if chosen.staying is None else [chosen.staying.words])):
+        if line not in warnings and not (chosen.useless and line == chosen.expected):
+            _say(line)
     return ExitCode.DONE
+
+
+def _warnings(chosen: Choice, shape: Shape) -> list[str]:
+    """That nothing learns; that staying alone is expected to be better."""
+    staying = chosen.staying
+    found = [useless(chosen.plan, shape.samples)] if chosen.useless else []
+    return found + ([staying.words] if staying is not None and staying.better else [])
 
 
 def _say(line: str) -> None:
@@ -148,6 +157,7 @@ def _document(chosen: Choice, shape: Shape, text: str) -> dict[str, Any]:
             for i, (name, D) in enumerate(zip(found.run.graph.agents, shape.samples, strict=True))
         ],
         "expected": expected_json(chosen),
+        "warnings": _warnings(chosen, shape),
     }
 
 
