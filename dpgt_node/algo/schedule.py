@@ -110,6 +110,8 @@ class Schedule:
 
     def release(self, k: int) -> int | None:
         """Which release round ``k`` makes, counted from 0; None: it makes none."""
+        if isinstance(self.releases, range):  # every agent asks this of every round
+            return self.releases.index(k) if k in self.releases else None
         at = bisect_left(self.releases, k)
         return at if at < len(self.releases) and self.releases[at] == k else None
 

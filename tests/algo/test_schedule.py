@@ -52,3 +52,12 @@ def test_no_noise_is_scale_zero() -> None:
     assert Schedule.from_config(off).sigma("X", 0, 0) == 0.0
     bare = replace(off, noise=model.Noise(None, None, multiplier=0.0))
     assert Schedule.from_config(bare).sigma("Y", 4, 9) == 0.0 and not Schedule.from_config(bare).noisy
+
+
+@pytest.mark.parametrize("rounds", [range(0, 12), range(0, 10, 3), range(0, 1), range(0, 0)])
+def test_releases_that_follow_a_rule_are_counted_as_those_that_are_listed(rounds: range) -> None:
+    by_rule = replace(Schedule.from_config(run(S2, K=12)), releases=rounds)
+    listed = replace(by_rule, releases=tuple(rounds))
+    for k in range(13):
+        expected = list(rounds).index(k) if k in rounds else None
+        assert by_rule.release(k) == listed.release(k) == expected
