@@ -185,6 +185,7 @@ def test_public_data_and_the_trade_off(run_file: Path, tmp_path: Path, capsys: p
         arrays[f"y_{part}"] = y = rng.integers(3, size=300)
         arrays[f"x_{part}"] = rng.random((300, 16)) + np.eye(16)[y]
     np.savez(public, **arrays)
+    run_file.write_text(RUN.replace('"digits"', '"npz:not-here.npz"'))
     command = ["plan", str(run_file), "--epsilon", "4", "--shape", "16,3,500", "--public", str(public)]
     assert cli.run([*command, "--pareto", str(tmp_path / "pareto")]) == 0
     out = capsys.readouterr().out
@@ -313,7 +314,7 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
             ["--shape", "2,2,9"],
             "run.toml says 3 numbers a sample",
         ),
-        ('"digits"', '"mnist"\nfeatures = "hog"', ["--shape", "64,10,9"], "--shape: P = 64, but mnist has 784 numbers"),
+        ('"digits"', '"mnist"\nfeatures = "hog"', ["--shape", "64,10,9"], "--shape: P = 64, but mnist"),
         ('"digits"', '"npz:no.npz"\nfeatures = "hog"', ["--shape", "64,10,9"], "P = 64: 'hog' needs samples of 28 x"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--public", "digits"], "--public: must be an .npz file, or one of mnist"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--keep-steps"], '--keep-steps: needs scheme.kind = "S2"'),
