@@ -195,7 +195,8 @@ def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list
         title, key = f"{who or entry['attack']}: {quantity}", f"adversary{number}c{at}"
         if ROC in series:
             charts.append(_roc(key, title, *series[ROC]))
-            charts += [_roc_log(f"{key}l", title, series)] if len(series) > 1 else []
+            if len(series) > 1 and not who:  # of all agents together, which have the samples that it takes
+                charts.append(_roc_log(f"{key}l", title, series))
         elif (chart := _rounds(key, title, series)) is not None:
             charts.append(chart)
     return charts[:ROWS_MAX], max(0, len(charts) - ROWS_MAX)

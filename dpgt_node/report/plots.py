@@ -179,6 +179,10 @@ def draw_roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) ->
             shown = (x > 0) & (y > 0)
             axes.plot(x[shown], y[shown], color=svg.SERIES[at % svg.SERIES_MAX], gid=f"{key}-{at}")
             marks[f"{key}-{at}"] = name
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks = [10.0**power for power in range(round(math.log10(low)), 1)]
+            axis.set_ticks(ticks, [f"{100 * tick:g} %" for tick in ticks])
+            axis.set_ticks([], minor=True)
         axes.set_xlabel("false alarms: share of others taken for members")
         axes.set_ylabel("hits: share of members found")
         return svg.inline(figure, key, f"{title}: ROC curves, logarithmic", marks)

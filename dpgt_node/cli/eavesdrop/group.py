@@ -11,6 +11,7 @@ PARTS = {
     "decode": "dpgt_node.cli.eavesdrop.decode:decode",
     "attack": "dpgt_node.cli.eavesdrop.attack:attack",
     "audit": "dpgt_node.cli.eavesdrop.audit:audit",
+    "study": "dpgt_node.cli.eavesdrop.study:study",
     "lab": "dpgt_node.cli.eavesdrop.lab:lab",
     "sidecar": "dpgt_node.cli.eavesdrop.sidecar:sidecar",
 }

@@ -23,7 +23,9 @@ from dpgt_node.report.comparison.drawing import Dot, draw
 from dpgt_node.report.comparison.runs import Compared
 from dpgt_node.report.rendering import Answer, Mark, rendered
 
-ON_VALUES = ("gradients", "labels", "membership", "properties", "inversion")
+ON_VALUES = (
+    "gradients", "labels", "membership", "lira", "lira-model", "rmia", "population", "properties", "inversion",
+)  # fmt: skip
 """Attacks whose success depends on epsilon; the others look for faults of an implementation."""
 _BEGINS = "<!doctype html>"
 
@@ -56,33 +58,40 @@ class Table:
 
 def write_comparison(path: Path, runs: Sequence[Compared]) -> None:
     """Write the page to ``path``.  ConfigError: something else is there."""
+    write_page(path, render(runs))
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write ``page`` to ``path``.  ConfigError: something else is there."""
     try:
         if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_BEGINS):
             raise ConfigError.one("command line", "--out", f"{path} is there and is no such page: choose another name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, render(runs))
+        write_text(path, page)
     except OSError as error:
         raise ConfigError.one("command line", "--out", f"{path}: {error.strerror or error}") from error
 
 
 def render(runs: Sequence[Compared]) -> str:
     """The whole page; equal runs give equal text, and what comes from files is escaped."""
+    return rendered("comparison.html", values(runs))
+
+
+def values(runs: Sequence[Compared]) -> dict[str, object]:
+    """What comparison.html shows."""
     differing = differences([one.run for one in runs])
     letters = [one.letter for one in runs]
-    return rendered(
-        "comparison.html",
-        {
-            "title": f"{len(runs)} runs on {_data(runs[0].run)}",
-            "lead": _lead(runs),
-            "answers": [_most_accurate(runs), _least_epsilon(runs), _not_beaten(runs), _eavesdropped(runs)],
-            "legend": [Mark("thick", _variable(one), f"{one.letter}: {one.folder}") for one in runs],
-            "figures": [_accuracy(runs), *_attacks(runs)],
-            "runs": _table(runs),
-            "attacks": _attack_table(runs),
-            "differences": Table(letters, [Row(None, key, values) for key, values in differing.items()]),
-            "conditional": any(one.word == "none" and one.epsilon < math.inf for one in runs),
-        },
-    )
+    return {
+        "title": f"{len(runs)} runs on {_data(runs[0].run)}",
+        "lead": _lead(runs),
+        "answers": [_most_accurate(runs), _least_epsilon(runs), _not_beaten(runs), _eavesdropped(runs)],
+        "legend": [Mark("thick", _variable(one), f"{one.letter}: {one.folder}") for one in runs],
+        "figures": [_accuracy(runs), *_attacks(runs)],
+        "runs": _table(runs),
+        "attacks": _attack_table(runs),
+        "differences": Table(letters, [Row(None, key, values) for key, values in differing.items()]),
+        "conditional": any(one.word == "none" and one.epsilon < math.inf for one in runs),
+    }
 
 
 def document(runs: Sequence[Compared]) -> dict[str, Any]:
@@ -145,7 +154,7 @@ def _variable(one: Compared) -> str:
     return f"--s{at}" if at <= svg.SERIES_MAX else "--muted"
 
 
-def _colour(one: Compared) -> str:
+def colour(one: Compared) -> str:
     at = ord(one.letter) - ord("A")
     return svg.SERIES[at] if at < svg.SERIES_MAX else svg.MUTED
 
@@ -214,7 +223,7 @@ def _eavesdropped(runs: Sequence[Compared]) -> Answer:
 def _accuracy(runs: Sequence[Compared]) -> Figure:
     dots = [
         Dot(
-            one.letter, _colour(one), one.epsilon, one.worst, one.worst, one.accuracies[-1], one.word == "none",
+            one.letter, colour(one), one.epsilon, one.worst, one.worst, one.accuracies[-1], one.word == "none",
             one.alone,
         )
         for one in runs
@@ -244,7 +253,7 @@ def _attacks(runs: Sequence[Compared]) -> list[Figure]:
         if name not in ON_VALUES:
             continue
         dots = [
-            Dot(one.letter, _colour(one), one.epsilon, got.value, got.value if got.low is None else got.low,
+            Dot(one.letter, colour(one), one.epsilon, got.value, got.value if got.low is None else got.low,
                 got.value if got.high is None else got.high, one.word == "none")
             for one in runs
             if (got := found.get(one.letter)) is not None and got.value is not None and math.isfinite(got.value)

@@ -78,14 +78,14 @@ class Compared:
         return math.inf if self.word == "none" else self.epsilon
 
 
-def load_runs(folders: Sequence[Path]) -> list[Compared]:
-    """The runs in ``folders``, named A, B, ...
+def load_runs(folders: Sequence[Path], *, least: int = 2) -> list[Compared]:
+    """The runs in ``folders``, at least so many, named A, B, ...
 
     Raises :class:`ConfigError` with every reason why they cannot be compared: a folder without a result, a run whose
     accuracy nobody knows, other test samples, another delta, one run twice.
     """
-    if not 2 <= len(folders) <= RUNS_MAX:
-        raise ConfigError.one("command line", "DIR", f"2 to {RUNS_MAX} runs can be compared, not {len(folders)}")
+    if not least <= len(folders) <= RUNS_MAX:
+        raise ConfigError.one("command line", "DIR", f"{least} to {RUNS_MAX} runs can be compared, not {len(folders)}")
     problems: list[Problem] = []
     found: list[Compared] = []
     for letter, folder in zip(ascii_uppercase, folders, strict=False):
