@@ -26,6 +26,7 @@ from dpgt_node.config import (
     SchemeS2,
     parse_document,
 )
+from dpgt_node.config.roles import Roles
 from dpgt_node.errors import ConfigError
 
 # Loaded machines are slow: no check on time.
@@ -179,9 +180,11 @@ def runs(draw: st.DrawFn) -> RunConfig:
         on_agent_loss=st.sampled_from(["wait", "stop"]),
         barrier_every=st.integers(1, 1000),
         channel=st.sampled_from(["mtls", "plain"]),
+        on_forgery=st.sampled_from(["stop", "continue"]),
     )
     evaluate = Evaluation(draw(st.integers(1, 1000)), draw(st.sampled_from(["study", "local"])))
-    watching = draw(st.sets(st.sampled_from(agents)))
+    watching, attacking = (draw(st.sets(st.sampled_from(agents))) for _ in range(2))
+    roles = st.sampled_from(["poison", "trap scale=-2.5 from=2", "equivocate value=1 coordinates=0:3", "replay lag=4"])
     return RunConfig(
         name=draw(printable),
         algorithm=Algorithm(iterations, mechanism=mechanism),
@@ -194,7 +197,9 @@ def runs(draw: st.DrawFn) -> RunConfig:
         evaluate=evaluate,
         runtime=draw(runtime),
         adversary=Adversary(
-            tuple(name for name in agents if name in watching), evaluate.metrics == "study" and draw(st.booleans())
+            tuple(name for name in agents if name in watching),
+            Roles((name, draw(roles)) for name in agents if name in attacking),
+            truth=evaluate.metrics == "study" and draw(st.booleans()),
         ),
         base=Path("/somewhere"),
     )

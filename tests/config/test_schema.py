@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
+import dpgt_node.algo.methods  # noqa: F401  # methods declare their keys when they load
 from dpgt_node import cli
 from dpgt_node.config import node_to_toml, parse_document, to_toml
 from dpgt_node.config.declare import schema
