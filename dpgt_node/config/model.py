@@ -281,7 +281,7 @@ class Runtime:
         float, Key("for all agents to register", _TIMEOUT, "register_timeout", unit="seconds")
     ] = 300.0
     on_agent_loss: Annotated[Literal["wait", "stop"], Key("wait for an agent that is gone, or stop the run")] = "wait"
-    barrier_every: Annotated[int, Key("rounds an agent may run ahead", Integer(1, 1_000_000))] = 1
+    barrier_every: Annotated[int, Key("rounds that the barrier may let through at once", Integer(1, 1_000_000))] = 1
     channel: Annotated[
         Literal["mtls", "plain"], Key("between hosts: TLS with certificates of both sides, or nothing")
     ] = "mtls"

@@ -393,7 +393,7 @@ class AnnouncesTooMuch(co.CoordinatorMachine):
 class OpensForTheFastest(co.CoordinatorMachine):
     @property
     def k(self) -> int:
-        return max(a.done for a in self._agents.values()) + 1
+        return max(map(self.done, self._agents)) + 1
 
 
 class ForgetsALostDone(co.CoordinatorMachine):

@@ -10,8 +10,8 @@ It counts rounds and never sees a released vector.  Phases:
     STOPPING    Stop was sent, waiting for the agents to leave every stream gone, or the grace period
     ENDED       Conclude was emitted                           -
 
-The barrier opens in blocks of W = ``barrier_every`` rounds: when every agent is done with round k, rounds up to
-k + W are released if k + 1 starts a block.  ``AllDurable(r)`` follows the slowest agent's durable round: up to there
+The barrier opens in blocks (``blocks``): when every agent is done with all that was let through, the next one is.
+``AllDurable(r)`` follows the slowest agent's durable round: up to there
 no agent will ever ask for a payload again.  Who is missing, cut off or slow is judged in ``liveness``.
 """
 
@@ -45,6 +45,8 @@ from dpgt_node.protocol.coordinator.barrier_types import (
     StopRun,
     Warn,
 )
+from dpgt_node.protocol.coordinator.blocks import Blocks
+from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.liveness import Liveness, Trouble
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
@@ -94,8 +96,6 @@ _STATUS: dict[ExitCode, Literal["stopped", "refused", "budget", "lost", "failed"
 
 @dataclass(slots=True)
 class _Agent:
-    done: int = -1
-    durable: int = -1
     released: int = -1
     finished: bool = False
 
@@ -127,11 +127,12 @@ class CoordinatorMachine:
         paused: bool = False,
     ) -> None:
         self._agents = {name: _Agent() for name in agents}
+        self._done, self._durable = Slowest(agents), Slowest(agents)
         self._liveness = Liveness(
             agents, self.done, last_round, liveness_ns=liveness_ns, settle_ns=settle_ns, now_ns=now_ns
         )
         self._K = last_round
-        self._every = barrier_every
+        self._blocks = Blocks(barrier_every)
         self._alarms = Alarms(liveness_ns, stops=on_agent_loss == "stop")
         self._grace_ns = grace_ns
         self.announce_every = announce_every
@@ -141,7 +142,7 @@ class CoordinatorMachine:
         self._judged_ns = now_ns
         self._paused = paused
         self._go = self._announced = -1
-        self._earlier = self._block_end(0)
+        self._earlier = self._blocks.end(0)
         self.phase = CoordinatorPhase.GATHERING
 
     # --- what drivers may ask ---------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class CoordinatorMachine:
     @property
     def k(self) -> int:
         """The round the slowest agent is in: 0..K, K+1 when all are done."""
-        return min(a.done for a in self._agents.values()) + 1
+        return self._done.least + 1
 
     @property
     def go_through(self) -> int:
@@ -159,7 +160,7 @@ class CoordinatorMachine:
     @property
     def all_durable_through(self) -> int:
         """The last round every agent durably finished; -1 for none."""
-        return min(a.durable for a in self._agents.values())
+        return self._durable.least
 
     @property
     def paused(self) -> bool:
@@ -171,7 +172,7 @@ class CoordinatorMachine:
         if self.phase is CoordinatorPhase.GATHERING:
             return tuple(name for name in self._agents if not self.connected(name))
         slowest = self.k
-        return tuple(name for name, a in self._agents.items() if a.done + 1 == slowest and not a.finished)
+        return tuple(name for name, a in self._agents.items() if self.done(name) + 1 == slowest and not a.finished)
 
     def connected(self, name: str) -> bool:
         return self._liveness.here(name)
@@ -193,7 +194,7 @@ class CoordinatorMachine:
 
     def done(self, name: str) -> int:
         """The agent's last finished round, -1 for none."""
-        return self._agents[name].done
+        return self._done.of(name)
 
     def done_limit(self, name: str) -> int:
         """The last round the agent can be done with: the barrier, that of an earlier coordinator, or what it registered
@@ -201,7 +202,7 @@ class CoordinatorMachine:
         """
         if self._go < 0:  # not begun, perhaps stopping already: a live agent goes on with what was let through before
             return self._K
-        return min(self._K, max(self._go, self._agents[name].done, self._earlier))
+        return min(self._K, max(self._go, self.done(name), self._earlier))
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
@@ -224,13 +225,12 @@ class CoordinatorMachine:
         out: list[CoordinatorEffect] = []
         match event:
             case AgentDone():
-                agent = self._agents[event.name]
                 invariant(event.k <= self.done_limit(event.name), "an agent ran past the barrier")
-                agent.done = max(agent.done, event.k)
-                agent.durable = max(agent.durable, event.durable_through)
+                self._done.reached(event.name, event.k)
+                self._durable.reached(event.name, event.durable_through)
                 self._heard(event.name, out, now_ns)
                 self._liveness.stepped(now_ns)
-                self._open(out)
+                self._open(out, now_ns)
             case AgentHeard():
                 self._heard(event.name, out, now_ns)
             case AgentEdges():
@@ -258,7 +258,7 @@ class CoordinatorMachine:
                 if self.phase is CoordinatorPhase.PAUSED:
                     self.phase = CoordinatorPhase.RUNNING
                     self._liveness.stepped(now_ns)
-                    self._open(out)
+                    self._open(out, now_ns)
             case StopRun():
                 self._begin_stop(event.reason, event.exit_code, out, now_ns)
             case Tick():
@@ -274,34 +274,35 @@ class CoordinatorMachine:
         self._came(event.name, out, now_ns)
         agent.released = event.done if event.released is None else event.released
         # Everybody had released all that an earlier coordinator let through, but for the last block.
-        self._earlier = self._block_end(min(a.released for a in self._agents.values()) + 1)
-        if agent.released < agent.done:
-            self._stale(event.name, agent.done, out, now_ns)
+        self._earlier = self._blocks.end(min(a.released for a in self._agents.values()) + 1)
+        if agent.released < self.done(event.name):
+            self._stale(event.name, self.done(event.name), out, now_ns)
             return
-        if event.durable_through < agent.durable:  # the others may have dropped what it would ask for
-            self._stale(event.name, agent.durable, out, now_ns)
+        durable = self._durable.of(event.name)
+        if event.durable_through < durable:  # the others may have dropped what it would ask for
+            self._stale(event.name, durable, out, now_ns)
             return
         agent.finished = agent.finished or event.finished
         # A restarted coordinator learns the barrier's place from the agents; a restarted agent may report less than it
         # had announced, because it replays from its checkpoint: what it announced stays true.
-        agent.done = max(agent.done, event.done)
-        agent.durable = max(agent.durable, event.durable_through)
+        self._done.reached(event.name, event.done)
+        self._durable.reached(event.name, event.durable_through)
         if self.phase is CoordinatorPhase.GATHERING:
             if all(map(self.connected, self._agents)):
                 # Whoever released round r was let through by a barrier that all others had reached.
-                reached = (max(a.released for a in self._agents.values()) // self._every) * self._every - 1
+                reached = self._blocks.before(max(a.released for a in self._agents.values()))
                 for name, other in self._agents.items():
                     if other.released < reached:
                         self._stale(name, reached, out, now_ns)
                         return
-                self._go = self._start_through()
+                self._go = self._start_through(now_ns)
                 self.phase = CoordinatorPhase.PAUSED if self._paused else CoordinatorPhase.RUNNING
                 out.append(BroadcastStart(self._go))
         elif self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):
             out.append(BroadcastStart(self._go))
             if self._announced >= 0:
                 out.append(Broadcast(AllDurable(self._announced)))
-            self._open(out)  # its last Done may have been lost with the stream, and everybody waits for it
+            self._open(out, now_ns)  # its last Done may have been lost with the stream, and everybody waits for it
         elif self._stop is not None:
             out.append(BroadcastStop(*self._stop))
 
@@ -310,13 +311,13 @@ class CoordinatorMachine:
         self._liveness.joined(name, now_ns)
         self._liveness.stepped(now_ns)
 
-    def _start_through(self) -> int:
+    def _start_through(self, now_ns: int) -> int:
         """How far the barrier is open at the start of this process."""
         if self._paused:  # what somebody released was let through before the pause; nothing new is
             return min(self._K, max(a.released for a in self._agents.values()))
         # An agent that came with its result only serves: it says nothing about how far the others may go.
-        furthest = max((a.done for a in self._agents.values() if a.done < self._K), default=-1)
-        return min(self._K, max(self._block_end(self.k), furthest))
+        furthest = max((done for done in map(self.done, self._agents) if done < self._K), default=-1)
+        return min(self._K, max(self._blocks.open(self.k, now_ns), furthest))
 
     def _stale(self, name: str, done: int, out: list[CoordinatorEffect], now_ns: int) -> None:
         """An agent came back with an old copy of its state: a round drawn again would be a second release of it."""
@@ -327,21 +328,17 @@ class CoordinatorMachine:
         )
         self._begin_stop(reason, ExitCode.CONFIG, out, now_ns)
 
-    def _block_end(self, k: int) -> int:
-        """Last round of the barrier block that holds round ``k``."""
-        return (k // self._every + 1) * self._every - 1
-
-    def _open(self, out: list[CoordinatorEffect]) -> None:
+    def _open(self, out: list[CoordinatorEffect], now_ns: int) -> None:
         durable = self.all_durable_through
         if durable >= self._announced + self.announce_every:
             self._announced = durable
             out.append(Broadcast(AllDurable(durable)))
         if self.phase is not CoordinatorPhase.RUNNING:
             return
-        through = min(self._K, self._block_end(self.k))
-        if through > self._go:
-            self._go = through
-            out.append(Broadcast(Go(through)))
+        first = self.k
+        if self._go < first <= self._K:
+            self._go = min(self._K, self._blocks.open(first, now_ns))
+            out.append(Broadcast(Go(self._go)))
 
     def _gone(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
         self._liveness.gone(name)
@@ -349,7 +346,7 @@ class CoordinatorMachine:
             if not any(map(self.connected, self._agents)):
                 self._finish_stop(out)
         else:
-            out.append(Warn(f"{name} left at round {self._agents[name].done + 1}"))
+            out.append(Warn(f"{name} left at round {self.done(name) + 1}"))
 
     def _tick(self, out: list[CoordinatorEffect], now_ns: int) -> None:
         match self.phase:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpgt_node.errors import ExitCode
+from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator.blocks import Blocks
+from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 NAMES = ("a", "b", "c")
@@ -57,9 +67,81 @@ def test_the_barrier_opens_for_all_when_the_slowest_is_done() -> None:
 def test_barrier_every_lets_a_block_of_rounds_run() -> None:
     m = machine(10, barrier_every=4)
     outs = [m.step(co.AgentJoined(name, -1, -1), 0) for name in NAMES]
-    assert outs[-1] == (co.BroadcastStart(3),)
-    gos = [e for k in range(4) for e in done(m, k) if isinstance(e, co.Broadcast) and isinstance(e.message, Go)]
-    assert gos == [co.Broadcast(Go(7))]
+    assert outs[-1] == (co.BroadcastStart(0),)
+    gos = [e for k in range(8) for e in done(m, k) if isinstance(e, co.Broadcast) and isinstance(e.message, Go)]
+    assert gos == [co.Broadcast(Go(2)), co.Broadcast(Go(3)), co.Broadcast(Go(7)), co.Broadcast(Go(10))]
+
+
+def test_blocks_last_about_a_second_and_hold_w_rounds_at_most() -> None:
+    blocks, now_ns, first = Blocks(16), 0, 0
+
+    def lengths(count: int, each_ns: int) -> list[int]:
+        nonlocal now_ns, first
+        found = []
+        for _ in range(count):
+            through = blocks.open(first, now_ns)
+            found.append(through - first + 1)
+            first, now_ns = through + 1, now_ns + each_ns * found[-1]
+        return found
+
+    assert lengths(6, SECOND // 100) == [1, 2, 4, 8, 1, 16], "twice as many each time, up to a multiple of W"
+    assert lengths(4, SECOND * 2 // 5) == [16, 2, 2, 2], "when the pace is known"
+    assert lengths(4, 3 * SECOND)[1:] == [1, 1, 1]
+
+
+@given(st.integers(1, 20), st.lists(st.integers(0, 3 * SECOND), min_size=1, max_size=60))
+def test_no_block_goes_beyond_a_multiple_of_its_bound(every: int, took_ns: list[int]) -> None:
+    blocks, first, now_ns = Blocks(every), 0, 0
+    for span_ns in took_ns:
+        through = blocks.open(first, now_ns)
+        assert first <= through <= blocks.end(first) and blocks.before(through) < first
+        first, now_ns = through + 1, now_ns + span_ns
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-1, 9)), max_size=60))
+def test_the_slowest_is_the_least_of_all(moves: list[tuple[str, int]]) -> None:
+    slowest, held = Slowest("abcd"), dict.fromkeys("abcd", -1)
+    for name, k in moves:
+        slowest.reached(name, k)
+        held[name] = max(held[name], k)
+        assert slowest.least == min(held.values()) and slowest.of(name) == held[name]
+
+
+class LooksAtEverybody(co.CoordinatorMachine):
+    @property
+    def k(self) -> int:
+        return min(self.done(name) for name in self._agents) + 1
+
+
+def lines_of_a_report(agents: int, kind: type[co.CoordinatorMachine]) -> int:
+    """Lines of Python that the machine runs for each Done of a round but the last."""
+    names, lines = [f"agent-{i}" for i in range(agents)], 0
+    m = kind(
+        names, 9, barrier_every=1, register_timeout_ns=9, liveness_ns=9, on_agent_loss="wait", now_ns=0
+    )  # fmt: skip
+    for name in names:
+        m.step(co.AgentJoined(name, -1, -1), 0)
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for name in names[1:]:
+            m.step(co.AgentDone(name, 0, -1), 0)
+    finally:
+        sys.settrace(before)
+    return lines // (agents - 1)
+
+
+def test_a_report_costs_the_coordinator_the_same_among_many_agents() -> None:
+    few, many = (lines_of_a_report(n, co.CoordinatorMachine) for n in (5, 400))
+    assert few == many
+    few, many = (lines_of_a_report(n, LooksAtEverybody) for n in (5, 400))
+    assert many > 10 * few
 
 
 def test_a_done_beyond_the_barrier_is_a_broken_invariant() -> None:
