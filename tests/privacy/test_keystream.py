@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.privacy.laws.keystream import AesCtrKeystream, CtrStream, TestKeystream
+from dpgt_node.privacy.laws.grid_sampler import AHEAD, GridLaplaceSampler
+from dpgt_node.privacy.laws.keystream import AesCtrKeystream, CtrStream, TestKeystream, _ForkGuard
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
@@ -147,3 +148,30 @@ def test_a_real_fork():
     assert mine == by_blocks(KEY, COUNTER, 32) != its and len(its) == 32
     mine, its = drawn_in_parent_and_child(AesCtrKeystream(KEY, COUNTER))
     assert mine == its, "this checker can see a keystream without the guard"
+
+
+def noise_ahead(keystream: AesCtrKeystream, sampler: GridLaplaceSampler, count: int) -> list[bytes]:
+    """Of so many vectors of 5 coordinates, under scales of their own."""
+    stream = keystream.stream(0, "X")
+    return [sampler.perturb(np.full(5, float(i)), 1.0 + i, stream).tobytes() for i in range(count)]
+
+
+class KeepsWhatItHeld(_ForkGuard):
+    def held(self):
+        return self._held
+
+
+def test_noise_that_was_drawn_ahead_is_that_of_its_turn_and_stays_in_its_process():
+    """As many vectors as make three batches; then the process forks with half a batch unused."""
+    process, sampler = [100], GridLaplaceSampler(compiled=False)
+    keystream = AesCtrKeystream(KEY, COUNTER, rekey=lambda: (b"k" * 16, b"n" * 16), process=lambda: process[0])
+    one_by_one = noise_ahead(AesCtrKeystream(KEY, COUNTER), sampler, 2 * AHEAD + AHEAD // 2)
+    assert noise_ahead(keystream, sampler, 2 * AHEAD + AHEAD // 2) == one_by_one
+    fresh = noise_ahead(AesCtrKeystream(b"k" * 16, b"n" * 16), sampler, 3)
+    process[0] = 101
+    assert noise_ahead(keystream, sampler, 3) == fresh
+    mutant = AesCtrKeystream(KEY, COUNTER, rekey=lambda: (b"k" * 16, b"n" * 16), process=lambda: process[0])
+    mutant._stream = KeepsWhatItHeld(CtrStream(KEY, COUNTER), lambda: (b"k" * 16, b"n" * 16), lambda: process[0])
+    noise_ahead(mutant, sampler, 3)
+    process[0] = 102
+    assert noise_ahead(mutant, sampler, 3) != fresh, "this checker can see noise that two processes use"

@@ -25,6 +25,7 @@ class Settings:
     dimension: int = option(100, "Coordinates of a vector.", least=1)
     rounds: int = option(2000, "Rounds of each run.", least=2)
     repeat: int = option(5, "Pairs of runs.", least=1)
+    barrier_every: int = option(1, "Rounds that launch's barrier may let through at once.", least=1)
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
@@ -51,7 +52,8 @@ def launched(settings: Settings, around: Around) -> tuple[float, float | None, f
     """Rounds per second, and processor ms a round of an agent and of the coordinator, of one launch."""
     with around.temporary() as folder:
         run, out = folder / "run.toml", folder / "out"
-        run.write_text(ring(settings.agents, settings.dimension, settings.rounds), encoding="utf-8")
+        text = ring(settings.agents, settings.dimension, settings.rounds)
+        run.write_text(f"{text}barrier_every = {settings.barrier_every}\n", encoding="utf-8")
         watch = watched_launch(around.environment, run, out)
         rate = float(json.loads((out / "summary.json").read_text(encoding="utf-8"))["rounds_per_second"])
     busy = watch.busy(settings.rounds / rate)

@@ -4,6 +4,9 @@ A coordinate takes 96 bits: a 64-bit word (the top 24 give lo, the low 40 round)
 the low 31 give hi, the top bit the sign).  All-zero 31 bits, one coordinate in 2^31, continue in further words.  The
 words of up to ``CHUNK`` coordinates come first, then their short words, then the continuations in order.
 
+What a short vector is perturbed with does not depend on it: in a daemon the noise of ``AHEAD`` vectors is drawn at
+once, each used once.  It is in the memory of the process that drew it and nowhere else.
+
 Every step is integer arithmetic or one correctly rounded division, so all machines and both paths draw the same bits.
 """
 
@@ -24,6 +27,8 @@ I32 = npt.NDArray[np.int32]
 
 CHUNK: Final = 1 << 15  # part of the definition of the bits
 COMPILED_FROM: Final = 1 << 18  # coordinates; below, importing numba would cost more than it saves
+AHEAD: Final = 16  # vectors
+AHEAD_BELOW: Final = 1 << 10  # coordinates; above, a pass over one vector is as cheap
 SPARE: Final = 15  # bytes that a stream's read_into may scribble over
 _LIMIT: Final = float(grid.LIMIT_CELLS << grid.FRACTION_BITS)
 _LOW40: Final = (1 << grid.FRACTION_BITS) - 1
@@ -130,6 +135,12 @@ def draw(s: Scratch, a: I64, b: I32, streams: Sequence[ByteStream]) -> I64:
     np.bitwise_and(a, _LOW40, out=s.long)
     np.add(s.x, s.long, out=s.x)
     np.right_shift(s.x, grid.FRACTION_BITS, out=s.x)
+    np.add(s.x, cells(s, a, b, streams), out=s.x)
+    return s.x
+
+
+def cells(s: Scratch, a: I64, b: I32, streams: Sequence[ByteStream]) -> I32:
+    """N alone, in the scratch memory; arguments as for ``draw``."""
     # lo
     np.right_shift(a.view(np.uint64), _DIRECT_SHIFT, out=s.long.view(np.uint64))
     np.take(grid.TABLES.direct, s.long, out=s.lo, mode="clip")
@@ -150,8 +161,7 @@ def draw(s: Scratch, a: I64, b: I32, streams: Sequence[ByteStream]) -> I64:
     # N = G or -1 - G
     np.right_shift(b, 31, out=s.sign)
     np.bitwise_xor(s.short, s.sign, out=s.short)
-    np.add(s.x, s.short, out=s.x)
-    return s.x
+    return s.short
 
 
 def continue_hi(stream: ByteStream) -> int:
@@ -160,6 +170,24 @@ def continue_hi(stream: ByteStream) -> int:
     while not (word := int(words(stream, 1)[0])):
         hi += 64
     return hi + (word & -word).bit_length() - 1
+
+
+class Ahead:
+    """The random part of the next ``AHEAD`` vectors of ``d`` coordinates, as if each were drawn in its turn."""
+
+    __slots__ = ("_cells", "_low", "_next")
+
+    def __init__(self, stream: ByteStream, d: int) -> None:
+        streams = (stream,) * AHEAD
+        a, b = read_rows(streams, d)
+        self._cells = cells(Scratch(AHEAD * d), a, b, streams).astype(np.int64).reshape(AHEAD, d)
+        self._low = (a & _LOW40).reshape(AHEAD, d)
+        self._next = 0
+
+    def take(self) -> tuple[I64, I64] | None:
+        """U (units of 2^-40 cells) and N of one vector, which nobody gets again; None: all were taken."""
+        row, self._next = self._next, self._next + 1
+        return (self._low[row], self._cells[row]) if row < AHEAD else None
 
 
 class GridLaplaceSampler:
@@ -191,6 +219,9 @@ class GridLaplaceSampler:
         that are not finite and for scales outside 1e-290..1e290.
         """
         g = grid.cell(scale)
+        held = getattr(stream, "held", None)
+        if held is not None and 0 < private.size <= AHEAD_BELOW and not self._compiled:
+            return self._perturb_ahead(private, g, stream, held())
         private = np.ascontiguousarray(private, dtype=np.float64).view()
         private.setflags(write=False)  # one type for the compiler, and a promise
         out = np.empty(private.size)
@@ -225,12 +256,34 @@ class GridLaplaceSampler:
             self._chunk(rows, g, *read_rows(streams[part], d), s.first(rows.size), streams[part], out[part])
         return out
 
+    def _perturb_ahead(self, private: F64, g: float, stream: ByteStream, held: dict[int, Ahead]) -> F64:
+        d = private.size
+        ahead = held.get(d)
+        taken = None if ahead is None else ahead.take()
+        if taken is None:
+            ahead = held[d] = Ahead(stream, d)
+            taken = ahead.take()
+            assert taken is not None
+        low, noise = taken
+        x = self._quantised(private, g, np.empty(d)).astype(np.int64)
+        x += low
+        x >>= grid.FRACTION_BITS
+        x += noise
+        out = np.empty(d)
+        np.add(x, 0.5, out=out)
+        return np.multiply(out, g, out=out)
+
     def _chunk(
         self, v: F64, g: float | F64, a: I64, b: I32, s: Scratch, streams: Sequence[ByteStream], out: F64
     ) -> None:
         if not v.size:
             return
-        t = s.t.reshape(v.shape)
+        self._quantised(v, g, s.t.reshape(v.shape))
+        np.add(draw(s, a, b, streams).reshape(v.shape), 0.5, out=out)
+        np.multiply(out, g, out=out)
+
+    def _quantised(self, v: F64, g: float | F64, t: F64) -> F64:
+        """``v`` in units of 2^-40 cells, clipped, into ``t`` and returned."""
         with np.errstate(over="ignore"):
             np.divide(v, g * 2.0**-grid.FRACTION_BITS, out=t)
         if not (np.minimum.reduce(t, axis=None) >= -_LIMIT and np.maximum.reduce(t, axis=None) <= _LIMIT):
@@ -238,8 +291,7 @@ class GridLaplaceSampler:
                 raise ValueError("a private value is not finite: no noise was added")
             self.clipped += int(np.count_nonzero(np.abs(t) > _LIMIT))
             np.clip(t, -_LIMIT, _LIMIT, out=t)
-        np.add(draw(s, a, b, streams).reshape(v.shape), 0.5, out=out)
-        np.multiply(out, g, out=out)
+        return t
 
     def _scratch_for(self, n: int) -> Scratch:
         if self._scratch.n != n:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,11 +84,17 @@ class AesCtrKeystream:
 class _ForkGuard:
     """A CtrStream that starts afresh in another process, however long ago it was handed out."""
 
-    __slots__ = ("_inner", "_owner", "_process", "_rekey")
+    __slots__ = ("_held", "_inner", "_owner", "_process", "_rekey")
 
     def __init__(self, inner: CtrStream, rekey: Callable[[], tuple[bytes, bytes]], process: Callable[[], int]) -> None:
         self._inner, self._rekey, self._process = inner, rekey, process
         self._owner = process()
+        self._held: dict[int, Any] = {}
+
+    def held(self) -> dict[int, Any]:
+        """A place for what was made of this stream's bytes and is used later; empty where another process goes on."""
+        self._mine()
+        return self._held
 
     def take(self, nbytes: int) -> bytes:
         return self._mine().take(nbytes)
@@ -98,7 +105,7 @@ class _ForkGuard:
     def _mine(self) -> CtrStream:
         process = self._process()
         if process != self._owner:
-            self._inner, self._owner = CtrStream(*self._rekey()), process
+            self._inner, self._owner, self._held = CtrStream(*self._rekey()), process, {}
         return self._inner
 
 
