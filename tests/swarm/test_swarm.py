@@ -77,7 +77,7 @@ def test_vectors_in_chunks_go_on_where_streams_broke(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(codec, "is_of", spied)
-    chunked = [plan for plan in map(any_method, range(40)) if plan.chunk is not None]
+    chunked = [plan for plan in map(any_method, range(90)) if plan.chunk is not None]
     for plan in chunked:
         assert_holds(plan)
     assert len(chunked) > 8 and len(went_on) > 4 * len(begun_anew), "another release only where a backup came back"
