@@ -1,7 +1,8 @@
 """``dpgt launch`` with clocks inside its agents: real processes, mTLS, and where the time of a round went in each.
 
 Python imports ``sitecustomize`` from the first folder on its path: one is written there that starts the clocks in
-every ``dpgt node``, which writes what they say into a folder when it ends.  The clocks cost microseconds a round.
+every ``dpgt node``, which writes what they say into a folder when it ends.  The clocks cost microseconds a round.  It
+has the launch start every node by itself: a forked one imports nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ if "node" in sys.orig_argv and "--config" in sys.orig_argv:
     from dpgt_node.bench.speed.launched import watch
 
     watch({folder!r}, in_memory={in_memory})
+elif "launch" in sys.orig_argv:
+    from dpgt_node.runtime.launch import nursery
+
+    nursery.SEVERAL = sys.maxsize
 """
 _PATCHED: list[contextlib.AbstractContextManager[None]] = []
 """Held for as long as the process lives: what is collected would undo itself."""
