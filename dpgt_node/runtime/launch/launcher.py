@@ -231,15 +231,17 @@ class Launcher:
         nodes = [child for child in children.children.values() if child is not coordinator]
         failed: Child | None = None
         told_s = deadline_s = float("inf")  # when to ask whether the run goes on without it; when to wait no longer
-        stopping = False
+        stopping = asked = False
+        reason = "interrupted at the launcher"
         async with self._security.opener(COORDINATOR_IDENTITY)(address) as channel:
             while True:
                 self._wake.clear()
                 if self._interrupts and not stopping:
                     stopping, deadline_s = True, loop.time() + GRACE_S
-                    await self._ask_stop(channel, "interrupted at the launcher")
                 if not stopping:
                     await children.revive()
+                elif not asked:  # until it hears: it may be coming back
+                    asked = await self._ask_stop(channel, reason)
                 if coordinator.exited.done() and (stopping or not children.may_return(coordinator)):
                     break
                 if failed is None and (failed := next((c for c in nodes if children.failed(c)), None)):
@@ -249,7 +251,8 @@ class Launcher:
                     goes_on = await self._goes_on(channel)
                     if goes_on:  # it could not tell the coordinator why it left; the rest must not wait for it
                         stopping, deadline_s = True, loop.time() + GRACE_S
-                        await self._ask_stop(channel, children.verdict(failed, name_it=True).reason)
+                        reason = children.verdict(failed, name_it=True).reason
+                        asked = await self._ask_stop(channel, reason)
                     elif goes_on is False:  # it left because the run ends; the coordinator is writing the results
                         told_s, deadline_s = float("inf"), loop.time() + END_S
                 if loop.time() > deadline_s:
@@ -289,9 +292,12 @@ class Launcher:
             return (await services.status(channel, timeout_s=3.0)).state in ("waiting", "running", "paused")
         return None
 
-    async def _ask_stop(self, channel: grpc.aio.Channel, reason: str) -> None:
+    async def _ask_stop(self, channel: grpc.aio.Channel, reason: str) -> bool:
+        """Whether the coordinator heard it."""
         with contextlib.suppress(PeerError):
             await services.control(channel, m.ControlRequest("stop", reason[:1000]), timeout_s=3.0)
+            return True
+        return False
 
 
 @contextlib.contextmanager
