@@ -34,6 +34,7 @@ HASHES = {
     "resnet18": "e4205b05bd46f71f2afbf4bb4e64a8513b305ea96cf7ea08a94ec765a88abd90",
     "spanning-trees": "5c40f4ae663219b05f7ddbb61927ead7e7bbc33b5cb39ece8f78eac5d3c52588",
     "study-attack": "72962f25cde906428e841e0321a8bbe1bd6dd5015085b8bb453129e6b046e860",
+    "study-membership": "cd2718a87c7b64e690c7dc431d95d8c26d8c1e5bb2cc8ef1dccb17944ffabfc8",
     "zeros": "53d0d027184a5d1344f646d78c591c1da39e00240e078659a7bb801116f455bb",
 }
 

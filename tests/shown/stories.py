@@ -123,6 +123,17 @@ STORIES = (
         "@0\n@1\n",
     ),
     Story(
+        "a study of membership",
+        (
+            (
+                "docs/howto/study.md",
+                "dpgt eavesdrop study examples/study-membership.toml --out runs/membership --grid 0.5,1,2",
+            ),
+        ),
+        "@0\n",
+        (("--grid 0.5,1,2", "--grid 1 --shadows 8"),),
+    ),
+    Story(
         "schemas and the counterexample",
         (
             ("docs/reference/configuration.md", "dpgt schema run > run.schema.json"),

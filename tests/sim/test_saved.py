@@ -52,11 +52,11 @@ def go(how: str, run: model.RunConfig, out: Path, stop_at: int | None = None, ke
 
 
 def outputs(out: Path) -> dict[str, object]:
-    """Everything but wall times, and bytes sent: what was saved of a round is sent once more."""
+    """Everything but wall times, what they are of, and bytes sent: what was saved of a round is sent once more."""
     with (out / "metrics.csv").open() as file:
         rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(file)]
     summary = json.loads((out / "summary.json").read_text())
-    for key in ("seconds", "rounds_per_second"):
+    for key in ("seconds", "rounds_per_second", "rounds_timed"):
         del summary[key]
     for agent in summary["agents"]:
         del agent["bytes_sent"]

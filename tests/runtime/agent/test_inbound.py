@@ -21,6 +21,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.participant import Participant
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.digests import Digests
 from dpgt_node.protocol.edge.receiver import ACK_ROUNDS, Receiver
 from dpgt_node.protocol.messages import ExchangeReply, Prefix, Received, Resume
 from dpgt_node.runtime.agent.streams import Neighbours, ReceivingEdge
@@ -56,7 +57,9 @@ class Served:
         self.streams = STREAMS[index]
         receivers = {j: Receiver(self.names[index], self.names.index(j)) for j in self.streams}
         times = {"heartbeat_ns": SECOND, "patience_ns": SECOND, "distrust_ns": SECOND}
-        self.machine = Participant(self.agent, self.names, receivers, RUN_ID, K, recorded=True, **times)
+        self.machine = Participant(
+            self.agent, self.names, receivers, RUN_ID, K, Digests(edges, 1), recorded=True, **times
+        )
         self.got: list[tuple[int, Stream, int]] = []
         self.broke: list[BaseException] = []
         self.kept: dict[str, Kept] = {}
@@ -141,7 +144,8 @@ async def test_the_stream_opens_with_what_is_lacking_and_vectors_reach_the_machi
         assert served.got == [(1, "X", 0), (1, "Y", 0)]
         call.cancel()
         again = served.call("agent-2")
-        assert await again.read() == Resume("agent-3", RUN_ID, 1, 1)
+        held = {f"{stream.lower()}_last": vectors.payload(stream, 0, 3).sha256[:16] for stream in ("X", "Y")}
+        assert await again.read() == Resume("agent-3", RUN_ID, 1, 1, **held)
         again.cancel()
 
 
@@ -220,7 +224,8 @@ async def test_a_newer_stream_replaces_the_older_even_while_that_waits() -> None
             await send(older, frames("agent-1", k, "X"))
         await eventually("the window is full", lambda: len(served.got) == 2)
         newer = served.call("agent-1")
-        assert await newer.read() == Resume("agent-2", RUN_ID, 2, 0)
+        held = vectors.payload("X", 1, 3).sha256[:16]
+        assert await newer.read() == Resume("agent-2", RUN_ID, 2, 0, x_last=held)
         assert await older.read() is None
         served.move(2)
         await send(newer, frames("agent-1", 2, "X"))
