@@ -39,7 +39,7 @@ class Twin(Process):
             last_durable_round=-1,
             finished=False,
             run_id=disk.run_id or b"",
-            instance=bytes([index]) + b"a second one   ",
+            instance=bytes([index]) + b"%015d" % world.clock.now_ns,  # another than that of an earlier twin
             package_version=package_version,
         )
 
