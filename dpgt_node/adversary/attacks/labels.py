@@ -190,9 +190,9 @@ def _verdict(measured: Mapping[str, float | None], m: int) -> Verdict:
     right, guess = measured["labels_right"], measured["guessing"]
     if right is None or guess is None:
         return "no power" if not measured["rounds"] else "not measured"
-    if right >= 0.9:
-        return "succeeds"
-    return "fails" if right <= guess + 0.25 * (1.0 - guess) / max(1.0, math.log10(m + 1)) else "partly"
+    if right <= guess + 0.25 * (1.0 - guess) / max(1.0, math.log10(m + 1)):
+        return "fails"  # however many are right: of large batches a guess has most
+    return "succeeds" if right >= 0.9 else "partly"
 
 
 attack = _Labels()

@@ -17,6 +17,7 @@ from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.inversion import inversion
 from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
+from dpgt_node.adversary.attacks.labels import _verdict as labels_verdict
 from dpgt_node.adversary.attacks.labels import attack as labels
 from dpgt_node.adversary.attacks.membership import attack as membership
 from dpgt_node.adversary.attacks.properties import _verdict, guessing
@@ -133,6 +134,16 @@ def test_chosen_coordinates_are_enough_for_gradients_and_named_by_the_others(tmp
 
 
 # ---------------------------------------------------------------- labels
+@pytest.mark.parametrize(
+    ("right", "guess", "m", "verdict"),
+    [(0.93, 0.94, 287, "fails"), (0.945, 0.94, 287, "fails"), (0.99, 0.94, 287, "succeeds"), (0.92, 0.1, 1, "succeeds"),
+     (0.6, 0.1, 1, "partly"), (0.3, 0.1, 1, "fails")],
+)  # fmt: skip
+def test_labels_that_a_guess_has_too_are_no_success(right: float, guess: float, m: int, verdict: str) -> None:
+    """Most labels of a large batch are right by equal shares alone."""
+    assert labels_verdict({"labels_right": right, "guessing": guess, "rounds": 5.0}, m) == verdict
+
+
 def test_one_sample_shows_its_label_far_above_the_noise_that_hides_it(tmp_path: Path) -> None:
     for b in (1e-3, 1e-2, 0.1):
         assert on(labels, play(ring(K=6, m=1, zeta=b, eta=b)), tmp_path).findings[0].measured["labels_right"] > 0.95
