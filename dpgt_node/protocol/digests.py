@@ -53,6 +53,7 @@ class Digests:
     def __init__(self, edges: AgentEdges, width: int, recovered: Recovered | None = None) -> None:
         self._own = edges.index
         self._places = places(edges)
+        self._all = frozenset(self._places)
         self.resaid = min(width + 1, RESAID)
         """Of so many rounds a coordinator may not have heard."""
         self._kept = 2 * self.resaid + 2
@@ -78,7 +79,7 @@ class Digests:
         for old in [old for old in self._rounds if old < k - self._kept]:
             del self._rounds[old]
         known = self._rounds.get(k, {})
-        return b"".join(known[place] for place in self._places) if known.keys() >= set(self._places) else b""
+        return b"".join(known[place] for place in self._places) if known.keys() >= self._all else b""
 
 
 @dataclass(frozen=True, slots=True)
