@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.protocol.coordinator.comparison import Compared, Forgery
 from dpgt_node.protocol.digests import Dispute
@@ -42,7 +43,7 @@ def write_digests(out_dir: Path, found: Compared) -> None:
 def read_digests(out_dir: Path) -> Compared | None:
     """``OUT/digests.json``; None when there is none, or none that can be read: what it tells is in events.jsonl too."""
     try:
-        data = json.loads((out_dir / DIGESTS_FILE).read_text(encoding="utf-8"))
+        data = read_json(out_dir / DIGESTS_FILE)
         found = tuple(_forgery(one) for one in data["forgeries"])
         return Compared(found, int(data["rounds_compared"]), int(data["rounds_incomplete"]))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -224,13 +224,14 @@ def _studied(run: RunConfig, factor: float, simulated: bool) -> RunConfig:
 def _claim(out: Path, run: RunConfig, settings: dict[str, Any]) -> None:
     """Make ``out`` this study's.  ConfigError: it is another's, or holds something else."""
     from dpgt_node.config import run_sha256
+    from dpgt_node.documents import read_json
     from dpgt_node.durable import write_text
 
     asked = {"run": run_sha256(run), **settings}
     path = out / _KEPT
     try:
         if path.exists():
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = read_json(path)
             differ = [key for key in asked if held.get(key) != asked[key]]
             if differ:
                 message = f"{out} holds a study with another {', '.join(differ)}: take another folder"

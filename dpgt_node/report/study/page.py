@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import adversary_html, attack_table, audit_html, text
@@ -93,7 +94,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     if not path.exists():
         return None
     try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: Mapping[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
         raise ConfigError.one(str(path), "", f"no results of an audit: {error}") from error
     return document
