@@ -255,7 +255,7 @@ def test_the_readme_is_short_and_holds_the_commands_of_continuous_integration() 
     assert text.count("\n") <= README_LINES
     for target in ("demo", "test"):
         assert f"\nmake {target} " in text
-        assert re.search(rf"^make (--\S+ )?{target}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+        assert re.search(rf"^(timeout .*)?make (--\S+ )?{target}\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 def test_pages_have_names_of_their_own_and_are_in_the_index() -> None:

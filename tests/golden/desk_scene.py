@@ -112,15 +112,17 @@ class Scene:
 
     async def status(self, until: Callable[[Message], bool] | None = None) -> None:
         """Print the status; ``until``: asked again before, silently, for what a connection that ended says late."""
-        while True:
-            lines = len(self.script.lines)
-            call = self.call("operator", "Status", pb.StatusReply)
-            await call.say(pb.StatusRequest())
-            await call.last()
-            message = await call.hear()
-            if until is None or until(message):
-                return
-            del self.script.lines[lines:]
+        async with asyncio.timeout(wires.LIMIT_S):
+            while True:
+                lines = len(self.script.lines)
+                call = self.call("operator", "Status", pb.StatusReply)
+                await call.say(pb.StatusRequest())
+                await call.last()
+                message = await call.hear()
+                if until is None or until(message):
+                    return
+                del self.script.lines[lines:]
+                await asyncio.sleep(0.01)
 
     async def all_hear_why(self, *names: str) -> None:
         """After a refusal each agent that had left comes once more and hears the last word."""
