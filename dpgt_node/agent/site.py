@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpgt_node.algo.graph import Edge
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen
+from dpgt_node.algo.methods.robust import Guard, mix_of
 from dpgt_node.errors import Broken, invariant
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.counts.code import BinomialCode
@@ -26,7 +27,8 @@ class Tools:
 
     ``gradient(k, x, batch)`` draws a batch when it is None, ``draw(k)`` a batch alone.  ``perturb(stream, k, private)``
     adds the noise of one draw, ``coins(k, private, code)`` gives the codes of one.  ``table``: of what a method may
-    keep.  ``incoming``: who sends on a stream, and the weight.
+    keep.  ``incoming``: who sends on a stream, and the weight.  ``index``: of the agent.  ``guards``: how what comes in
+    on a stream is bounded.
     """
 
     gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
@@ -37,6 +39,8 @@ class Tools:
     coins: Callable[[int, F64, BinomialCode], F64]
     incoming: Mapping[Stream, tuple[Edge, ...]]
     perturbs_gradient: bool
+    index: int
+    guards: Mapping[Stream, Guard]
 
 
 @dataclass(slots=True)
@@ -132,9 +136,6 @@ class AgentSite:
 
     def mixing(self, stream: Stream, k: int) -> Mix:
         """Over the agents that send on ``stream``."""
-        edges, received = self.tools.incoming[stream], self.received.get(stream, {})
-
-        def mix(step: float, into: F64, block: slice) -> None:
-            add_mixed(edges, received, step, into, block)
-
-        return mix
+        tools, received = self.tools, self.received.get(stream, {})
+        guard, edges = tools.guards.get(stream), tools.incoming[stream]
+        return mix_of(guard, tools.index, edges, received, lambda: self.own(stream, k))

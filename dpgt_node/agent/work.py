@@ -22,6 +22,7 @@ from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, network_of, rule_of
 from dpgt_node.algo.methods.base import at
+from dpgt_node.algo.methods.robust import guards_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
@@ -192,7 +193,16 @@ class AgentWork:
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
         self._tools = Tools(
-            self._gradient, self._perturb, self._encode, Table(oracle), self._draw, self._coins, incoming, once
+            self._gradient,
+            self._perturb,
+            self._encode,
+            Table(oracle),
+            self._draw,
+            self._coins,
+            incoming,
+            once,
+            index,
+            guards_of(run),
         )
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)

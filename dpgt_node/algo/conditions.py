@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpgt_node.algo.checks import Check, Relation, compare, compare_decimals, conjunction, decimal, listed, worst
-from dpgt_node.algo.facts import Facts
+from dpgt_node.algo.facts import RELEASES_APART, ROBUST, Facts
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.methods.base import Setting
+from dpgt_node.algo.methods.robust import robust_rows
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.config.methods import method_options
@@ -23,8 +24,7 @@ NEEDS_L1 = "needs L1"
 NEEDS_MU = "needs mu"
 OTHER_MECHANISM = f"about mechanism {PAPER.name}; see the accountants"
 NEEDS_GRAPH = "needs Assumption 1"
-RELEASES_APART = "the paper's theorems do not speak of rounds that release nothing"
-NOT_APPLYING = (OTHER_MECHANISM, RELEASES_APART)
+NOT_APPLYING = (OTHER_MECHANISM, RELEASES_APART, ROBUST)
 """Notes of rows that say nothing of this run."""
 Formula = Callable[[float, float], float]
 
@@ -58,7 +58,7 @@ def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int 
     if not method.noisy:
         row = compare(f"{method.name}: draws no noise; multiplier", run.noise.multiplier, "=", 0.0, hard=True)
         rows.append(("noise.multiplier", row))
-    return rows
+    return [*rows, *robust_rows(run, method, t)]
 
 
 def graph_rows(t: Topology) -> list[Check]:
@@ -172,6 +172,8 @@ def scheme_rows(f: Facts) -> list[Check]:
     else:
         steps, privacy, part = assumption5_rows(f, f.run.scheme), theorem5_rows(f, f.run.scheme), "(ii)"
         extra = privacy[:6]
+    if f.run.robust.on:
+        return [_not_judged(row, ROBUST) for row in (*steps, *privacy)]
     if not method_of(f.run).noisy:  # its privacy is not at stake: there is none
         return steps
     if not MECHANISMS[f.run.algorithm.mechanism].printed:
@@ -197,7 +199,7 @@ def _not_judged(row: Check, why: str = OTHER_MECHANISM) -> Check:
 
 def _spoken_of(f: Facts, row: Check) -> Check:
     """``row``, not judged where the theorem that it is for does not speak of such a run."""
-    return _not_judged(row, RELEASES_APART) if f.run.scheme.apart else row
+    return row if f.not_spoken_of is None else _not_judged(row, f.not_spoken_of)
 
 
 def assumption4_rows(f: Facts, s: model.SchemeS1) -> list[Check]:

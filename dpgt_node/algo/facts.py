@@ -18,6 +18,11 @@ from dpgt_node.algo.spectrum import (
 from dpgt_node.config import model
 from dpgt_node.types import F64
 
+RELEASES_APART = "the paper's theorems do not speak of rounds that release nothing"
+ROBUST = (
+    "the paper's theorems are of linear mixing: under [robust] they speak only of a run that clips and trims nothing"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
@@ -50,6 +55,11 @@ class Facts:
     @property
     def n(self) -> int:
         return self.topology.n
+
+    @property
+    def not_spoken_of(self) -> str | None:
+        """Why the paper's theorems do not speak of such a run; None: they do, of the method's first mechanism."""
+        return ROBUST if self.run.robust.on else RELEASES_APART if self.run.scheme.apart else None
 
     @property
     def alpha_weight_bound(self) -> float:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgt_node.algo.conditions import RELEASES_APART
 from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config import model
@@ -85,9 +84,9 @@ def predict(facts: Facts) -> Rates:
     m = _largest_m(facts)
     complexity = None if m is None else len(facts.schedule.releases) * m
     method = method_of(facts.run)
-    if not method.theorems or scheme.apart:
-        note = f"the paper's theorems do not speak of {method.name}" if not method.theorems else RELEASES_APART
-        return Rates(None, None, None, None, None, None, None, None, complexity, note)
+    why = facts.not_spoken_of if method.theorems else f"the paper's theorems do not speak of {method.name}"
+    if why is not None:
+        return Rates(None, None, None, None, None, None, None, None, complexity, why)
     if isinstance(scheme, model.SchemeS1):
         theta = min(
             scheme.p_m - scheme.p_beta,

@@ -14,6 +14,7 @@ from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
 from dpgt_node.config.matrices import Matrix as Matrix
 from dpgt_node.config.matrices import MatrixForm
 from dpgt_node.config.methods import METHOD_KEYS
+from dpgt_node.config.mixing.robust import PLAIN, Robust
 from dpgt_node.config.own_kinds import (
     NORM_BOUND,
     Agents,
@@ -356,6 +357,13 @@ class RunConfig:
         Adversary,
         Key("for studies of what others can learn. Without it nothing is recorded and nothing is slower", later=True),
     ] = Adversary()
+    robust: Annotated[
+        Robust,
+        Key(
+            "how agents bound what one of their in-neighbours can do to them. Without it they mix as the method says",
+            later=True,
+        ),
+    ] = PLAIN
     method_options: Annotated[Mapping[str, Scalar | tuple[Scalar, ...]], METHOD_KEYS] = field(default_factory=dict)
     base: Path | None = field(default=None, compare=False, repr=False)
 

@@ -15,6 +15,7 @@ from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
 from dpgt_node.config.matrices import MatrixForm
 from dpgt_node.config.methods import read_options
+from dpgt_node.config.mixing.robust import Robust, check_robust
 from dpgt_node.config.model import (
     Adversary,
     Algorithm,
@@ -86,6 +87,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         evaluate=(evaluate := read_table(top.section("evaluate"), Evaluation)),
         runtime=read_table(top.section("runtime"), Runtime),
         adversary=_adversary(top.section("adversary"), graph.agents, evaluate),
+        robust=read_table(robust_section := top.section("robust"), Robust),
         method_options=read_options(top.section("method"), algorithm.method),
         base=base.absolute(),
     )
@@ -102,6 +104,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         check_first(scheme_section, scheme, algorithm, data, run.model, run.privacy)
     if noise_section.ok("cancel", "multiplier", "law") and algorithm_section.ok("mechanism", "method"):
         check_cancelling(noise_section, noise, algorithm, len(graph.agents))
+    check_robust(robust_section, run.robust, cancels=noise.cancel is not None)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:

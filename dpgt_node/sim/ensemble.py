@@ -80,5 +80,6 @@ def _oracle(run: RunConfig) -> PlSine | PlLinear:
     oracle = build_oracle(run, 0)
     assert isinstance(oracle, PlSine | PlLinear), "other objectives have no known law of the mean gradient"
     assert not oracle.clipped, "a clipped mean gradient is not a function of the mean of xi"
+    assert not run.robust.on, "sums over neighbours are products of matrices here"
     assert MECHANISMS[run.algorithm.mechanism].printed and LAWS[run.noise.law] is LAPLACE
     return oracle

@@ -6,11 +6,13 @@ Private parts are computed by the very operations of an agent; sums over neighbo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, Vectors, column
+from dpgt_node.algo.methods.robust import Guard, guards_of, mix_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import Broken
@@ -76,7 +78,8 @@ class Rows:
     def __init__(self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64) -> None:
         self._work, self._sent = work, dict[Stream, F64]()
         self._rule = rule_of(run).build(run, topology, schedule, column)
-        self._weights = {stream: Weights(values) for stream, values in network_of(run, topology).weights.items()}
+        self._network, self._guards = network_of(run, topology), guards_of(run)
+        self._weights = {stream: Weights(values) for stream, values in self._network.weights.items()}
         self.vectors: Vectors = self._rule.begin(self, x0)
         self._x: F64 | None = None
 
@@ -153,9 +156,24 @@ class Rows:
         raise AssertionError("nothing is gone through again here")
 
     def mixing(self, stream: Stream, k: int) -> Mix:
+        if stream in self._guards:
+            return self._guarded(self._guards[stream], stream)
         weights, sent = self._weights[stream], self._sent[stream]
 
         def mix(step: float, into: F64, block: slice) -> None:
             into += weights.times(step) @ sent[:, block]
+
+        return mix
+
+    def _guarded(self, guard: Guard, stream: Stream) -> Mix:
+        """No product: every agent has a sum of its own, by the very operations of an agent."""
+        sent, mixes = self._sent[stream], list[Mix]()
+        for i in range(len(sent)):
+            edges = self._network.incoming(i)[stream]
+            mixes.append(mix_of(guard, i, edges, {j: sent[j] for j, _ in edges}, partial(sent.__getitem__, i)))
+
+        def mix(step: float, into: F64, block: slice) -> None:
+            for one, row in zip(mixes, into, strict=True):
+                one(step, row, block)
 
         return mix

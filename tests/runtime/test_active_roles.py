@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from dpgt_node.cli import dpgt
 from dpgt_node.config import RunConfig, to_toml
+from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.config.roles import Roles
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.record.digests import read_digests
@@ -42,7 +43,8 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
         "agent-2": "poison scale=-1 stream=X from=3 until=9 coordinates=0:2",
         "agent-3": "replay lag=2",
     }
-    run = attacked(30, roles)
+    robust = Robust("clipped-gossip", 2.0, None, "norm-clip", 4.0)
+    run = replace(attacked(30, roles), robust=robust)
     with caplog.at_level(logging.WARNING):
         async with cluster(tmp_path, run) as c:
             c.start_all()

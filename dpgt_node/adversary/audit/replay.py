@@ -15,7 +15,8 @@ import numpy as np
 from dpgt_node.adversary.audit.likelihood import Draw, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, add_mixed, at
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, at
+from dpgt_node.algo.methods.robust import guards_of, mix_of
 from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -126,7 +127,7 @@ class _Worlds:
         self._facts, self._index, self._vectors, self._worlds = facts, index, vectors, worlds
         self._dtype, self._skip = dtype, skip
         self._law: NoiseLaw = facts.run.noise.law
-        self._incoming = facts.network.incoming(index)
+        self._incoming, self._guards = facts.network.incoming(index), guards_of(facts.run)
         self.noised_vectors: list[Noised] = []
 
     def gradient(self, k: int, x: F64) -> F64:
@@ -189,11 +190,7 @@ class _Worlds:
     def mixing(self, stream: Stream, k: int) -> Mix:
         edges = self._incoming[stream]
         received = {j: self._seen(j, stream, k) for j, _ in edges}
-
-        def mix(step: float, into: F64, block: slice) -> None:
-            add_mixed(edges, received, step, into, block)
-
-        return mix
+        return mix_of(self._guards.get(stream), self._index, edges, received, lambda: self.own(stream, k))
 
     def _read(self, noise: Stream, k: int, private: F64, seen: Seen, base: F64) -> Draw | None:
         """What the sampler made of ``private``; None where nobody saw it or no noise was drawn."""

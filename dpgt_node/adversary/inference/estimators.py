@@ -27,6 +27,7 @@ in-edge ends D, B and E at that coordinate for good, while A and X miss that rou
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +36,8 @@ from dpgt_node.adversary.attack import NotApplicable
 from dpgt_node.adversary.inference.knowledge import start
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.algo.methods import rule_of
-from dpgt_node.algo.methods.base import add_mixed
 from dpgt_node.algo.methods.dpgt import Steps, Tracking
+from dpgt_node.algo.methods.robust import guards_of, mix_of
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
@@ -101,10 +102,23 @@ def view(observation: Observation, i: int, through: int | None = None) -> View:
     params, incoming = facts.steps(i), facts.network.incoming(i)
     shape = observation.series(i, "X", through).shape
 
+    guards = guards_of(facts.run)
+    if observation.coordinates is not None and any(guard.by_norm for guard in guards.values()):
+        message = "[robust] takes norms of whole vectors, and of these only some coordinates were kept"
+        raise NotApplicable.one("transcript", "", message)
+
     def mixed(stream: Stream, step: float) -> F64:
-        """What it mixes, by the algorithm's own code; all rounds at once."""
-        out, edges = np.zeros(shape), incoming[stream]
-        add_mixed(edges, {j: observation.series(j, stream, through) for j, _ in edges}, step, out, slice(None))
+        """What it mixes, by the algorithm's own code; all rounds at once where it is a plain sum."""
+        out, edges, guard = np.zeros(shape), incoming[stream], guards.get(stream)
+        received, own = {j: observation.series(j, stream, through) for j, _ in edges}, (x if stream == "X" else y)
+        if guard is None:
+            mix_of(None, i, edges, received, lambda: own)(step, out, slice(None))
+            return out
+        for k, row in enumerate(out):
+            here = {j: rounds[k] for j, rounds in received.items()}
+            mix_of(guard, i, edges, here, partial(own.__getitem__, k))(step, row, slice(None))
+            for vector in here.values():  # what is sorted would hide a hole
+                row[np.isnan(vector)] = np.nan
         return out
 
     x, y = observation.series(i, "X", through), observation.series(i, "Y", through)

@@ -199,12 +199,13 @@ class Rule(ABC):
 class Mixing:
     """``stream`` is mixed with ``weights(run, topology)``: [i][j] > 0 where agent i receives what agent j sends on it.
 
-    ``graph``: what these weights are, in words for messages.
+    ``graph``: what these weights are, in words for messages.  ``unbounded``: why no robust mixing of it has a meaning.
     """
 
     stream: Stream
     graph: str
     weights: Callable[[RunConfig, Topology], F64]
+    unbounded: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def _steep(setting: Setting) -> tuple[str, ...]:
 CLOSURE = Mixing("X", "the Metropolis weights of R's undirected closure", _closure)
 """An agent mixes its own vector among the others."""
 NEIGHBOURS = Mixing("X", "the Metropolis weights of R's undirected closure, an agent's own left out", _neighbours)
-NOBODY = Mixing("X", "no graph: an agent's own vector alone", _nobody)
+NOBODY = Mixing("X", "no graph: an agent's own vector alone", _nobody, "nobody mixes anything of others")
 LAZY = Demand("a_i = alpha s_i < 1", "scheme", _steep)
 """s_i: the Metropolis weight that an agent gives to others."""
 CONNECTED = Demand("the undirected closure of R is connected", "graph.R", _apart)

@@ -90,6 +90,9 @@ class Planner:
         if not (method.theorems and method.noisy):
             message = f"a plan sets steps and noise of Algorithm 1 (dpgt), not of {method.name}"
             raise ConfigError.one("run file", "algorithm.method", message)
+        if run.robust.on:
+            message = "a plan reckons with linear mixing: leave [robust] out, plan, and put it back"
+            raise ConfigError.one("run file", "robust", message)
         self._run, self._shape, self._keep_clip = run, shape, keep_clip
         self._given = (shape, public, alike, progress)
         self._frames: dict[Privacy, Frame] = {}

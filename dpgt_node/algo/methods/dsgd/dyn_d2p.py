@@ -94,7 +94,7 @@ DYN_D2P = replace(
     status="ours",
     source="arXiv 2505.06651, from the abstract; its schedules as in Dynamic DP-SGD, arXiv 2111.00173",
     rules={NOISE_ONCE.name: DynD2p},
-    sends=(Mixing("X", "I - beta L2 of C", push),),
+    sends=(Mixing("X", "I - beta L2 of C", push, "push-sum divides by weights that only a plain sum has"),),
     demands=(
         Demand("C is strongly connected", "graph.C", _apart),
         Demand("beta times an agent's weight to others is below 1", "scheme", _steep),

@@ -15,6 +15,7 @@ Both states are kept as private part + transcript part, as in Algorithm 1.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ NOISY_GT = Method(
     status="ours",
     source="Wang and Basar 2023, from the abstract: decaying coupling, noise that does not add up; the rule is ours",
     rules={SUM_NOISE.name: SumForm, RELEASED_SUM.name: ReleasedSumForm},
-    sends=DPGT.sends,
+    sends=(DPGT.sends[0], replace(DPGT.sends[1], unbounded="y is a sum over all rounds here and has no bound")),
     demands=(
         Demand("R and the transpose of C have a common root", "graph", _rootless),
         Demand("alpha r_i < 1 and beta c_i < 1", "scheme", _steep),

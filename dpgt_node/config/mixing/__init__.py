@@ -1,0 +1,1 @@
+"""How agents mix what comes in."""
