@@ -111,6 +111,8 @@ class Dispute:
         own = receivers.pop(self.sender, None)
         held = set(receivers.values())
         lie = "or one of them does not say what is so"
+        if len(self.words) < 2:  # the sender disowns it
+            return f"somebody sends with the certificate of {self.sender}, {lie}"
         if len(held) > 1:
             return f"{self.sender}, or somebody with its certificate, sent different vectors in one round, {lie}"
         assert own is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dpgt_node.config import RunConfig
 from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.calls import Note
 from dpgt_node.protocol.coordinator.barrier_types import AgentDone
 from dpgt_node.protocol.coordinator.comparison import NOTHING_YET
 from dpgt_node.protocol.coordinator.witnesses import Witnesses
@@ -52,5 +53,8 @@ class Digesting:
 
     def close(self) -> None:
         """Write what there is to tell."""
-        for kept in self._witnesses.ended():
-            write_digests(self._out, kept.found)
+        for effect in self._witnesses.ended():
+            if isinstance(effect, Note):
+                log.error("%s", effect.text)
+            else:
+                write_digests(self._out, effect.found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,17 @@ from dpgt_node.algo.methods import network_of
 from dpgt_node.errors import ExitCode
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.ears import Ears
+from dpgt_node.protocol.agent.participant import Participant
+from dpgt_node.protocol.agent.session_types import Peers, Repeat, RunBegun, RunRead, Say
 from dpgt_node.protocol.calls import Heard, Note, Write
 from dpgt_node.protocol.coordinator import coordination_types as ct
-from dpgt_node.protocol.coordinator.comparison import Comparison
-from dpgt_node.protocol.digests import Digests, Dispute, places
-from dpgt_node.protocol.types import Payload, PeerNeeds
+from dpgt_node.protocol.coordinator.comparison import Compared, Comparison, Forgery
+from dpgt_node.protocol.coordinator.witnesses import Witnesses
+from dpgt_node.protocol.digests import Digests, Dispute, digest, places
+from dpgt_node.protocol.types import Advanced, Payload, PeerNeeds, Persisted, Recovered, Started, VectorReceived
+from dpgt_node.record.digests import read_digests, write_digests
 from tests.protocol import cases
+from tests.protocol.agent.test_session import TERMS
 from tests.protocol.coordinator.desk import NAMES, Desk, ended, run_of, said
 
 RUN = run_of(9)
@@ -109,6 +115,43 @@ def test_who_says_nothing_hides_nobody_else() -> None:
     assert comparison.take("agent-2", 2, b"x" * 16) is None, "not what its edges are"
 
 
+def test_nobody_hides_the_words_of_others_behind_rounds_that_nobody_is_in() -> None:
+    comparison = Comparison(NETWORK, 1)
+    for k in range(10, 500):
+        comparison.take("agent-1", k, words("agent-1", k))
+    assert len(comparison._rounds) < 30, "a limit on what one agent says"
+    found = [
+        comparison.take(name, 0, words(name, 0, **({"X0": b"f" * 16} if name == "agent-2" else {}))) for name in NAMES
+    ]
+    assert [len(one or ()) for one in found] == [0, 0, 1]
+
+
+def test_rounds_far_apart_are_compared() -> None:
+    """A barrier of many rounds lets who needs nobody run ahead of the others."""
+    comparison = Comparison(NETWORK, 1000)
+    for k in range(900):
+        assert comparison.take("agent-1", k, words("agent-1", k)) == ()
+    for k in range(900):
+        for name in NAMES[1:]:
+            comparison.take(name, k, words(name, k))
+    assert (comparison.compared, comparison.incomplete) == (900, 0)
+
+
+def test_a_round_that_stays_incomplete_is_compared_as_far_as_it_goes() -> None:
+    lie = {"X0": b"f" * 16}
+    comparison = Comparison(NETWORK, 1)
+    comparison.take("agent-1", 0, words("agent-1", 0))
+    comparison.take("agent-2", 0, words("agent-2", 0, **lie))
+    assert comparison.take("agent-2", 0, b"") == (), "who says no more takes nothing back"
+    found = [comparison.take(name, k, words(name, k)) or () for k in range(1, 20) for name in NAMES]
+    ((dispute,),) = [one for one in found if one]
+    assert (dispute.sender, dispute.stream, dispute.k) == ("agent-1", "X", 0) and comparison.incomplete == 1
+    assert comparison.take("agent-3", 0, words("agent-3", 0)) == (), "too late"
+    comparison.take("agent-1", 20, words("agent-1", 20))
+    comparison.take("agent-2", 20, words("agent-2", 20, **lie))
+    assert [dispute.k for dispute in comparison.rest()] == [20] and comparison.rest() == ()
+
+
 def test_one_word_against_another_convicts_nobody() -> None:
     line = Dispute("agent-1", "X", 3, (("agent-1", b"a" * 16), ("agent-2", b"b" * 16))).line()
     assert line.startswith("X of round 3 of agent-1 is in dispute: agent-1 says that it sent 6161616161616161, ")
@@ -116,6 +159,10 @@ def test_one_word_against_another_convicts_nobody() -> None:
     assert line.endswith("somebody sends with its certificate, or one of them does not say what is so")
     many = tuple((f"agent-{i}", bytes([97 + i % 2]) * 16) for i in range(2, 90))
     assert len(Dispute("agent-1", "X", 3, many).line()) < 500, "a line, however many receivers"
+    for alone in ((), (("agent-2", b"b" * 16),), (("agent-1", b"a" * 16),)):
+        assert Dispute("agent-1", "X", 3, alone).proven() == (
+            "somebody sends with the certificate of agent-1, or one of them does not say what is so"
+        )
 
 
 # --- the agent -------------------------------------------------------------------------------------------------------
@@ -157,6 +204,45 @@ def test_a_coordinator_may_not_put_words_into_an_agents_mouth() -> None:
     assert len(one.dispute(Dispute("agent-1", "X", 4, words_of(held("X", 4))))) == 1
     _, note = one.dispute(Dispute("agent-1", "X", 4, words_of(b"l" * 16)))
     assert "the coordinator misquotes agent-1" in note.text
+    assert len(one.dispute(Dispute("agent-1", "X", 999, words_of(b"l" * 16)))) == 1, "it knows nothing of that round"
+    other = cases.payload("X", 4, 7.0)
+    one.digests.heard(1, other)
+    of_other = lambda mine: (("agent-2", b"t" * 16), ("agent-1", mine))  # noqa: E731
+    assert len(one.dispute(Dispute("agent-2", "X", 4, of_other(digest(other))))) == 1
+    assert len(one.dispute(Dispute("agent-2", "X", 4, of_other(held("X", 4))))) == 2, "of what it received, too"
+
+
+def participant(width: int, recovered: Recovered | None = None) -> Participant:
+    terms, peers = replace(TERMS, last_round=3), Peers(("agent-1", "agent-2"), 0, {"agent-2": frozenset({"X", "Y"})})
+    options = {} if recovered is None else {"recovered": recovered}
+    agent = cases.machine(run_ahead=width, **options)
+    return Participant.of(terms, peers, b"r" * 16, agent, {}, RunRead(b"", recovered), RunBegun(None))
+
+
+def lives(one: Participant, *events: object) -> list[object]:
+    out: list[object] = []
+    for event in events:
+        passes = isinstance(event, VectorReceived | PeerNeeds)
+        one._emit((event,), out, 0) if passes else out.extend(one.step(event, 0))
+    return out
+
+
+def test_who_drew_knows_and_says_its_words_again_as_the_coordinator_takes_them() -> None:
+    one = participant(3)
+    ahead = PeerNeeds(1, 6, 4, 5, b"g" * 16, b"")
+    assert not [effect for effect in lives(one, Started(3), ahead) if isinstance(effect, Say)], "it drew nothing yet"
+    for k in range(3):
+        for event in (Advanced(cases.state(k)), cases.release(k), Persisted(k, b"h" * 32)):
+            lives(one, event)
+        lives(one, *(VectorReceived(1, cases.payload(stream, k)) for stream in ("X", "Y")))
+    assert Say(m.Disowned("agent-2", "X", 5, b"g" * 16, b"")) in lives(one, ahead)
+    again = [effect.message for effect in lives(one, Repeat(metrics=True)) if isinstance(effect, Say)]
+    assert [(done.k, done.durable_through <= done.k, len(done.words)) for done in again] == [
+        (k, True, 64) for k in range(3)
+    ]
+    back = participant(1, Recovered(cases.state(0), (cases.record(0), cases.record(1))))
+    forged = lives(back, PeerNeeds(1, 2, 0, 0, b"g" * 16, b""))
+    assert Say(m.Disowned("agent-2", "X", 1, b"g" * 16, held("X", 1))) in forged, "its directory knows what it sent"
 
 
 # --- the coordinator -------------------------------------------------------------------------------------------------
@@ -189,24 +275,70 @@ def test_a_dispute_is_told_to_all_before_the_barrier_opens(goes_on: bool) -> Non
         assert (kept.rounds, kept.last_k, kept.first) == (5, 4, dispute)
 
 
-def test_a_sender_that_disowns_a_vector_is_heard() -> None:
+def test_a_sender_that_disowns_a_vector_is_heard(tmp_path: Path) -> None:
     desk = Desk(RUN)
     calls = desk.start()
     word = m.Disowned("agent-2", "X", 0, b"f" * 16, b"")
     out = desk.all(Heard(calls[0], word))
     assert said(out, calls[1]) == [m.StopMessage(word.line("agent-1"), 1)]
     assert "agent-1 says that it never sent one: somebody sends with its certificate, or one of both" in out[0].text
-    for bad in (replace(word, receiver="agent-9"), replace(word, receiver="agent-3")):
+    write_digests(tmp_path, out[1].found)
+    assert read_digests(tmp_path) == out[1].found
+    for bad in (
+        replace(word, receiver="agent-9"),
+        replace(word, receiver="agent-3"),
+        replace(word, ours=word.theirs),
+        replace(word, k=10),
+    ):
         other = Desk(RUN)
         call = other.start()[0]
         assert ended(other.say(call, bad), call) == "INVALID_ARGUMENT", "there is no such edge"
     assert ended(other.say(other.seat("agent-1")[0], m.Done(0, -1, 0, words=b"x" * 16)), call) is None
 
 
+def test_an_agent_that_disowns_again_and_again_fills_no_log() -> None:
+    desk = Desk(replace(RUN, runtime=replace(RUN.runtime, on_forgery="continue")))
+    calls = desk.start()
+    loud = [bool(desk.all(Heard(calls[0], m.Disowned("agent-2", "X", 0, bytes([i]) * 16, b"")))) for i in range(9)]
+    assert loud == [True] + [False] * 8
+    assert desk.all(Heard(calls[0], m.Disowned("agent-2", "X", 0, b"f" * 16, b"o" * 16))), "now both sides are known"
+    assert [bool(desk.all(Heard(calls[0], m.Disowned("agent-2", "X", k, b"f" * 16, b"")))) for k in range(1, 5)] == [
+        True, False, True, False,
+    ]  # fmt: skip
+
+
+def test_a_coordinator_that_came_back_goes_on_counting_and_stops_what_it_found(tmp_path: Path) -> None:
+    network, first = NETWORK, Dispute("agent-1", "X", 2, (("agent-1", b"a" * 16), ("agent-2", b"b" * 16)))
+    held = Compared((Forgery(first, 1, 2),), 5, 3)
+    witnesses = Witnesses(network, 1, held, last_round=9, stops=True)
+    for name in NAMES:
+        heard = witnesses.words(name, 2, words(name, 2, **({"X0": b"f" * 16} if name == "agent-2" else {})))
+    assert heard is not None and heard.stop == heard.disputes[0].line(), "who died before it stopped the run"
+    for name in NAMES:
+        lies = {"agent-2": {"X0": b"f" * 16}, "agent-3": {"Y0": b"g" * 16}}
+        witnesses.words(name, 3, words(name, 3, **lies.get(name, {})))
+    (kept,) = witnesses.ended()
+    assert kept == ct.KeepCompared(
+        Compared((replace(held.forgeries[0], rounds=2, last_k=3), kept.found.forgeries[1]), 5 + 2, 3)
+    )
+    write_digests(tmp_path, kept.found)
+    assert read_digests(tmp_path) == kept.found
+
+
+def test_the_last_words_of_a_run_are_compared_when_it_ends() -> None:
+    witnesses = Witnesses(NETWORK, 1, Compared(), last_round=9, stops=True)
+    witnesses.words("agent-1", 4, words("agent-1", 4))
+    witnesses.words("agent-2", 4, words("agent-2", 4, X0=b"f" * 16))
+    note, kept = witnesses.ended()
+    assert isinstance(note, Note) and note.text.startswith("X of round 4 of agent-1 is in dispute")
+    assert isinstance(kept, ct.KeepCompared) and len(kept.found.forgeries) == 1
+
+
 def test_words_of_another_length_are_nonsense() -> None:
     desk = Desk(RUN)
     call = desk.start()[0]
     assert ended(desk.say(call, m.Done(0, -1, 0, words=b"x" * 16)), call) == "INVALID_ARGUMENT"
+    assert desk.machine.barrier.done("agent-1") == -1, "nor does it count as done"
 
 
 def test_payloads_are_told_apart_by_sixteen_bytes() -> None:

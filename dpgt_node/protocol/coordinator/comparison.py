@@ -3,7 +3,8 @@
 It never sees a vector.  A round is compared once every agent has said its words of it, so with ``barrier_every = 1``
 before anybody may release the next one.  An agent that says nothing is passed over, and counted.  Words that an earlier
 life of the coordinator took with it are said again by agents that are still there; a round that stays incomplete is
-compared as far as it goes.
+compared as far as it goes, once everybody is far beyond it or the run is over.  What one agent says of rounds that
+nobody is in hides nothing of the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dpgt_node.algo.methods.base import Network
+from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.digests import DIGEST_BYTES, RESAID, Dispute, Place, places
+from dpgt_node.types import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,10 @@ class Comparison:
         self._places = {name: places(one) for name, one in edges.items()}
         self._own = {name: tuple((stream, one.index) for stream in one.streams) for name, one in edges.items()}
         self._window = 2 * min(width + 1, RESAID) + 2
+        self._most = self._window + 2 * (width + 1)
+        """So many rounds honest agents have open at most."""
         self._rounds: dict[int, dict[str, bytes]] = {}
-        self._newest = -1
+        self._reached = Slowest(self._names)
         self._whole: set[int] = set()
         self.compared = self.incomplete = 0
 
@@ -58,12 +63,16 @@ class Comparison:
         """What agent ``name`` says of round ``k``; empty: nothing.  None: it is not what its edges are."""
         if words and len(words) != DIGEST_BYTES * len(self._places[name]):
             return None
-        if k in self._whole or k <= self._newest - self._window:
+        if k in self._whole or k <= self._reached.least - self._window:
             return ()
         found: tuple[Dispute, ...] = ()
-        if k > self._newest:
-            self._newest = k
+        before = self._reached.least
+        self._reached.reached(name, k)
+        if self._reached.least > before:
             found = self._give_up()
+        if k not in self._rounds and len(self._rounds) >= self._most:
+            # Somebody speaks of rounds that do not exist yet; nobody else does.
+            del self._rounds[min(self._rounds, key=lambda one: (len(self._rounds[one]), -one))]
         said = self._rounds.setdefault(k, {})
         said[name] = words or said.get(name, b"")
         if len(said) < len(self._names):
@@ -77,13 +86,18 @@ class Comparison:
 
     def _give_up(self) -> tuple[Dispute, ...]:
         """Compare what there is of rounds that nobody says anything of any more."""
-        last = self._newest - self._window
+        last = self._reached.least - self._window
         self._whole = {k for k in self._whole if k > last}
         found: list[Dispute] = []
         for k in [k for k in self._rounds if k <= last]:
             self.incomplete += 1
             found += self._compare(k, self._rounds.pop(k))
         return tuple(found)
+
+    def rest(self) -> tuple[Dispute, ...]:
+        """At the end of the run: compare what there is of rounds that were never whole."""
+        rounds, self._rounds = self._rounds, {}
+        return tuple(dispute for k, said in rounds.items() for dispute in self._compare(k, said))
 
     def _compare(self, k: int, said: Mapping[str, bytes]) -> tuple[Dispute, ...]:
         sent: dict[Place, bytes] = {}
@@ -122,17 +136,23 @@ class Forgeries:
 
     def __init__(self, held: Iterable[Forgery] = ()) -> None:
         self._found = {(one.first.sender, one.first.stream): one for one in held}
+        self._named: set[tuple[str, Stream, bool]] = set()
 
     def add(self, dispute: Dispute) -> bool:
-        """Whether it is the first of its sender and stream, or its count is worth writing down again."""
+        """Whether this process names it the first time, with the words of both sides or without, or its count is worth
+        writing down again.
+        """
         key = (dispute.sender, dispute.stream)
-        before = self._found.get(key)
+        named = (*key, len(dispute.words) > 1)
+        is_new, before = named not in self._named, self._found.get(key)
+        self._named.add(named)
         if before is None:
             self._found[key] = Forgery(dispute, 1, dispute.k)
-            return True
-        if dispute.k > before.last_k:
-            before = self._found[key] = replace(before, rounds=before.rounds + 1, last_k=dispute.k)
-        return before.rounds & (before.rounds - 1) == 0
+        elif dispute.k > before.last_k:
+            count = before.rounds + 1
+            self._found[key] = replace(before, rounds=count, last_k=dispute.k)
+            return is_new or count & (count - 1) == 0
+        return is_new
 
     def all(self) -> tuple[Forgery, ...]:
         """In the order in which they were found."""

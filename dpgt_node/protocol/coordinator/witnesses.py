@@ -36,20 +36,20 @@ class Witnesses:
     ``held``: what an earlier life of the process kept.
     """
 
-    def __init__(self, network: Network, width: int, held: Compared, *, stops: bool) -> None:
+    def __init__(self, network: Network, width: int, held: Compared, *, last_round: int, stops: bool) -> None:
         self._network = network
         self._to = {name: network.edges(i).outgoing for i, name in enumerate(network.names)}
         self._comparison = Comparison(network, width)
         self._forgeries = Forgeries(held.forgeries)
         self._held = held
+        self._K = last_round
         self._stops = stops
-        self._disowned: set[tuple[str, m.Disowned]] = set()
 
     @classmethod
     def of(cls, run: RunConfig, held: Compared) -> Witnesses:
         """As ``run`` has it."""
         network, stops = network_of(run, Topology.from_config(run.graph)), run.runtime.on_forgery == "stop"
-        return cls(network, run.runtime.barrier_every, held, stops=stops)
+        return cls(network, run.runtime.barrier_every, held, last_round=run.K, stops=stops)
 
     def words(self, name: str, k: int, words: bytes) -> Said | None:
         """What agent ``name`` says of round ``k``.  None: it does not fit its edges."""
@@ -59,13 +59,12 @@ class Witnesses:
         return self._said(disputes, "; ".join(dispute.line() for dispute in disputes))
 
     def disowned(self, name: str, word: m.Disowned) -> Said | None:
-        """Agent ``name`` says that it never sent what a receiver holds.  None: it sends nothing there."""
+        """Agent ``name`` says that it never sent what a receiver holds.  None: that cannot be."""
         names = self._network.names
         if word.receiver not in names or names.index(word.receiver) not in self._to[name].get(word.stream, ()):
             return None
-        if (name, word) in self._disowned:
-            return NOTHING
-        self._disowned.add((name, word))
+        if word.k > self._K or word.ours == word.theirs != b"":
+            return None
         own = ((name, word.ours),) if word.ours else ()
         theirs = ((word.receiver, word.theirs),) if word.theirs else ()
         return self._said((Dispute(name, word.stream, word.k, own + theirs),), word.line(name))
@@ -83,7 +82,8 @@ class Witnesses:
             Compared(self._forgeries.all(), held.rounds + now.compared, held.incomplete + now.incomplete)
         )
 
-    def ended(self) -> tuple[KeepCompared, ...]:
-        """What is kept at the end of a run that compared anything."""
+    def ended(self) -> tuple[Note | KeepCompared, ...]:
+        """What is said and kept at the end of a run that compared anything."""
+        late = [Note("error", dispute.line()) for dispute in self._comparison.rest() if self._forgeries.add(dispute)]
         kept = self._kept()
-        return () if kept.found == NOTHING_YET else (kept,)
+        return () if kept.found == NOTHING_YET else (*late, kept)
