@@ -117,13 +117,12 @@ def test_who_says_nothing_hides_nobody_else() -> None:
 
 def test_nobody_hides_the_words_of_others_behind_rounds_that_nobody_is_in() -> None:
     comparison = Comparison(NETWORK, 1)
+    comparison.take("agent-2", 0, words("agent-2", 0, X0=b"f" * 16))
     for k in range(10, 500):
         comparison.take("agent-1", k, words("agent-1", k))
     assert len(comparison._rounds) < 30, "a limit on what one agent says"
-    found = [
-        comparison.take(name, 0, words(name, 0, **({"X0": b"f" * 16} if name == "agent-2" else {}))) for name in NAMES
-    ]
-    assert [len(one or ()) for one in found] == [0, 0, 1]
+    assert comparison.take("agent-3", 0, words("agent-3", 0)) == ()
+    assert len(comparison.take("agent-1", 0, words("agent-1", 0)) or ()) == 1
 
 
 def test_rounds_far_apart_are_compared() -> None:
@@ -228,7 +227,7 @@ def lives(one: Participant, *events: object) -> list[object]:
 
 
 def test_who_drew_knows_and_says_its_words_again_as_the_coordinator_takes_them() -> None:
-    one = participant(3)
+    one = participant(2)
     ahead = PeerNeeds(1, 6, 4, 5, b"g" * 16, b"")
     assert not [effect for effect in lives(one, Started(3), ahead) if isinstance(effect, Say)], "it drew nothing yet"
     for k in range(3):

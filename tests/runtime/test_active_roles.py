@@ -56,7 +56,7 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
         for one in read_digests(folder).forgeries  # type: ignore[union-attr]
     }
     assert named == {("agent-1", "X"): (4, 27), ("agent-1", "Y"): (4, 27)}, "what is released alike to all is not named"
-    loud = [record for record in caplog.records if "ACTIVE ADVERSARIES: agent-1 = equivocate" in record.message]
+    loud = [record for record in caplog.records if "ACTIVE ADVERSARIES: agent-1 = equivocate" in record.getMessage()]
     assert {record.name.split(".")[-2] for record in loud} >= {"agent", "coordinator"}
     simulate(make_run(30), tmp_path / "honest", bytes(16), test_keystream=KEY)
     finals = (tmp_path / folder / "agents/agent-1/state/x_final.npy" for folder in ("honest", "simulated"))

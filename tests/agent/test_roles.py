@@ -1,0 +1,88 @@
+"""Active roles as functions: what each releases and sends, value by value."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from dpgt_node.agent.roles import Links, Source
+from dpgt_node.config.roles import parse_role
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import Codes
+
+NAMES = ("a", "b", "c", "d", "e")
+ONES = np.ones(4)
+CODES = Codes(0.5, -1.0, 0, 8)
+
+
+def payload(stream: str, k: int, values: np.ndarray, codes: Codes | None = None) -> Payload:
+    dtype = "float32" if codes is None else codes.dtype
+    whole = values if codes is None else codes.nearest(values)
+    data = whole.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+    return Payload(stream, k, dtype, len(values), data, hashlib.sha256(data).digest(), codes=codes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("role", "k", "expected"),
+    [
+        ("poison", 0, [1000, 1000, 1000, 1000]),
+        ("poison value=3 coordinates=1:3", 7, [1, 3, 3, 1]),
+        ("poison scale=-2 from=2 until=4", 4, [-2, -2, -2, -2]),
+        ("poison scale=-2 from=2 until=4", 5, [1, 1, 1, 1]),
+        ("poison scale=-2 from=2 until=4", 1, [1, 1, 1, 1]),
+        ("trap value=5", 3, [1, 1, 1, 1]),  # of X
+    ],
+)
+def test_what_is_released_instead(role: str, k: int, expected: list[float]) -> None:
+    given = ONES.copy()
+    assert Source(parse_role(role), None).released("Y", k, given).tolist() == expected
+    np.testing.assert_array_equal(given, ONES)  # the agent's own state is not its attack's
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_a_replay_releases_the_vector_of_so_many_rounds_before(lag: int) -> None:
+    source = Source(parse_role(f"replay lag={lag} from=5"), None)
+    for k in range(12):
+        assert source.released("Y", k, ONES * k)[0] == (k if k < 5 else k - lag)
+        assert source.released("X", k, ONES * k)[0] == k
+    assert len(source._before) <= 2 * (lag + 1), "it remembers no more than it needs"
+    assert Source(parse_role("replay lag=4"), None).released("Y", 9, ONES)[0] == 1, "a process that saw none before"
+
+
+def test_integers_stay_in_their_range_and_on_their_grid() -> None:
+    for role, value in (("poison", 3.0), ("poison value=-99", -1.0), ("poison value=1.3", 1.5)):
+        assert Source(parse_role(role), CODES).released("Y", 0, ONES).tolist() == [value] * 4
+    (sent,) = Links(parse_role("equivocate value=50"), NAMES, (1,)).sent(1, (payload("Y", 0, ONES, CODES),))
+    assert sent.array().tolist() == [3.0] * 4 and sent.nbytes == 4
+
+
+def sent(role: str, receivers: tuple[int, ...], stream: str = "Y", k: int = 6) -> list[float | None]:
+    """First value that each of the receivers gets; None: nothing."""
+    honest = payload(stream, k, ONES)
+    links, out = Links(parse_role(role), NAMES, receivers), []
+    for receiver in receivers:
+        found = links.sent(receiver, (honest,))
+        out.append(float(found[0].array()[0]) if found else None)
+        assert all(hashlib.sha256(one.data).digest() == one.sha256 and one.nbytes == 16 for one in found)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("role", "receivers", "expected"),
+    [
+        ("equivocate value=2", (1, 2, 3, 4), [1, 3, 1, 5]),  # every second receiver, each its own
+        ("equivocate value=2", (3,), [3]),
+        ("equivocate value=2 to=b,d", (1, 2, 3), [3, 1, 5]),
+        ("equivocate value=2 from=7", (1, 2), [1, 1]),
+        ("equivocate value=2 stream=X", (1, 2), [1, 1]),
+        ("withhold", (1, 2), [None, None]),
+        ("withhold to=c", (1, 2), [1, None]),
+        ("withhold stream=X", (1,), [1]),
+        ("withhold until=5", (1,), [1]),
+        ("withhold until=6", (1,), [None]),
+    ],
+)
+def test_what_leaves_on_each_link(role: str, receivers: tuple[int, ...], expected: list[float | None]) -> None:
+    assert sent(role, receivers) == expected
