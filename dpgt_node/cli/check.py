@@ -18,6 +18,7 @@ from dpgt_node.cli.checking.facts import (
     words,
 )
 from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -92,9 +93,9 @@ def check(
             said = [brief(report, needs, odd, lines)]
         for line in run.adversary.active.warnings():
             click.secho(line, fg="red", bold=True)
-        click.echo(reddened("\n".join(said[:1])))
+        say(reddened("\n".join(said[:1])))
         if staying is not None:
-            click.echo(staying.words)
+            say(staying.words)
         for line in said[1:]:
-            click.echo(line)
+            say(line)
     return ExitCode.CHECK_FAILED if report.failed_hard or refused is not None else ExitCode.DONE

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
@@ -41,8 +42,8 @@ def fetch(name: str, root: Path | None) -> ExitCode:
         raise ConfigError.one(
             "command line", "--root", "no home folder is known here: give --root DIR, or set DPGT_DATA"
         )
-    found = bring(name, folder, lambda line: click.echo(f"dpgt data: {line}", err=True))
-    click.echo(f"{name}: {found.source}, verified, in {found.folder}")
+    found = bring(name, folder, lambda line: say(f"dpgt data: {line}", err=True))
+    say(f"{name}: {found.source}, verified, in {found.folder}")
     return ExitCode.DONE
 
 
@@ -59,12 +60,15 @@ def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
     if run.data.dataset in TOYS:
         raise ConfigError.one(str(run_file), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
     counted, odd = census(run, common.data_root()), odd_about_data(run, common.data_root())
-    click.echo(_json(run, counted, odd) if format_ == "json" else _text(run, counted, odd), nl=format_ == "json")
+    if format_ == "json":
+        click.echo(_json(run, counted, odd))
+    else:
+        say(_text(run, counted, odd))
     if plot is not None:
         from dpgt_node.report.census import draw_census
 
         draw_census(plot, run.name, counted.names, counted.counts)
-        click.echo(f"dpgt data: wrote {plot}", err=True)
+        say(f"dpgt data: wrote {plot}", err=True)
     return ExitCode.DONE
 
 
@@ -114,7 +118,7 @@ def alone(node_file: Path, test: Path | None, format_: str) -> ExitCode:
         )
         if accuracy is not None
     ]
-    click.echo(f"{node.name} alone, {found.samples:,} samples, epsilon 0: {', '.join(parts) or 'too few to judge by'}")
+    say(f"{node.name} alone, {found.samples:,} samples, epsilon 0: {', '.join(parts) or 'too few to judge by'}")
     return ExitCode.DONE
 
 
@@ -159,4 +163,4 @@ def _text(run: RunConfig, counted: Census, odd: Sequence[str]) -> str:
     )
     lines.append(f"{counted.test} test samples{unused}")
     lines += [f"Data: {line}." for line in odd]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpgt_node.cli import common
-from dpgt_node.cli.wrapping import wrapped
+from dpgt_node.cli.wrapping import say, wrapped
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -119,4 +119,4 @@ def _bundle(
     from dpgt_node.runtime.launch.bundle import write_bundle
 
     names = write_bundle(path, documents=documents, checks=rows, logs=logs, problem=problem)
-    click.echo(f"dpgt doctor: wrote {path} ({len(names)} files); read it before you attach it to an issue", err=True)
+    say(f"dpgt doctor: wrote {path} ({len(names)} files); read it before you attach it to an issue", err=True)

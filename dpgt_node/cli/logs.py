@@ -8,7 +8,7 @@ import time
 
 import click
 
-from dpgt_node.cli.wrapping import wrapped
+from dpgt_node.cli import wrapping
 from dpgt_node.record.lines import JsonLines, json_line
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -23,14 +23,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See :class:`logging.Formatter`."""
-        return _for_terminal(super().format(record))
-
-
-def _for_terminal(text: str) -> str:
-    """As it is where standard error is a file or a pipe, so that whoever reads it there has whole lines."""
-    if not sys.stderr.isatty():
-        return text
-    return "\n".join(part for line in text.splitlines() for part in wrapped(line) or [""])
+        return wrapping.fitted(super().format(record), sys.stderr.isatty())
 
 
 def _set_format(context: click.Context, _parameter: click.Parameter, value: str) -> None:
@@ -61,5 +54,5 @@ def tell(line: str) -> None:
     if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
         line = json_line(time.time(), "error", "dpgt", line)
     else:
-        line = _for_terminal(line)
+        line = wrapping.fitted(line, sys.stderr.isatty())
     print(line, file=sys.stderr, flush=True)

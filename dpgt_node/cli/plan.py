@@ -12,7 +12,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.beginning.rendering import looked_at, render, useless
 from dpgt_node.cli.shape import find_shape
-from dpgt_node.cli.wrapping import wrapped
+from dpgt_node.cli.wrapping import say, wrapped
 from dpgt_node.config import SchemeS2, load_run
 from dpgt_node.config.vocabulary import ACCOUNTANTS
 from dpgt_node.errors import ConfigError, ExitCode
@@ -193,7 +193,7 @@ def trade_off(chosen: Choice) -> list[Point]:
             try:
                 other = planner.plan(target, _PARETO_REHEARSALS, keep_steps=found.kept)
             except ConfigError as error:
-                click.echo(f"dpgt plan: left out: {error}", err=True)
+                say(f"dpgt plan: left out: {error}", err=True)
                 continue
         scheme, way, eta = other.run.scheme, other.route, other.run.noise.eta
         outcome = other.outcome if ground is None else ground.compare(other.run).exchange

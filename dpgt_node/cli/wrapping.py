@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
+
+import click
 
 WIDTH = 80
 
 
-def wrapped(text: str, indent: str = "    ", *, first: str = "") -> list[str]:
-    """``text`` in lines of at most WIDTH columns; ``first`` begins the first one, ``indent`` the others.
+def say(text: str, *, err: bool = False) -> None:
+    """Print ``text`` for people on standard output, or on standard error; see :func:`fitted`."""
+    click.echo(fitted(text, (sys.stderr if err else sys.stdout).isatty()), err=err)
+
+
+def fitted(text: str, terminal: bool, width: int = WIDTH) -> str:
+    """``text`` for a terminal: :func:`broken`.  A file or a pipe gets whole lines, for whoever reads it there."""
+    return broken(text, width) if terminal else text
+
+
+def broken(text: str, width: int = WIDTH) -> str:
+    """``text`` without a line of more than ``width`` columns: what goes on stands further in.
+
+    A line that is indented and begins with dpgt is a command to be copied.
+    """
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, width))
+
+
+def _parts(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    bare = line.lstrip(" ")
+    indent = line[: len(line) - len(bare)]
+    if indent and bare.startswith("dpgt "):
+        return command(bare, indent)
+    return wrapped(line, f"{indent}  ", width=width)
+
+
+def wrapped(text: str, indent: str = "    ", *, first: str = "", width: int = WIDTH) -> list[str]:
+    """``text`` in lines of at most ``width`` columns; ``first`` begins the first one, ``indent`` the others.
 
     Words stay whole, also paths and formulas: one that is longer than a line has a line of its own.
     """
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 

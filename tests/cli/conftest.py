@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
+from tests.cli import columns
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No verb prints a line for people that is longer than 80 columns."""
+    columns.watch(monkeypatch)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     assert "Lemma 5 (paper; conditional)" in text and "agent-5" in text and "oracle complexity" in text
     # Never a bare epsilon: adjacency, delta and mechanism with it, and a reason for every accountant without a value.
     assert "C = 80 (L1), enforced by clipping; delta = 1e-05" in text and "mechanism paper, laplace noise" in text
-    assert text.count("  null: ") == 4
+    assert text.count("  no value: ") == 4
 
 
 def test_what_fails_comes_first_in_80_columns(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +195,7 @@ def test_coins_have_their_epsilon_or_the_reason_why_not(
     assert predicted == [agent["epsilon"]["binomial"] for agent in summary["agents"]] and all(predicted)
     assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10")), "--all"]) == 0
     text = capsys.readouterr().out
-    assert "null: binomial (epsilon, delta): 10 coins are too few for its theorem" in text
+    assert "no value: binomial (epsilon, delta): 10 coins are too few for its theorem" in text
     assert "of the paper's fail. WARNING: no epsilon is proved for this run." in text and "no warning" not in text
 
 

@@ -129,11 +129,13 @@ def test_where_nothing_is_promised_the_statement_says_so(tmp_path, config, optio
     assert any("received private states" in note for note in data["notes"])
 
 
-def test_a_claim_on_a_declared_C_begins_with_its_condition(tmp_path):
+def test_a_claim_on_a_declared_C_begins_with_its_condition(tmp_path, capsys):
     out = simulated(tmp_path, made(privacy=model.Privacy(C=2.0)))
     exported(out, tmp_path / "e")
     claim = (tmp_path / "e/PRIVACY.md").read_text().split("\n\n")[1]
     assert claim.startswith("**Only if no gradient exceeds the declared C = 2: differential privacy for one replaced")
+    said = capsys.readouterr().out
+    assert claim.replace("**", "") in said and "**" not in said, "Markdown is for the file"
 
 
 def test_the_statement_names_what_matters(tmp_path):

@@ -181,7 +181,7 @@ def test_what_protects_nothing_is_red_unless_colours_are_unwanted(
     assert "(none)" in text and "(strong)" in text
     assert (re.search(r"\x1b\[31m *[\d.]+ \(none\)", text) is not None) == wanted and (red in text) == wanted
     assert re.search(r"\x1b\[31m *[\d.]+ \(strong\)", text) is None
-    assert not BARE.findall(re.sub(r"\x1b\[[\d;]*m", "", text).split("Epsilon of each agent")[1].split("null:")[0])
+    assert not BARE.findall(re.sub(r"\x1b\[[\d;]*m", "", text).split("Epsilon of each agent")[1])
     monkeypatch.setattr("sys.stdout", _Terminal())
     assert (reddened("epsilon 12 (none)") == "epsilon 12 \x1b[31m(none)\x1b[0m") == wanted
 

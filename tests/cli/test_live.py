@@ -235,10 +235,6 @@ Epsilon of each agent's whole transcript
 │ zero-concentrated (delta = 1e-05) │   9 (weak) │ 9.125 (weak) │ 9.25 (none) │ 9.375 (none) │ 9.5 (none) │
 │ Gaussian (delta = 1e-05)          │ 7.5 (weak) │ 7.625 (weak) │ 7.75 (weak) │ 7.875 (weak) │   8 (weak) │
 └───────────────────────────────────┴────────────┴──────────────┴─────────────┴──────────────┴────────────┘
-  null: Lemma 5 (paper; conditional): because
-  null: Lemma 4 corrected (pure): because
-  null: tight (pure): because
-  null: tight, amplified by sampling (pure): because
 The paper mechanism at the same scale, K, m and C (Laplace noise, C = 2 taken in L1): Lemma 5 (paper; conditional) = \
 50004.5 (none) at most
 Privacy: replace-one, per-sample gradients differ by at most 2 in L2; enforced: every per-sample gradient is clipped; \
@@ -287,8 +283,12 @@ def test_summary_where_no_accountant_has_a_value(tmp_path: Path) -> None:
     agents = tuple(replace(agent, epsilon=Epsilon(), paper_lemma5=None) for agent in summary.agents)
     out = console(width=120)
     print_summary(run, replace(summary, agents=agents, headline=None, reasons={}), tmp_path, out)
-    assert "┃ accountant" not in printed(out) and printed(out).count("  null: ") == 6
-    assert "epsilon" not in printed(out).split("  null: ")[0] and "The paper" not in printed(out)
+    shown = printed(out)
+    why = "  Lemma 5 (paper; conditional), Lemma 4 corrected (pure), tight (pure), "
+    assert f"No accountant has an epsilon for this run:\n{why}" in shown
+    assert shown.count(": not known before the run has a summary\n") == 1
+    assert "┃ accountant" not in shown and "The paper" not in shown
+    assert "epsilon" not in shown.split("No accountant")[0]
 
 
 def test_summary_of_a_toy_without_privacy(tmp_path: Path) -> None:

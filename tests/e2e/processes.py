@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +80,34 @@ def dpgt(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedPro
         timeout=LIMIT_S,
         check=False,
     )
+
+
+def on_a_terminal(*arguments: object) -> tuple[int, str]:
+    """The exit code of one command line on a terminal of 80 columns, and all that it showed there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    known = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        command(*arguments),
+        env={**known, "TERM": "xterm-256color"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = []
+    try:
+        while True:
+            ready, _, _ = select.select([ours], [], [], LIMIT_S)
+            assert ready, "it shows nothing any more"
+            shown.append(os.read(ours, 65536))
+    except OSError as error:  # so a terminal ends whose last process is gone
+        assert error.errno == errno.EIO
+    finally:
+        os.close(ours)
+        if process.poll() is None:
+            process.wait(LIMIT_S)
+    return process.returncode, b"".join(shown).decode()
 
 
 def eventually(what: str, probe: Callable[[], T | None]) -> T:

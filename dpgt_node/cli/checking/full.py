@@ -142,7 +142,7 @@ def _privacy(report: CheckReport) -> list[str]:
         for text in dict.fromkeys(text for text in texts if text is not None):
             agents = [agent for agent, other in zip(names, texts, strict=True) if other == text]
             whose = "" if len(agents) == len(names) else f" ({', '.join(agents)})"
-            lines.append(f"  null: {one.label}{whose}: {text}")
+            lines.append(f"  no value: {one.label}{whose}: {text}")
     if (whom := towards(report)) is not None:
         lines += ["", *towards_lines(whom, names)]
     return [*lines, ""]

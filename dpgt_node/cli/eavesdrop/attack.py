@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli.common import FOLDER, data_root, format_option
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
@@ -65,7 +66,7 @@ def attack(
 
     chosen, skipped = _chosen(names)
     if list_:
-        click.echo("\n".join(_described(chosen)))
+        say("\n".join(_described(chosen)))
         return ExitCode.DONE
     if not transcripts or run_path is None:
         raise click.UsageError("TRANSCRIPT... and --run RUN.toml are needed")
@@ -103,7 +104,7 @@ def attack(
     if format_ == "json":
         click.echo(json.dumps(to_json(results, skipped, about), allow_nan=False, indent=2))
     else:
-        click.echo("\n".join(render(results, skipped, case)))
+        say("\n".join(render(results, skipped, case)))
     succeeded = any(finding.verdict == "succeeds" for result in results for finding in result.findings)
     return ExitCode.CHECK_FAILED if succeeded else ExitCode.DONE
 

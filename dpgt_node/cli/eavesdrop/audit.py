@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -215,7 +216,10 @@ def _say(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_text(out / AUDIT_FILE, text + "\n")
-    click.echo(text if format_ == "json" else to_text(audits, findings))
+    if format_ == "json":
+        click.echo(text)
+    else:
+        say(to_text(audits, findings))
     refuted = any(one.refuted for one in audits) or any(one.refuted for one in findings)
     return ExitCode.CHECK_FAILED if refuted else ExitCode.DONE
 

@@ -13,6 +13,7 @@ from types import FrameType
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -59,9 +60,9 @@ def _live(out: Path, interface: str, ports: tuple[int, ...], seconds: float | No
 
     with contextlib.closing(LiveTap(interface, ports)) as tap, _stopped(seconds) as stopped:
         what = f"TCP port {', '.join(map(str, ports))}" if ports else "all TCP"
-        click.echo(f"capturing {what} on {interface} into {out}; Ctrl-C ends it")
+        say(f"capturing {what} on {interface} into {out}; Ctrl-C ends it")
         done = tap.record(out, stopped)
-    click.echo(f"{done.frames} frames, {done.nbytes} bytes, none lost, in {out}")
+    say(f"{done.frames} frames, {done.nbytes} bytes, none lost, in {out}")
 
 
 class _Stop:
@@ -107,12 +108,12 @@ async def _relayed(out: Path, proxies: tuple[str, ...], seconds: float | None) -
         loop.add_signal_handler(number, asked.set)
     async with ProxyTap(out, relays) as tap:
         for address, relay in zip(tap.addresses, relays, strict=True):
-            click.echo(f"{address} leads to {relay.target}")
-        click.echo(f"recording into {out}; Ctrl-C ends it")
+            say(f"{address} leads to {relay.target}")
+        say(f"recording into {out}; Ctrl-C ends it")
         waits = [asyncio.ensure_future(event.wait()) for event in (asked, tap.failed)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
     seen = tap.tally
     missed = f", {seen.refused} whose target did not answer" if seen.refused else ""
-    click.echo(f"{seen.connections} connections{missed}, {seen.bytes_relayed} bytes relayed, in {out}")
+    say(f"{seen.connections} connections{missed}, {seen.bytes_relayed} bytes relayed, in {out}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -101,9 +102,12 @@ def decode(
         part.replace(target)
     else:  # a transcript of nothing helps nobody, and an earlier one may lie there
         part.unlink()
-    click.echo(json.dumps(_json(found), indent=2, allow_nan=False) if format_ == "json" else _text(found, out))
+    if format_ == "json":
+        click.echo(json.dumps(_json(found), indent=2, allow_nan=False))
+    else:
+        say(_text(found, out))
     for line in _warnings(found, keys):
-        click.echo(f"dpgt eavesdrop: {line}", err=True)
+        say(f"dpgt eavesdrop: {line}", err=True)
     return ExitCode.CHECK_FAILED if found.capture_dropped or not found.messages else ExitCode.DONE
 
 

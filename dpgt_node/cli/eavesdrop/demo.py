@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpgt_node.cli import common
+from dpgt_node.cli.running.ended import say
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.attack import Result
@@ -80,9 +81,9 @@ def eavesdropped(run: RunConfig, out: Path, console: Console) -> None:
         save(out / "adversary", [head, replace(traffic, attack="traffic, this run over mTLS"), *named])
         build_report(out)
     except Exception as error:  # the run is over, whatever fails here
-        console.print(Text(f"The eavesdropper gave up: {error}", style="red"), soft_wrap=True)
+        say(console, f"The eavesdropper gave up: {error}", "red")
     else:
-        console.print(Text(f"The digits, true and recovered: {out / PICTURE}, and in the report"), soft_wrap=True)
+        say(console, f"The digits, true and recovered: {out / PICTURE}, and in the report")
 
 
 def one_sample(run: RunConfig, digits: Path, noise: bool) -> RunConfig:
@@ -196,4 +197,4 @@ def _quiet() -> Iterator[None]:
 
 
 def _say(console: Console, what: str, found: str) -> None:
-    console.print(Text(f"  {what}: {found}"), soft_wrap=True)
+    say(console, f"  {what}: {found}")

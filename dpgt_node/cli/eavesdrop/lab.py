@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def lab(
 
         raise CaptureError(f"{out / 'capture.pcap'} is only the beginning of what passed: {switch.failure.strerror}")
     dropped = f"{counts.lost} lost, {counts.overflowed} too many for the line, {counts.unseen} missed by the tap"
-    click.echo(
+    say(
         f"{out / 'capture.pcap'}: {counts.recorded} frames, {counts.recorded_bytes} bytes recorded; "
         f"{counts.delivered} delivered, {dropped}"
     )

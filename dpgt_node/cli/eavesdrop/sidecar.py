@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -59,7 +60,7 @@ def sidecar(
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with Relays(relays, option="--serve, --dial") as running:
             for address, relay in zip(running.addresses, relays, strict=True):
-                click.echo(f"{address} leads to {relay.target}")
+                say(f"{address} leads to {relay.target}")
             await ended.wait()
 
     common.run_async(main())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def study(
     if format_ == "json":
         click.echo((out / JSON_FILE).read_text(encoding="utf-8"), nl=False)
     else:
-        click.echo(f"{'REFUTED: see' if refuted else 'nothing claimed was refuted; see'} {out / PAGE_FILE}")
+        say(f"{'REFUTED: see' if refuted else 'nothing claimed was refuted; see'} {out / PAGE_FILE}")
     return ExitCode.CHECK_FAILED if refuted else ExitCode.DONE
 
 
@@ -254,4 +255,4 @@ def _version() -> str:
 
 
 def _tell(line: str) -> None:
-    click.echo(line, err=True)
+    say(line, err=True)

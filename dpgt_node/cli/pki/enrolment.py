@@ -23,6 +23,7 @@ from dpgt_node.cli.pki.shared import (
     still_valid,
     with_port,
 )
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode, Problem, RefusedError
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def request(name: str, hosts: tuple[str, ...], into: Path | None) -> ExitCode:
         raise ConfigError.one("command line", "--host", f"is missing: where the others reach {name}")
     with blamed(folder):
         made = requests.make(folder, identity_of(name), named)
-    click.echo(shown(name, made))
-    click.echo(f"{folder / requests.REQUEST_FILE} goes to the authority, which types: dpgt pki sign {name} FILE")
-    click.echo("Tell it the fingerprint over another way, such as the telephone.  The key never leaves this host.")
+    say(shown(name, made))
+    say(f"{folder / requests.REQUEST_FILE} goes to the authority, which types: dpgt pki sign {name} FILE")
+    say("Tell it the fingerprint over another way, such as the telephone.  The key never leaves this host.")
     return ExitCode.DONE
 
 
@@ -136,19 +137,19 @@ def sign(
     if asked.identity != identity_of(name):
         raise ConfigError.one(str(request_file), "", f"asks to be {asked.identity}, not {identity_of(name)}")
     _check_key(registry, name, asked, request_file, replace=replace)
-    click.echo(shown(name, asked))
+    say(shown(name, asked))
     _agree(asked, fingerprint)
     with blamed(target):
         certificate = registry.sign(asked, target, days=days)
-    click.echo(f"{said(name, certificate)}; in {target}")
+    say(f"{said(name, certificate)}; in {target}")
     there = [file for file in ("cert.pem", "ca.pem", "crl.pem") if (target / file).is_file()]
-    click.echo(f"Send what {target} holds ({', '.join(there)}) back, to lie beside the host's key.pem.")
+    say(f"Send what {target} holds ({', '.join(there)}) back, to lie beside the host's key.pem.")
     run, _ = known_run(folder)
     if run is not None and name not in (*run.graph.agents, COORDINATOR, OPERATOR):
-        click.echo(f"{folder} does not know a run with an agent {name}.")
+        say(f"{folder} does not know a run with an agent {name}.")
     older = [c for c in registry.issued(asked.identity) if still_valid(registry, c) and not of_key(c, asked)]
     if older:
-        click.echo(f"Certificates of its other keys stay valid; if those are lost: {revoke_hint(name, older)}")
+        say(f"Certificates of its other keys stay valid; if those are lost:\n  {revoke_hint(name, older)}")
     return ExitCode.DONE
 
 

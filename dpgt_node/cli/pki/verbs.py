@@ -31,6 +31,7 @@ from dpgt_node.cli.pki.shared import (
     with_port,
     write_start_up,
 )
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -100,21 +101,19 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], keys: str, days: flo
                 registry.invite(out / name)
             write_start_up(out / name, name, run, place, places[COORDINATOR])
     at = places[COORDINATOR]
-    click.echo(
-        f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:"
-    )
+    say(f"{len(places)} start-up folders in {out}; copy each to its host (the key is for that host alone), then:")
     if keys != "all":
         whose = "AGENT" if keys == "coordinator" else "NAME"
-        click.echo(f"  dpgt pki request {whose}          (there, beside the folder; send {whose}/request.pem back)")
-        click.echo(f"  dpgt pki sign {whose} REQUEST --pki {out}   (here; send cert.pem back)")
+        say(f"there, beside the folder (then send {whose}/request.pem back):\n  dpgt pki request {whose}")
+        say(f"here (then send cert.pem back):\n  dpgt pki sign {whose} REQUEST --pki {out}")
     listen = format_address(at.address if at.is_ip else "0.0.0.0", at.port)
-    click.echo(
-        f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results"
-    )
-    click.echo("  dpgt node --config AGENT/NODE.toml          (dpgt doctor AGENT/NODE.toml checks that host first)")
+    say("on the coordinator's host:")
+    say(f"  dpgt coordinator --config {COORDINATOR}/run.toml --listen {listen} --tls {COORDINATOR} --out results")
+    say("on every agent's host (dpgt doctor AGENT/NODE.toml checks that host first):")
+    say("  dpgt node --config AGENT/NODE.toml")
     if run.data.dataset not in TOYS:
-        click.echo("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
-    click.echo(
+        say("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
+    say(
         f"Move {out / AUTHORITY} off line now: whoever has its key can be anybody in this run.  "
         "sign, issue, renew and revoke take it back with --authority DIR."
     )
@@ -168,12 +167,12 @@ def issue(
             write_start_up(target, name, run, places[0], coordinator)
         elif run is not None and name == COORDINATOR:
             write_start_up(target, name, run, places[0], places[0])
-    click.echo(f"{said(name, certificate)}; in {target}, for its host alone")
+    say(f"{said(name, certificate)}; in {target}, for its host alone")
     if name not in (COORDINATOR, OPERATOR) and not whole:
-        click.echo(f"No NODE.toml: {folder} does not know a run with an agent {name}.")
+        say(f"No NODE.toml: {folder} does not know a run with an agent {name}.")
     older = [c for c in registry.issued(identity_of(name)) if still_valid(registry, c) and c != certificate]
     if older:
-        click.echo(f"Earlier certificates of {name} stay valid; if their host is lost: {revoke_hint(name, older)}")
+        say(f"Earlier certificates of {name} stay valid; if their host is lost:\n  {revoke_hint(name, older)}")
     return ExitCode.DONE
 
 
@@ -231,12 +230,12 @@ def renew(
                 new = signed(registry, identity_of(name), list(hosts_of(old)), target, length)
             else:
                 new = registry.sign(asked, target, days=length)
-        click.echo(f"{said(name, new)}; in {target}")
+        say(f"{said(name, new)}; in {target}")
         if asked is not None:
-            click.echo("  of the key that its host made: copy cert.pem alone")
+            say("  of the key that its host made: copy cert.pem alone")
         elif still_valid(registry, old):
-            click.echo(f"  the one before stays valid; if its key is known to others: {revoke_hint(name, [old])}")
-    click.echo(f"Copy key.pem and cert.pem to hosts elsewhere; running processes notice within {NOTICED_S} s.")
+            say(f"  the one before stays valid; if its key is known to others:\n    {revoke_hint(name, [old])}")
+    say(f"Copy key.pem and cert.pem to hosts elsewhere; running processes notice within {NOTICED_S} s.")
     return ExitCode.DONE
 
 
@@ -270,14 +269,12 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
         with blamed(path):
             registry.copy_list(path)
     needing = who_needs_list(name, known_run(folder)[0])
-    click.echo(f"{name}: revoked {', '.join(f'{serial:x}' for serial in sorted(asked))}")
-    click.echo(
+    say(f"{name}: revoked {', '.join(f'{serial:x}' for serial in sorted(asked))}")
+    say(
         f"Copy {registry.folder / CRL_FILE} beside ca.pem on {'the hosts of ' if needing else ''}"
         f"{', '.join(needing) or 'every host'} (it does no harm on others)."
     )
-    click.echo(
-        f"Running processes notice within {NOTICED_S} s; those that were not told still believe the certificate."
-    )
+    say(f"Running processes notice within {NOTICED_S} s; those that were not told still believe the certificate.")
     return ExitCode.DONE
 
 
@@ -303,7 +300,7 @@ def show(path: Path, format_: str) -> ExitCode:
     if format_ == "json":
         click.echo(json.dumps({"certificates": [_document(c) for c in found]}, indent=2, allow_nan=False))
     else:
-        click.echo("\n".join(_text(c) for c in found))
+        say("\n".join(_text(c) for c in found))
     return ExitCode.CHECK_FAILED if len(found) == 1 and found[0].problems else ExitCode.DONE
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config.data import CLASSES, UNPUBLISHED, expanded, without_paths
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, ExitCode
@@ -92,11 +93,9 @@ def evaluate(
     if format_ == "json":
         click.echo(json.dumps(said, indent=2, allow_nan=False))
         return ExitCode.DONE
-    click.echo(
-        f"{what}, {part}: accuracy {100 * found.accuracy:.2f} %, loss {found.loss:.4f} nats, {found.samples} samples"
-    )
+    say(f"{what}, {part}: accuracy {100 * found.accuracy:.2f} %, loss {found.loss:.4f} nats, {found.samples} samples")
     if found.calibrated:
-        click.echo(f"BatchNorm took its statistics from the first {found.calibrated} of them")
+        say(f"BatchNorm took its statistics from the first {found.calibrated} of them")
     return ExitCode.DONE
 
 

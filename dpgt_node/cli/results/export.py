@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run, run_sha256, to_toml
 from dpgt_node.config.data import without_paths
 from dpgt_node.documents import read_json
@@ -107,8 +108,8 @@ def export(
         privacy = read_json(out / exporting.PRIVACY_FILE)
         click.echo(json.dumps({"model": str(out), "files": list(names), "privacy": privacy}, indent=2, allow_nan=False))
         return ExitCode.DONE
-    click.echo((out / exporting.STATEMENT_FILE).read_text(encoding="utf-8").split("\n\n")[1])
-    click.echo(f"{out}: {', '.join(names)}")
+    say((out / exporting.STATEMENT_FILE).read_text(encoding="utf-8").split("\n\n")[1].replace("**", ""))
+    say(f"{out}: {', '.join(names)}")
     return ExitCode.DONE
 
 

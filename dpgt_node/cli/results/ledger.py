@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -105,14 +106,14 @@ def ledger(
     if run_file is not None:
         return _what_if(found, state_dir, run_file, node_file, agent, data_id, format_)
     if verify:
-        click.echo(f"verified: {len(found.entries)} rows, head {found.head.hex()} ({words})")
+        say(f"verified: {len(found.entries)} rows, head {found.head.hex()} ({words})")
     elif format_ == "json":
         document = statement.document(found) | {"verified_by": shown_by}
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     elif format_ == "csv":
         statement.write_csv(found, sys.stdout)
     else:
-        click.echo(common.reddened(f"{statement.render(found)}\n{words}"))
+        say(common.reddened(f"{statement.render(found)}\n{words}"))
     return ExitCode.DONE
 
 
@@ -136,7 +137,7 @@ def _what_if(
     charges = last_charges((entry, found.terms[entry.run_id]) for entry in found.entries)
     runs: Sequence[RunInfo] = ()
     if first := not (state_dir / DATABASE).exists():
-        click.echo(f"note: {state_dir} holds no ledger yet: this would be the first run", err=True)
+        say(f"note: {state_dir} holds no ledger yet: this would be the first run", err=True)
         agent, data_id = agent or (None if node else _only(run)), data_id or (None if node else DATA_ID)
     else:
         runs = look_on(state_dir, select_runs)
@@ -152,7 +153,7 @@ def _what_if(
     if format_ == "json":
         click.echo(json.dumps(whatif.document(answer), indent=2, allow_nan=False, ensure_ascii=False))
     else:
-        click.echo(common.reddened(whatif.render(answer)))
+        say(common.reddened(whatif.render(answer)))
     return ExitCode.DONE if answer.allowed else ExitCode.CHECK_FAILED
 
 

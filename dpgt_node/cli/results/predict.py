@@ -12,6 +12,7 @@ import click
 
 from dpgt_node.cli import common
 from dpgt_node.cli.results.evaluate import run_of_model
+from dpgt_node.cli.wrapping import say
 from dpgt_node.config.data import expanded
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -42,7 +43,7 @@ def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
     run = run_of_model(folder)
     samples, odd = _samples(run, expanded(data))
     for line in odd:
-        click.echo(f"dpgt predict: warning: {data}: {line}", err=True)
+        say(f"dpgt predict: warning: {data}: {line}", err=True)
     labels, probabilities, names = predicted(folder, run, samples)
     head = [str(run.data.params.get("label", "class")), *(f"chance of {name}" for name in names if chances)]
     if format_ == "json":

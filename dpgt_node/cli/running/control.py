@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from dpgt_node.cli import common
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def status(
         return watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _result(run_dir))
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
-        click.echo(common.reddened(_show(reply)))
+        say(common.reddened(_show(reply)))
         return ExitCode.DONE
     from dpgt_node.record.summary import to_json
 
@@ -273,7 +274,7 @@ def _control(action: Literal["pause", "resume", "stop"], help_: str) -> click.Co
             error = DpgtError(f"cannot {action}: {message}")
             error.exit_code = ExitCode.CHECK_FAILED
             raise error
-        click.echo(message)
+        say(message)
         return ExitCode.DONE
 
     command: click.Command = verb

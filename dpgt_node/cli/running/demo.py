@@ -11,6 +11,7 @@ from rich.console import Console
 from dpgt_node.cli import common
 from dpgt_node.cli.eavesdrop.demo import eavesdropped, watched
 from dpgt_node.cli.running.launch import launch_run
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ExitCode
 
 
@@ -47,5 +48,5 @@ def demo(
             after=lambda: eavesdropped(run, folder, Console()),
         )
     if not private:
-        click.echo("The same digits with a privacy guarantee that holds, epsilon 8 at delta 1e-5: dpgt demo --private")
+        say("The same digits with a privacy guarantee that holds, epsilon 8 at delta 1e-5:\n  dpgt demo --private")
     return code

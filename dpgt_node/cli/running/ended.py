@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.accounts.towards import ASSUMPTIONS
+from dpgt_node.cli import wrapping
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.strength import delta_warning
 from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.rivals import Rivals, load_rivals
@@ -40,22 +42,23 @@ def print_result(run: RunConfig, summary: Summary, out_dir: Path, console: Conso
     click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
-def piped(console: Console) -> bool:
-    """Whether a sentence stays one line, as whoever reads a pipe line by line wants it; a terminal wraps at words."""
-    return not console.is_terminal
+def say(console: Console, said: str, style: str = "") -> None:
+    """Print a sentence, which a terminal shows in lines that fit it: words, and so paths, stay whole."""
+    shown = wrapping.fitted(said, console.is_terminal, console.width)
+    console.print(Text(shown, style=style), soft_wrap=True)
 
 
 def print_warnings(run: RunConfig, console: Console, keystream: str | None = None) -> None:
     """What must be said in red before and after a run: test keystream, noise off, study metrics."""
     for warning in text.warnings_for(run, keystream):
-        console.print(Text(warning, style="bold red"), soft_wrap=piped(console))
+        say(console, warning, "bold red")
 
 
 def _print_delta(summary: Summary, console: Console) -> None:
     """A delta of 1/D or more, in red."""
     warning = delta_warning(summary.privacy.delta, summary.privacy.samples)
     if warning is not None:
-        console.print(Text(f"WARNING: {warning}", style="bold red"), soft_wrap=piped(console))
+        say(console, f"WARNING: {warning}", "bold red")
 
 
 def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Console | None = None) -> None:
@@ -69,7 +72,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     if summary.consensus_error is not None:
         head.append(f"consensus error {text.number(summary.consensus_error)}")
     style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
-    console.print(Text("  ".join(head), style=style), soft_wrap=piped(console))
+    say(console, "  ".join(head), style)
     console.print(_summary_table(summary, rivals))
     worst = text.worst_agent(summary.agents)
     if worst is not None and worst.accuracy_test is not None:
@@ -77,20 +80,20 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     elif worst is not None:
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
     if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
-        console.print(Text(said), soft_wrap=piped(console))
+        say(console, said)
     _print_epsilons(summary, console)
     _print_towards(run, summary, console)
-    console.print(Text(text.privacy_line(summary.privacy, summary.mechanism)), soft_wrap=piped(console))
+    say(console, text.privacy_line(summary.privacy, summary.mechanism))
     for why in text.why_conditional(summary):
-        console.print(Text(why, style="dim"), soft_wrap=piped(console))
+        say(console, why, "dim")
     _print_delta(summary, console)
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
-    console.print(Text(f"Report: {report if report.exists() else out_dir}"), soft_wrap=piped(console))
+    say(console, f"Report: {report if report.exists() else out_dir}")
 
 
 def _print_epsilons(summary: Summary, console: Console) -> None:
-    """One table of what every accountant says, the reasons of those that say nothing, the paper's for comparison."""
+    """One table of what every accountant says, the paper's for comparison; why none has a proof, where none has."""
     lines = epsilons.lines(summary)
     speaking = [line for line in lines if line.speaks]
     names = [agent.name for agent in summary.agents]
@@ -116,16 +119,24 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
     if speaking:
         console.print(Text("Epsilon of each agent's whole transcript", style="bold"))
         console.print(table)
-    for line in lines:
-        if line.reason is not None:
-            console.print(Text(f"  null: {line.label}: {line.reason}", style="dim"), soft_wrap=piped(console))
+    for said in _why_silent(lines):
+        say(console, said, "dim")
     paper = epsilons.comparison(summary)
     if paper is not None:
         label, largest = epsilons.comparison_label(summary), _largest(paper)
-        console.print(
-            Text(f"{label}: {LEMMA5.label} = {text.judged(largest, 'none', _epsilon(largest))} at most"),
-            soft_wrap=piped(console),
-        )
+        say(console, f"{label}: {LEMMA5.label} = {text.judged(largest, 'none', _epsilon(largest))} at most")
+
+
+def _why_silent(lines: Sequence[epsilons.Line]) -> list[str]:
+    """Why no accountant that has a proof has a value, those of one reason together; nothing where one has."""
+    if any(line.speaks and ACCOUNTANTS[line.accountant].sound for line in lines):
+        return []
+    why: dict[str, list[str]] = {}
+    for line in lines:
+        if line.reason is not None:
+            why.setdefault(line.reason, []).append(line.label)
+    some = "No accountant has" if not any(line.speaks for line in lines) else "No accountant with a proof has"
+    return [f"{some} an epsilon for this run:", *(f"  {', '.join(labels)}: {reason}" for reason, labels in why.items())]
 
 
 def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
@@ -138,9 +149,9 @@ def _print_towards(run: RunConfig, summary: Summary, console: Console) -> None:
         table.add_column(Text(head), justify="right")
     for who, row in text.alike([agent.name for agent in summary.agents], whom.rows):
         table.add_row(Text(who), *(coloured(value, word) for value, word in row))
-    console.print(Text(whom.title, style="bold"), soft_wrap=piped(console))
+    say(console, whom.title, "bold")
     console.print(table)
-    console.print(Text("\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS)))), soft_wrap=piped(console))
+    say(console, "\n".join((whom.rests_on, *(f"- {one}" for one in ASSUMPTIONS))))
 
 
 def _judged(summary: Summary, accountant: str, value: float | None) -> Text:

@@ -132,7 +132,7 @@ def launch_run(
     run is finished, unless a signal came.  ``watched``: where the processes serve their pages.
     """
     from dpgt_node.cli.checking.facts import disk_needs
-    from dpgt_node.cli.running.ended import print_result
+    from dpgt_node.cli.running.ended import print_result, say
     from dpgt_node.cli.running.live import LiveView
     from dpgt_node.config.privacy.cancelling import masks
     from dpgt_node.durable import contents
@@ -168,9 +168,7 @@ def launch_run(
             with outdir.blamed(out):
                 write_rivals(out, beside)
         outdir.settle(out, source="command line")  # a coordinator or node started by hand keeps its files
-        console.print(
-            f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}", highlight=False
-        )
+        say(console, f"{run.name}: {run.n} agents, rounds 0..{run.K}, {run.runtime.channel}, in {out}")
 
         launched: launcher.Launcher | None = None
 
@@ -186,7 +184,7 @@ def launch_run(
                         test_keystream=test_keystream,
                         places=where,
                         on_status=lambda status: view.update(live_status(status)),
-                        say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+                        say=lambda line: say(console, line),
                         log_level=str(context.find_root().meta.get("log_level", "info")),
                         watched=watched,
                         log_format=logs.log_format(context),

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dpgt_node.cli.running.ended import ROWS_MAX, coloured, piped, print_warnings
+from dpgt_node.cli.running.ended import ROWS_MAX, coloured, print_warnings, say
 from dpgt_node.config.model import RunConfig
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary
@@ -89,7 +89,7 @@ class LiveView:
         if run is not None:
             print_warnings(run, self._console, keystream)
             line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
-            self._console.print(Text(line, style="dim"), soft_wrap=piped(self._console))
+            say(self._console, line, "dim")
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=False)
 
@@ -129,7 +129,7 @@ class LiveView:
     def _line(self, status: LiveStatus) -> None:
         self._printed = (status.state, status.k)
         self._printed_at = self._clock()
-        self._console.print(Text(plain_line(status)), soft_wrap=True)
+        say(self._console, plain_line(status))
 
 
 def plain_line(status: LiveStatus) -> str:

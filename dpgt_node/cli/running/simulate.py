@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from dpgt_node.cli import common, signals
+from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def simulate(
         claimed = outdir.prepare(out, run, source="command line", keystream=keystream, by="simulate")
         if claimed.resumed and saved.begins_anew(out):
             message = f"{out}: begins again from round 0: what ran there before was killed ahead of its first save"
-            click.echo(f"dpgt simulate: {message} (one a minute at most)", err=True)
+            say(f"dpgt simulate: {message} (one a minute at most)", err=True)
         if (beside := trivial(run, common.data_root())) is not None:
             with outdir.blamed(out):
                 write_rivals(out, beside)

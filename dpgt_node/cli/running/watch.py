@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from dpgt_node.cli.running.ended import say
 from dpgt_node.cli.running.launch import live_status
 from dpgt_node.cli.running.live import LiveView
 from dpgt_node.errors import ExitCode, PeerError
@@ -48,7 +49,7 @@ def watch(
                     raise
                 if ended is None and not silent:
                     silent = True
-                    console.print(f"no answer from the coordinator; asking again for {PATIENCE_S:.0f} s", style="red")
+                    say(console, f"no answer from the coordinator; asking again for {PATIENCE_S:.0f} s", "red")
                 last = ended or last
             assert last is not None
             view.update(live_status(last))
@@ -56,5 +57,5 @@ def watch(
                 break
             sleep(EVERY_S)
     if last.reason and last.state != "finished":
-        console.print(f"{last.state}: {last.reason}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{last.state}: {last.reason}")
     return ExitCode.DONE if last.state == "finished" else ExitCode.STOPPED
