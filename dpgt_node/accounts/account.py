@@ -91,6 +91,7 @@ class AgentAccount:
             code=code,
         )
         self._curves: dict[str, F64 | None] = {}
+        self._whys: dict[str, str | None] = {}
 
     @property
     def agent(self) -> int:
@@ -106,7 +107,7 @@ class AgentAccount:
 
     def share(self, twin: AgentAccount) -> None:
         """Take what ``twin``, of the same run and with equal traits, computes or has computed."""
-        self._curves = twin._curves
+        self._curves, self._whys = twin._curves, twin._whys
 
     def scale(self, stream: Stream, k: int) -> float:
         """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
@@ -162,7 +163,9 @@ class AgentAccount:
 
     def why_not(self, accountant: str) -> str | None:
         """Why the accountant is null here, in one line; None where it has a value."""
-        return ACCOUNTANTS[accountant].why_not(self.releases)
+        if accountant not in self._whys:
+            self._whys[accountant] = ACCOUNTANTS[accountant].why_not(self.releases)
+        return self._whys[accountant]
 
     def _costs(self, row: int) -> Costs:
         costs: Costs = {}

@@ -6,18 +6,25 @@ Where the paper errs or leaves a choice, the row's note says what was decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from dpgt_node.algo.checks import Check, Relation, compare, compare_decimals, conjunction, decimal, listed, worst
+from dpgt_node.algo.checks import (
+    Check,
+    Relation,
+    compare,
+    compare_decimals,
+    conjunction,
+    decimal,
+    judged_by_bounds,
+    listed,
+    worst,
+)
 from dpgt_node.algo.facts import RELEASES_APART, ROBUST, Facts
-from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import graph_rows
 from dpgt_node.algo.methods import method_of
-from dpgt_node.algo.methods.base import Setting
-from dpgt_node.algo.methods.robust import robust_rows
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.config.methods import method_options
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 
 NEEDS_L1 = "needs L1"
@@ -27,78 +34,6 @@ NEEDS_GRAPH = "needs Assumption 1"
 NOT_APPLYING = (OTHER_MECHANISM, RELEASES_APART, ROBUST)
 """Notes of rows that say nothing of this run."""
 Formula = Callable[[float, float], float]
-
-
-def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
-    """What launch, simulate and coordinator refuse: Assumption 1 and a_i, b_i in [0, 1) where the paper speaks of the
-    method, what the method asks for itself, and 1 <= m_K <= D.
-
-    Steps and weights are never negative (``config``), so that only the upper end needs a row.
-    """
-    ones = (1.0,) * t.n
-    rows = []
-    if method_of(run).theorems:
-        rows = [
-            *graph_rows(t),
-            worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
-            worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
-        ]
-    own = [row for _, row in method_rows(run, t, s, D)]
-    return [*rows, *own, *(() if s.arriving else _sampling_rows(t.names, s.m, D))]
-
-
-def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[tuple[str, Check]]:
-    """(key of the run file, row) of what the run's method asks for.  ConfigError: keys of [method] that it has not."""
-    method, rows, setting = method_of(run), [], Setting(run, t, s, D)
-    method_options(run, method.options)
-    for demand in method.demands:
-        names = demand.breakers(setting)
-        row = compare(f"{method.name}: {demand.what}; agents outside", float(len(names)), "=", 0.0, hard=True)
-        rows.append((demand.key, row.noted(listed(names) if names else "")))
-    if not method.noisy:
-        row = compare(f"{method.name}: draws no noise; multiplier", run.noise.multiplier, "=", 0.0, hard=True)
-        rows.append(("noise.multiplier", row))
-    return [*rows, *robust_rows(run, method, t)]
-
-
-def graph_rows(t: Topology) -> list[Check]:
-    """Assumption 1."""
-    named = {key: listed(names) for key, names in t.breakers().items()}
-    return [
-        compare("Assumption 1: roots of R", float(len(t.roots_R)), ">=", 1.0, hard=True).noted(
-            f"no spanning tree; the widest sender does not reach: {named['R']}" if "R" in named else ""
-        ),
-        compare("Assumption 1: roots of C'", float(len(t.roots_C)), ">=", 1.0, hard=True).noted(
-            f"no spanning tree; the widest receiver is not reached by: {named['C']}" if "C" in named else ""
-        ),
-        compare("Assumption 1: common roots", float(len(t.common_roots)), ">=", 1.0, hard=True).noted(
-            "" if t.common_roots else f"roots of R: {_names(t, t.roots_R)}; roots of C': {_names(t, t.roots_C)}"
-        ),
-    ]
-
-
-def _sampling_rows(names: tuple[str, ...], m: int | None, D: Sequence[int | None]) -> list[Check]:
-    """1 <= m_K <= D; "full" takes each agent's own D."""
-    known = [(name, float(d)) for name, d in zip(names, D, strict=True) if d is not None]
-    missing = [name for name, d in zip(names, D, strict=True) if d is None]
-    holders, sizes = [name for name, _ in known], [d for _, d in known]
-    taken = sizes if m is None else [float(m)] * len(known)
-    if known:
-        least = worst("m_K >= 1", holders, taken, ">=", [1.0] * len(known), hard=True)
-        fits = worst("m_K <= D", holders, taken, "<=", sizes, hard=True)
-    else:
-        least = compare("m_K >= 1", None if m is None else float(m), ">=", 1.0, hard=True)
-        fits = compare("m_K <= D", None if m is None else float(m), "<=", None, hard=True)
-    if missing:
-        unknown = f"no D known here (data of another host, or no samples at all): {listed(missing)}"
-        fits = _unless_failed(fits).noted(unknown)
-        if m is None:
-            least = _unless_failed(least).noted(unknown)
-    return [least, fits]
-
-
-def _unless_failed(row: Check) -> Check:
-    return row if row.passed is False else replace(row, passed=None)
 
 
 def step_rows(s: Schedule, alpha_bounds: tuple[float, float], beta_bounds: tuple[float, float]) -> list[Check]:
@@ -114,10 +49,9 @@ def step_rows(s: Schedule, alpha_bounds: tuple[float, float], beta_bounds: tuple
 def lemma1_rows(f: Facts) -> list[Check]:
     """Lemma 1 and the step condition of Lemma 2 at this run's K."""
     rows = []
-    for label, w in (("L1", f.eigenvalues_L1), ("L2", f.eigenvalues_L2)):
-        rows.append(compare(f"Lemma 1: zero eigenvalues of {label}", float(sum(v == 0 for v in w)), "=", 1.0))
-        least = min((v.real for v in w[1:]), default=math.inf)
-        rows.append(compare(f"Lemma 1: least real part of the others of {label}", least, ">", 0.0))
+    for label, w in (("L1", f.spectrum_L1), ("L2", f.spectrum_L2)):
+        rows.append(compare(f"Lemma 1: zero eigenvalues of {label}", float(w.zeros), "=", 1.0))
+        rows.append(compare(f"Lemma 1: least real part of the others of {label}", w.least, ">", 0.0))
     rows += [
         *step_rows(
             f.schedule,
@@ -129,7 +63,7 @@ def lemma1_rows(f: Facts) -> list[Check]:
         _contracts("Lemma 1: r2 > 0", f.r2, "beta"),
         _spoken_of(f, _gamma(f, "Lemma 2: gamma < n/(4 v1'v2 L1)", f.schedule.gamma, 4.0)),
     ]
-    return rows
+    return judged_by_bounds(rows, f.bounded)
 
 
 def _contracts(name: str, rate: float | None, step: str) -> Check:
@@ -172,6 +106,7 @@ def scheme_rows(f: Facts) -> list[Check]:
     else:
         steps, privacy, part = assumption5_rows(f, f.run.scheme), theorem5_rows(f, f.run.scheme), "(ii)"
         extra = privacy[:6]
+    steps = judged_by_bounds(steps, f.bounded)
     if f.run.robust.on:
         return [_not_judged(row, ROBUST) for row in (*steps, *privacy)]
     if not method_of(f.run).noisy:  # its privacy is not at stake: there is none
@@ -369,10 +304,6 @@ def _judged_as_written(f: Facts, row: Check) -> Check:
 def _too_loud(f: Facts, p: tuple[float, ...] | None, limit: float) -> str:
     loud = [n for n, v in zip(f.topology.names, p or (), strict=False) if v > max(limit, 0.0) and v > 0.0]
     return f"allows exponents up to {limit:.4g}; above it: {listed(loud)}" if loud else ""
-
-
-def _names(t: Topology, agents: tuple[int, ...]) -> str:
-    return listed([t.names[i] for i in agents]) or "none"
 
 
 def _r(f: Facts) -> tuple[float, float]:

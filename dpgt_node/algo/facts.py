@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.spectrum import (
-    Eigenvalues,
-    contraction_rate,
-    laplacian_eigenvalues,
-    spectral_step_bound,
-    stationary,
-    weight_step_bound,
-)
+from dpgt_node.algo.spectrum import Spectrum, spectrum, stationary, weight_step_bound
 from dpgt_node.config import model
 from dpgt_node.types import F64
 
@@ -40,8 +33,8 @@ class Facts:
     D: tuple[int | None, ...]
     L1: float | None
     mu: float | None
-    eigenvalues_L1: Eigenvalues
-    eigenvalues_L2: Eigenvalues
+    spectrum_L1: Spectrum
+    spectrum_L2: Spectrum
     v1: F64 | None
     v2: F64 | None
     r1: float | None
@@ -62,6 +55,11 @@ class Facts:
         return ROBUST if self.run.robust.on else RELEASES_APART if self.run.scheme.apart else None
 
     @property
+    def bounded(self) -> bool:
+        """Whether ``r1``, ``r2``, ``rho_L1`` and bounds by eigenvalues are themselves bounds, on the safe side."""
+        return self.spectrum_L1.bounded or self.spectrum_L2.bounded
+
+    @property
     def alpha_weight_bound(self) -> float:
         """min_i 1/r_i."""
         return weight_step_bound(self.topology.r)
@@ -73,13 +71,13 @@ class Facts:
 
     @property
     def alpha_spectral_bound(self) -> float:
-        """min_{l>=2} Re(w_l) / (1 + |w_l|^2) over the eigenvalues of L1."""
-        return spectral_step_bound(self.eigenvalues_L1)
+        """min_{l>=2} Re(w_l) / (1 + |w_l|^2) over the eigenvalues of L1, or a lower bound on it."""
+        return self.spectrum_L1.step_bound
 
     @property
     def beta_spectral_bound(self) -> float:
-        """min_{l>=2} Re(w_l) / (1 + |w_l|^2) over the eigenvalues of L2."""
-        return spectral_step_bound(self.eigenvalues_L2)
+        """min_{l>=2} Re(w_l) / (1 + |w_l|^2) over the eigenvalues of L2, or a lower bound on it."""
+        return self.spectrum_L2.step_bound
 
     @property
     def alpha_max(self) -> float:
@@ -101,8 +99,8 @@ def gather(
     mu: float | None,
 ) -> Facts:
     """Evaluate everything that follows from the run file alone."""
-    w1, w2 = laplacian_eigenvalues(topology.R), laplacian_eigenvalues(topology.C.T)
-    v1, v2 = stationary(topology.R), stationary(topology.C.T)
+    w1, w2 = spectrum(topology.in_R), spectrum(topology.in_C)
+    v1, v2 = stationary(topology.in_R), stationary(topology.in_C)
     p_zeta, p_eta = exponents(schedule, "zeta"), exponents(schedule, "eta")
     return Facts(
         run=run,
@@ -111,14 +109,14 @@ def gather(
         D=D,
         L1=L1,
         mu=mu,
-        eigenvalues_L1=w1,
-        eigenvalues_L2=w2,
+        spectrum_L1=w1,
+        spectrum_L2=w2,
         v1=v1,
         v2=v2,
-        r1=None if v1 is None else contraction_rate(w1, schedule.alpha),
-        r2=None if v2 is None else contraction_rate(w2, schedule.beta),
+        r1=None if v1 is None else w1.contraction(schedule.alpha),
+        r2=None if v2 is None else w2.contraction(schedule.beta),
         overlap=None if v1 is None or v2 is None else math.fsum(v1 * v2),
-        rho_L1=max(abs(w) for w in w1),
+        rho_L1=w1.radius,
         p_zeta=p_zeta,
         p_eta=p_eta,
         noise_note=_noise_note(schedule),

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.algo.edges import Edges, edges_of
 from dpgt_node.config import model
 from dpgt_node.types import F64
 
@@ -28,15 +29,16 @@ Fault = Literal["R", "C", "common root"]
 class Topology:
     """Weights and neighbour sets of one run; agent i is row i (0-based) of both matrices.
 
-    ``R``, ``C``: float64 (n, n), read-only.  ``r``: (n,) in-weights of R (row sums).  ``c``: (n,) OUT-weights of C
-    (column sums): agent i must know its column, not only its row.  Both are correctly rounded and count self-loops.
+    ``in_R``: the edges of R, ``in_C`` those of C transposed.  ``R``, ``C``: float64 (n, n), read-only, made from them
+    when first asked for.  ``r``: (n,) in-weights of R (row sums).  ``c``: (n,) OUT-weights of C (column sums): agent i
+    must know its column, not only its row.  Both are correctly rounded and count self-loops.
     ``roots_R``: agents whose x̆ reaches every agent.  ``roots_C``: agents that every y̆ reaches, i.e. roots of the
     graph of C transposed.  ``common_roots``: in both; Assumption 1 asks for at least one.  All sorted.
     """
 
     names: tuple[str, ...]
-    R: F64
-    C: F64
+    in_R: Edges
+    in_C: Edges
     r: F64
     c: F64
     roots_R: tuple[int, ...]
@@ -46,26 +48,27 @@ class Topology:
     @classmethod
     def from_config(cls, graph: model.Graph) -> Topology:
         """Build from validated square nonnegative matrices (``config`` rejects others)."""
-        return cls.from_matrices(graph.agents, graph.R, graph.C)
+        return cls._of(graph.agents, Edges.of(graph.R), Edges.of(graph.C).reverse)
 
     @classmethod
     def from_matrices(cls, names: Sequence[str], R: npt.ArrayLike, C: npt.ArrayLike) -> Topology:
         """The same from arrays of shape (n, n), entries finite and >= 0."""
-        Rm, Cm = _frozen(np.array(R, dtype=np.float64)), _frozen(np.array(C, dtype=np.float64))
-        n = len(names)
-        for M in (Rm, Cm):
-            assert M.shape == (n, n) and np.isfinite(M).all() and (M >= 0).all(), "config lets only valid weights pass"
-        roots_R, roots_C = roots(Rm), roots(Cm.T)
-        return cls(
-            names=tuple(names),
-            R=Rm,
-            C=Cm,
-            r=_frozen(np.array([math.fsum(row) for row in Rm])),
-            c=_frozen(np.array([math.fsum(col) for col in Cm.T])),
-            roots_R=roots_R,
-            roots_C=roots_C,
-            common_roots=tuple(sorted(set(roots_R) & set(roots_C))),
-        )
+        return cls._of(names, Edges.of(R), Edges.of(C).reverse)
+
+    @classmethod
+    def _of(cls, names: Sequence[str], in_R: Edges, in_C: Edges) -> Topology:
+        assert len(names) == len(in_R) == len(in_C), "config lets only one row an agent pass"
+        roots_R, roots_C = in_R.roots(), in_C.roots()
+        common = tuple(sorted(set(roots_R) & set(roots_C)))
+        return cls(tuple(names), in_R, in_C, _frozen(in_R.sums()), _frozen(in_C.sums()), roots_R, roots_C, common)
+
+    @property
+    def R(self) -> F64:
+        return self.in_R.dense
+
+    @property
+    def C(self) -> F64:
+        return self.in_C.reverse.dense
 
     @property
     def n(self) -> int:
@@ -89,9 +92,9 @@ class Topology:
         """
         found: dict[Fault, tuple[str, ...]] = {}
         if not self.roots_R:
-            found["R"] = self._names(unreached(self.R))
+            found["R"] = self._names(unreached(self.in_R))
         if not self.roots_C:
-            found["C"] = self._names(unreached(self.C.T))
+            found["C"] = self._names(unreached(self.in_C))
         if not found and not self.common_roots:
             found["common root"] = self._names(sorted(set(self.roots_R) | set(self.roots_C)))
         return found
@@ -106,59 +109,16 @@ def in_laplacian(M: F64) -> F64:
     return np.diag(np.array([math.fsum(row) for row in off])) - off
 
 
-def reachability(M: F64) -> npt.NDArray[np.bool_]:
-    """(n, n): entry (i, j) says whether agent i hears from j over a path of edges j -> i (M[i][j] > 0), or i = j.
-
-    Boolean squaring: a graph library would double the start time and the memory of an idle node.
-    """
-    reach = (M > 0) | np.eye(len(M), dtype=bool)
-    while True:
-        wider = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
-        if np.array_equal(wider, reach):
-            return reach
-        reach = wider
-
-
-def components(M: F64) -> list[tuple[tuple[int, ...], bool]]:
+def components(M: F64 | Edges) -> tuple[tuple[tuple[int, ...], bool], ...]:
     """Strongly connected components, each with whether it is closed (nothing enters from outside); by lowest member."""
-    reach = reachability(M)
-    mutual = reach & reach.T
-    firsts = [i for i in range(len(M)) if i == int(np.argmax(mutual[i]))]
-    return [
-        (tuple(int(j) for j in np.flatnonzero(mutual[i])), bool(np.array_equal(reach[i], mutual[i]))) for i in firsts
-    ]
+    return edges_of(M).components
 
 
-def roots(M: F64) -> tuple[int, ...]:
-    """Agents from which every other is reachable, sorted.  O(n^2): every node of a large run asks."""
-    seen = np.zeros(len(M), dtype=bool)
-    last = 0
-    for start in range(len(M)):
-        if not seen[start]:
-            seen, last = reached_from(M, start, seen), start
-    # Whatever a root could be, ``last`` is one: an earlier root would have left nothing unseen.
-    if not reached_from(M, last).all():
-        return ()
-    return tuple(int(j) for j in np.flatnonzero(reached_from(M.T, last)))
-
-
-def reached_from(M: F64, start: int, seen: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.bool_]:
-    """Mask (n,) of ``seen`` and of everyone that hears from ``start`` over edges j -> i (M[i][j] > 0)."""
-    found = np.zeros(len(M), dtype=bool) if seen is None else seen.copy()
-    found[start] = True
-    frontier = np.array([start])
-    while frontier.size:
-        hears = (M[:, frontier] > 0.0).any(axis=1) & ~found
-        found |= hears
-        frontier = np.flatnonzero(hears)
-    return found
-
-
-def separated(names: Sequence[str], M: F64) -> tuple[str, ...]:
+def separated(names: Sequence[str], M: F64 | Edges) -> tuple[str, ...]:
     """The agents outside the largest strongly connected part; none where everybody hears from everybody."""
-    parts = [members for members, _ in components(M)]
-    largest = max(parts, key=len)
-    return tuple(name for i, name in enumerate(names) if i not in largest)
+    _, largest = min((-len(members), members) for members, _ in components(M))
+    kept = set(largest)
+    return tuple(name for i, name in enumerate(names) if i not in kept)
 
 
 @lru_cache(maxsize=8)
@@ -173,11 +133,13 @@ def metropolis(t: Topology) -> F64:
     return _frozen(W + np.diag([1.0 - math.fsum(row) for row in W]))
 
 
-def unreached(M: F64) -> tuple[int, ...]:
+def unreached(M: F64 | Edges) -> tuple[int, ...]:
     """Agents out of reach of the agent that reaches most (the lowest-numbered one of equals)."""
-    reach = reachability(M)
-    best = int(np.argmax(reach.sum(axis=0)))
-    return tuple(int(i) for i in np.flatnonzero(~reach[:, best]))
+    edges = edges_of(M)
+    # Whom others reach, they reach more than: so that the agent is in a part that nothing enters.
+    sources = [members[0] for members, closed in edges.components if closed]
+    widest = max((edges.reached_from(start) for start in sources), key=lambda reached: int(reached.sum()))
+    return tuple(int(i) for i in np.flatnonzero(~widest))
 
 
 def _frozen(a: F64) -> F64:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from dpgt_node.algo.checks import Check, json_number
-from dpgt_node.algo.conditions import hard_rows, lemma1_rows, method_rows, objective_rows, scheme_rows, step_rows
+from dpgt_node.algo.checks import Check, json_number, judged_by_bounds
+from dpgt_node.algo.conditions import lemma1_rows, objective_rows, scheme_rows, step_rows
 from dpgt_node.algo.facts import Facts, gather
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_rows, method_rows
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.rates import Rates, predict
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.spectrum import laplacian_eigenvalues, spectral_step_bound, weight_step_bound
+from dpgt_node.algo.spectrum import Spectrum, spectrum, weight_step_bound
 from dpgt_node.config import model
 
 Json = dict[str, object]
@@ -55,8 +56,10 @@ class CheckReport:
                 "breakers": {key: list(names) for key, names in t.breakers().items()},
                 "r": [float(v) for v in t.r],
                 "c": [float(v) for v in t.c],
-                "eigenvalues_L1": [[w.real, w.imag] for w in f.eigenvalues_L1],
-                "eigenvalues_L2": [[w.real, w.imag] for w in f.eigenvalues_L2],
+                "eigenvalues_L1": [[w.real, w.imag] for w in f.spectrum_L1.values],
+                "eigenvalues_L2": [[w.real, w.imag] for w in f.spectrum_L2.values],
+                "bounds_L1": _bounds(f.spectrum_L1),
+                "bounds_L2": _bounds(f.spectrum_L2),
                 "v1": None if f.v1 is None else [float(v) for v in f.v1],
                 "v2": None if f.v2 is None else [float(v) for v in f.v2],
                 "r1": f.r1,
@@ -142,8 +145,14 @@ def hard_failures(
 
 def step_warnings(topology: Topology, schedule: Schedule) -> tuple[str, ...]:
     """Bounds of Lemma 1 that the steps exceed, one line each."""
-    bounds = [
-        (weight_step_bound(weights), spectral_step_bound(laplacian_eigenvalues(M)))
-        for weights, M in ((topology.r, topology.R), (topology.c, topology.C.T))
-    ]
-    return tuple(row.statement for row in step_rows(schedule, bounds[0], bounds[1]) if row.passed is False)
+    spectra = (spectrum(topology.in_R), spectrum(topology.in_C))
+    a, b = ((weight_step_bound(w), s.step_bound) for w, s in zip((topology.r, topology.c), spectra, strict=True))
+    rows = step_rows(schedule, a, b)
+    return tuple(
+        row.statement for row in judged_by_bounds(rows, any(s.bounded for s in spectra)) if row.passed is False
+    )
+
+
+def _bounds(w: Spectrum) -> Json | None:
+    """What stands in for eigenvalues that were not computed; None where all are there."""
+    return {"least_real_part": json_number(w.least), "largest_modulus": w.radius} if w.bounded else None

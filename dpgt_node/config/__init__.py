@@ -4,7 +4,7 @@ from dpgt_node.config.addresses import format_address, is_loopback, is_wildcard,
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.emit import canonical_json, diff_runs, differing_keys, document, node_to_toml, run_sha256, to_toml
-from dpgt_node.config.matrices import Matrix
+from dpgt_node.config.graphs.matrices import Matrix
 from dpgt_node.config.methods import method_options, register_options
 from dpgt_node.config.model import (
     Adversary,

@@ -12,7 +12,7 @@ import tomli_w
 from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
-from dpgt_node.config.matrices import Matrix
+from dpgt_node.config.graphs.matrices import Matrix
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.config.node_model import NodeConfig
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number, Text
-from dpgt_node.config.matrices import Matrix as Matrix
-from dpgt_node.config.matrices import MatrixForm
+from dpgt_node.config.graphs.matrices import Matrix as Matrix
+from dpgt_node.config.graphs.matrices import MatrixForm
 from dpgt_node.config.methods import METHOD_KEYS
 from dpgt_node.config.mixing.robust import PLAIN, Robust
 from dpgt_node.config.own_kinds import (

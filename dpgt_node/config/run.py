@@ -13,7 +13,7 @@ from dpgt_node.config.data import read_data
 from dpgt_node.config.declare.keys import UNSET, Declared, declared, foreign, read_fields, read_table
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.declare.reader import Section, parse_toml, read_text, show, suggestion
-from dpgt_node.config.matrices import MatrixForm
+from dpgt_node.config.graphs.matrices import MatrixForm
 from dpgt_node.config.methods import read_options
 from dpgt_node.config.mixing.robust import Robust, check_robust
 from dpgt_node.config.model import (

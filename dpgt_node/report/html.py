@@ -291,10 +291,10 @@ def _legend(run: RunConfig, worst: str | None) -> list[Mark]:
 
 def _graphs(run: RunConfig) -> Graphs:
     topology = Topology.from_config(run.graph)
-    uniform = all(len({w for row in matrix for w in row if w > 0}) < 2 for matrix in (run.graph.R, run.graph.C))
+    uniform = all(len(set(edges.weights.tolist())) < 2 for edges in (topology.in_R, topology.in_C))
 
     def card(which: Literal["R", "C"], vector: str, roots: Sequence[int], meaning: str) -> GraphCard:
-        edges = int(((topology.R if which == "R" else topology.C) > 0).sum())
+        edges = len((topology.in_R if which == "R" else topology.in_C).weights)
         return GraphCard(which, vector, edges, draw_graph(topology, which), meaning, _some(topology, roots))
 
     cards = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.report import svg
 from dpgt_node.types import F64
@@ -25,6 +26,8 @@ LOG_SPAN_MIN = 30.0
 NAMES_MAX = 12
 NUMBERS_MAX = 40
 LABEL_MAX = 16
+CROWD = 500
+EDGES = 3_000
 RING = 1.4
 """Of the ring around a common root, in radii of an agent."""
 
@@ -192,11 +195,12 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
     """G_R or G_C as an ``<svg>`` element: an arrow j -> i where i receives from j, roots filled, common roots ringed.
 
     Both graphs of a run put an agent at the same place.  The roots of C are those of the transposed graph: the agents
-    that everybody's y̆ reaches.
+    that everybody's y̆ reaches.  Of more than CROWD agents each is a stroke of the circle, and an even choice of EDGES
+    edges is drawn.
     """
     from matplotlib.figure import Figure
 
-    weights = topology.R if which == "R" else topology.C
+    edges = topology.in_R if which == "R" else topology.in_C
     roots = set(topology.roots_R if which == "R" else topology.roots_C)
     n = topology.n
     places, radius = _places(n), _radius(n)
@@ -209,13 +213,32 @@ def draw_graph(topology: Topology, which: Literal["R", "C"]) -> str:
         axes = figure.add_axes((0, 0, 1, 1), aspect="equal")
         axes.axis("off")
         axes.set(xlim=(-half, half), ylim=(-1.32, 1.32))
-        _edges(axes, weights, places, radius)
+        if n > CROWD:
+            return svg.inline(figure, key, _crowd(axes, edges, places, roots, which), titles)
+        _edges(axes, topology.R if which == "R" else topology.C, places, radius)
         for i, name in enumerate(topology.names):
             _node(axes, places[i], radius, i in roots, i in topology.common_roots, f"{key}-{i}")
             titles[f"{key}-{i}"] = name + (", root" if i in roots else "")
         if n <= NUMBERS_MAX:
             _labels(axes, topology, places, roots, radius)
         return svg.inline(figure, key, f"Graph of {which}: {n} agents", titles)
+
+
+def _crowd(axes: Axes, edges: Edges, places: F64, roots: set[int], which: Literal["R", "C"]) -> str:
+    """Many agents as the strokes of a circle and some of their edges as two paths; what a screen reader says of it.
+
+    ``edges``: those of R, or of C transposed: who sends and who receives changes nothing in the picture.
+    """
+    other = np.flatnonzero(edges.receivers != edges.senders)
+    drawn = other[:: max(1, -(-len(other) // EDGES))]
+    gap = np.full((len(drawn), 2), np.nan)
+    lines = np.stack([places[edges.senders[drawn]], places[edges.receivers[drawn]], gap], axis=1).reshape(-1, 2)
+    axes.plot(lines[:, 0], lines[:, 1], color=svg.MUTED, linewidth=0.3, alpha=0.6, zorder=1)
+    for colour, agents in ((svg.MUTED, [i for i in range(len(places)) if i not in roots]), (svg.ACCENT, sorted(roots))):
+        ends = np.stack([1.01 * places[agents], 1.05 * places[agents], np.full((len(agents), 2), np.nan)], axis=1)
+        axes.plot(*ends.reshape(-1, 2).T, color=colour, linewidth=0.3, zorder=2)
+    some = "" if len(drawn) == len(other) else f", {len(drawn):,} of them drawn"
+    return f"Graph of {which}: {len(places):,} agents, {len(other):,} edges{some}"
 
 
 def _places(n: int) -> F64:

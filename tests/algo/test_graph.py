@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgt_node.algo.graph import Topology, components, reachability
+from dpgt_node.algo.graph import Topology, components
 from tests.algo.cases import DEMO_C, DEMO_R, graph, names
 from tests.oracles import graphs
 from tests.states import network
@@ -36,10 +36,8 @@ def test_roots_agree_with_walking_every_edge(t: Topology) -> None:
 
 
 @given(anything)
-def test_reachability_and_components_agree_with_walking(t: Topology) -> None:
+def test_components_agree_with_walking(t: Topology) -> None:
     walked = [graphs.reached_from(t.R, j) for j in range(t.n)]
-    reach = reachability(t.R)
-    assert all(reach[i, j] == (i in walked[j]) for i in range(t.n) for j in range(t.n))
     seen: list[int] = []
     for members, closed in components(t.R):
         seen += members

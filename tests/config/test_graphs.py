@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
 
+from dpgt_node.config.emit import run_sha256
+from dpgt_node.config.graphs import matrices
+from dpgt_node.config.graphs.sparse import SPARSE_FROM, SparseRows
 from tests.config.cases import parse, problems
 
 DEMO_R = [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
@@ -204,3 +209,42 @@ def test_a_folder_is_no_matrix(tmp_path):
     (tmp_path / "r.csv").mkdir()
     ((_, message),) = problems({"graph.R": "r.csv"}, tmp_path)
     assert "is a folder" in message
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        {"generator": "ring", "self_loops": 0.5},
+        {"generator": "random", "p": 0.01, "seed": 3, "weight": 0.25},
+        {"generator": "star", "center": 7, "undirected": True},
+        {"generator": "path", "reverse": True},
+    ],
+)
+def test_many_agents_have_the_same_matrix_without_its_zeros(generator, monkeypatch):
+    text = {"noise.scale_eta": 1, "graph": {"agents": SPARSE_FROM, "R": generator, "C": generator}}
+    sparse = parse(text)
+    monkeypatch.setattr(matrices, "SPARSE_FROM", SPARSE_FROM + 1)
+    whole = parse(text)
+    assert isinstance(sparse.graph.R, SparseRows) and isinstance(whole.graph.R, tuple)
+    assert len(sparse.graph.R.weights) == np.count_nonzero(np.array(whole.graph.R)) < 20 * SPARSE_FROM
+    assert sparse == whole and whole == sparse and hash(sparse.graph) == hash(whole.graph)
+    assert np.array_equal(np.array(sparse.graph.R), np.array(whole.graph.R))
+    assert sparse.graph.R[3] == whole.graph.R[3] and sparse.graph.R[-2:] == whole.graph.R[-2:]
+    assert run_sha256(sparse) == run_sha256(whole)
+    other = replace(sparse, graph=replace(sparse.graph, R=SparseRows([{}] * SPARSE_FROM)))
+    assert other != whole and other != sparse
+
+
+def test_a_graphml_file_of_many_agents(tmp_path):
+    names = [f"agent-{i}" for i in range(1, SPARSE_FROM + 1)]
+    graph = nx.relabel_nodes(nx.gnp_random_graph(SPARSE_FROM, 0.01, seed=1, directed=True), dict(enumerate(names)))
+    nx.set_edge_attributes(graph, 0.5, "weight")
+    nx.write_graphml(graph, tmp_path / "r.graphml")
+    text = {"noise.scale_eta": 1, "graph": {"agents": SPARSE_FROM, "R": "r.graphml", "C": {"generator": "ring"}}}
+    read = parse(text, tmp_path).graph.R
+    assert isinstance(read, SparseRows)
+    assert np.array_equal(np.array(read), nx.to_numpy_array(graph, nodelist=names).T)
+    graph.edges[next(iter(graph.edges))]["weight"] = -1.0
+    nx.write_graphml(graph, tmp_path / "r.graphml")
+    ((key, message),) = problems(text, tmp_path)
+    assert key == "graph.R" and "must be >= 0, not -1.0" in message

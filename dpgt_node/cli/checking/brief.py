@@ -39,6 +39,8 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
         out += wrapped(f"Looked at: {looked}.")
     out += [part for line in _epsilon(report) for part in wrapped(line)]
     out += _open(report)
+    if f.bounded:
+        out += wrapped(f"Of {f.n:,} agents the eigenvalues are bounded, not computed (--all).")
     if needs:
         from dpgt_node.runtime.disk import readable
 

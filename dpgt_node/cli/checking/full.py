@@ -11,6 +11,7 @@ from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards,
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards
     from dpgt_node.algo.checks import Check
+    from dpgt_node.algo.spectrum import Spectrum
     from dpgt_node.algo.theory import CheckReport
     from dpgt_node.runtime.disk import DiskNeed
 
@@ -52,9 +53,9 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         f"  roots of R         {names(t.roots_R)}",
         f"  roots of C'        {names(t.roots_C)}",
         f"  common roots       {names(t.common_roots)}",
-        f"  eigenvalues of L1  {_complex(f.eigenvalues_L1)}",
-        f"  eigenvalues of L2  {_complex(f.eigenvalues_L2)}",
-        f"  r1, r2             {number(f.r1)}, {number(f.r2)}",
+        f"  eigenvalues of L1  {_eigenvalues(f.spectrum_L1)}",
+        f"  eigenvalues of L2  {_eigenvalues(f.spectrum_L2)}",
+        f"  r1, r2             {number(f.r1)}, {number(f.r2)}{', lower bounds' if f.bounded else ''}",
         "",
         *_table(
             ("agent", "r_i", "c_i", "a_i", "b_i", "v1", "v2", "D"),
@@ -166,6 +167,17 @@ def _row(row: Check) -> tuple[str, ...]:
 def _factor(value: float | None) -> str:
     """A factor a round: six digits would round a slow one to 1."""
     return f"1 - {1.0 - value:.3g}" if value is not None and 0.999 < value < 1.0 else number(value)
+
+
+def _eigenvalues(spectrum: Spectrum) -> str:
+    """The first few; what is proved of the others where a part of the graph is too large to compute them."""
+    if not spectrum.bounded:
+        return _complex(spectrum.values)
+    agents = sum(part.agents for part in spectrum.parts)
+    return (
+        f"those of {agents:,} agents are bounded, not computed: real parts at least {number(spectrum.least)} but for "
+        f"one 0, moduli at most {number(spectrum.radius)}"
+    )
 
 
 def _complex(values: Sequence[complex]) -> str:

@@ -1,14 +1,14 @@
 """R and C as nested lists, a generator or a file.
 
-Every form ends as a dense n x n matrix of finite, non-negative floats; entry [i][j] > 0 means that agent i receives
-from agent j, i.e. a directed edge j -> i.
+Every form ends as n rows of n finite, non-negative floats; entry [i][j] > 0 means that agent i receives from agent j,
+i.e. a directed edge j -> i.  Generators and GraphML files of many agents keep only what is not zero.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from typing import Any
 from dpgt_node.config.declare.keys import declared, read_fields
 from dpgt_node.config.declare.kinds import Integer
 from dpgt_node.config.declare.reader import Section, bad_number, decoded, read_bytes, show
+from dpgt_node.config.graphs.sparse import SPARSE_FROM, SparseRows
 from dpgt_node.config.own_kinds import AgentPair
 from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Random, Star
 from dpgt_node.config.vocabulary import MAX_AGENTS
 from dpgt_node.errors import ConfigError
 
-Matrix = tuple[tuple[float, ...], ...]
+Matrix = Sequence[tuple[float, ...]]
+"""A tuple of tuples, or :class:`SparseRows`, which compares and hashes alike."""
 _MAX_REPORTED = 5
 
 
@@ -46,7 +48,9 @@ class MatrixForm:
         else:
             section.problem(key, f"must be a list of rows, a generator or a file name, not {show(value)}")
             return ()
-        return () if rows is None else _checked(section, key, rows, n)
+        if rows is None or isinstance(rows, SparseRows):
+            return rows or ()
+        return _checked(section, key, rows, n)
 
     def schema(self) -> dict[str, Any]:
         from dpgt_node.config.declare import schema  # only for editors, not for a node's start
@@ -119,15 +123,20 @@ def _generated(section: Section, n: int | None) -> Matrix:
         section.done()
     if n is None or not section.ok("generator", "weight", "self_loops", "chord", "center", "p", "seed", "offsets"):
         return ()
-    rows = [[0.0] * n for _ in range(n)]
+    entries: list[dict[int, float]] = [{} for _ in range(n)]
     for j, i in edges:
         if values["reverse"] or values["undirected"]:
-            rows[j][i] = weight
+            entries[j][i] = weight
         if not values["reverse"] or values["undirected"]:
-            rows[i][j] = weight
+            entries[i][j] = weight
     for i in range(n):
-        rows[i][i] = weight if loops is True else float(loops)
-    return tuple(tuple(row) for row in rows)
+        entries[i][i] = weight if loops is True else float(loops)
+    return _rows(entries)
+
+
+def _rows(entries: Sequence[Mapping[int, float]]) -> Matrix:
+    rows, n = SparseRows(entries), len(entries)
+    return rows if n >= SPARSE_FROM else tuple(rows)
 
 
 def _chord(section: Section, n: int | None) -> tuple[int, int]:
@@ -168,14 +177,13 @@ def _random(n: int, p: float, seed: int) -> Iterator[tuple[int, int]]:
 
     rng = np.random.default_rng(seed)
     for i in range(n):
-        draws = rng.random(n)
-        yield from ((j, i) for j in range(n) if j != i and draws[j] < p)
+        yield from ((int(j), i) for j in np.flatnonzero(rng.random(n) < p) if j != i)
 
 
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _from_file(section: Section, key: str, text: str, agents: tuple[str, ...]) -> list[object] | None:
+def _from_file(section: Section, key: str, text: str, agents: tuple[str, ...]) -> list[object] | SparseRows | None:
     """Rows as read, still to be checked; None after a problem."""
     suffix = Path(text).suffix.lower()
     try:
@@ -227,7 +235,7 @@ def _npy(raw: bytes) -> list[object]:
     return list(array.astype(np.float64).tolist())
 
 
-def _graphml(raw: bytes, agents: tuple[str, ...]) -> list[object]:
+def _graphml(raw: bytes, agents: tuple[str, ...]) -> list[object] | SparseRows:
     """An edge source -> target with attribute ``weight`` (default 1): the target receives from the source."""
     from xml.etree.ElementTree import ParseError
 
@@ -247,9 +255,16 @@ def _graphml(raw: bytes, agents: tuple[str, ...]) -> list[object]:
         raise ValueError(f"node {show(strangers[0])} is not an agent of this run")
     if graph.is_multigraph():
         raise ValueError("has parallel edges")
-    rows: list[list[object]] = [[0.0] * len(agents) for _ in agents]
+    entries: list[dict[int, Any]] = [{} for _ in agents]
     for source, target, weight in graph.edges(data="weight", default=1.0):
-        rows[index[target]][index[source]] = weight
+        entries[index[target]][index[source]] = weight
         if not graph.is_directed():
-            rows[index[source]][index[target]] = weight
-    return list(rows)
+            entries[index[source]][index[target]] = weight
+    if len(agents) < SPARSE_FROM:
+        return [[row.get(j, 0.0) for j in range(len(agents))] for row in entries]
+    for i, row in enumerate(entries):
+        for j, weight in row.items():
+            if (why := bad_number(weight, at_least=0.0)) is not None:
+                raise ValueError(f"the weight of {agents[j]} -> {agents[i]} {why}")
+            row[j] = float(weight)
+    return SparseRows(entries)

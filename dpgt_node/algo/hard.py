@@ -1,0 +1,91 @@
+"""Conditions without which launch, simulate and coordinator refuse a run, as rows with both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpgt_node.algo.checks import Check, compare, listed, worst
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.methods.base import Setting
+from dpgt_node.algo.methods.robust import robust_rows
+from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config import model
+from dpgt_node.config.methods import method_options
+
+
+def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
+    """What launch, simulate and coordinator refuse: Assumption 1 and a_i, b_i in [0, 1) where the paper speaks of the
+    method, what the method asks for itself, and 1 <= m_K <= D.
+
+    Steps and weights are never negative (``config``), so that only the upper end needs a row.
+    """
+    ones = (1.0,) * t.n
+    rows = []
+    if method_of(run).theorems:
+        rows = [
+            *graph_rows(t),
+            worst("a_i = alpha r_i in [0, 1)", t.names, [float(s.alpha * r) for r in t.r], "<", ones, hard=True),
+            worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
+        ]
+    own = [row for _, row in method_rows(run, t, s, D)]
+    return [*rows, *own, *(() if s.arriving else _sampling_rows(t.names, s.m, D))]
+
+
+def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[tuple[str, Check]]:
+    """(key of the run file, row) of what the run's method asks for.  ConfigError: keys of [method] that it has not."""
+    method, rows, setting = method_of(run), [], Setting(run, t, s, D)
+    method_options(run, method.options)
+    for demand in method.demands:
+        names = demand.breakers(setting)
+        row = compare(f"{method.name}: {demand.what}; agents outside", float(len(names)), "=", 0.0, hard=True)
+        rows.append((demand.key, row.noted(listed(names) if names else "")))
+    if not method.noisy:
+        row = compare(f"{method.name}: draws no noise; multiplier", run.noise.multiplier, "=", 0.0, hard=True)
+        rows.append(("noise.multiplier", row))
+    return [*rows, *robust_rows(run, method, t)]
+
+
+def graph_rows(t: Topology) -> list[Check]:
+    """Assumption 1."""
+    named = {key: listed(names) for key, names in t.breakers().items()}
+    return [
+        compare("Assumption 1: roots of R", float(len(t.roots_R)), ">=", 1.0, hard=True).noted(
+            f"no spanning tree; the widest sender does not reach: {named['R']}" if "R" in named else ""
+        ),
+        compare("Assumption 1: roots of C'", float(len(t.roots_C)), ">=", 1.0, hard=True).noted(
+            f"no spanning tree; the widest receiver is not reached by: {named['C']}" if "C" in named else ""
+        ),
+        compare("Assumption 1: common roots", float(len(t.common_roots)), ">=", 1.0, hard=True).noted(
+            "" if t.common_roots else f"roots of R: {_names(t, t.roots_R)}; roots of C': {_names(t, t.roots_C)}"
+        ),
+    ]
+
+
+def _sampling_rows(names: tuple[str, ...], m: int | None, D: Sequence[int | None]) -> list[Check]:
+    """1 <= m_K <= D; "full" takes each agent's own D."""
+    known = [(name, float(d)) for name, d in zip(names, D, strict=True) if d is not None]
+    missing = [name for name, d in zip(names, D, strict=True) if d is None]
+    holders, sizes = [name for name, _ in known], [d for _, d in known]
+    taken = sizes if m is None else [float(m)] * len(known)
+    if known:
+        least = worst("m_K >= 1", holders, taken, ">=", [1.0] * len(known), hard=True)
+        fits = worst("m_K <= D", holders, taken, "<=", sizes, hard=True)
+    else:
+        least = compare("m_K >= 1", None if m is None else float(m), ">=", 1.0, hard=True)
+        fits = compare("m_K <= D", None if m is None else float(m), "<=", None, hard=True)
+    if missing:
+        unknown = f"no D known here (data of another host, or no samples at all): {listed(missing)}"
+        fits = _unless_failed(fits).noted(unknown)
+        if m is None:
+            least = _unless_failed(least).noted(unknown)
+    return [least, fits]
+
+
+def _unless_failed(row: Check) -> Check:
+    return row if row.passed is False else replace(row, passed=None)
+
+
+def _names(t: Topology, agents: tuple[int, ...]) -> str:
+    return listed([t.names[i] for i in agents]) or "none"

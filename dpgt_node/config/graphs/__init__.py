@@ -1,0 +1,1 @@
+"""R and C of a run file: their forms, and what is kept of them."""
