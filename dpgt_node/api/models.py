@@ -35,6 +35,8 @@ class Evaluated:
     """What a model says on data: ``accuracy`` in [0, 1] and ``loss`` in nats, means over ``samples`` samples.
 
     ``dataset``, ``part``: which.  ``calibrated``: how many of them BatchNorm took its statistics from.
+    ``mean_highest_chance`` in [0, 1]: far above ``accuracy``, the model is too sure.  ``temperature``: what its logits
+    must be divided by for the least loss on these samples, ``loss_at_temperature``.
     """
 
     dataset: str
@@ -43,6 +45,9 @@ class Evaluated:
     accuracy: float
     loss: float
     calibrated: int
+    mean_highest_chance: float
+    temperature: float
+    loss_at_temperature: float
 
 
 def export(
@@ -85,20 +90,36 @@ def evaluate(
     _, child = ask(["evaluate", str(folder), *options, "--format", "json"])
     said = json.loads(child.output())
     return Evaluated(
-        said["dataset"], said["part"], said["samples"], said["accuracy"], said["loss"], said["calibrated"] or 0
+        said["dataset"],
+        said["part"],
+        said["samples"],
+        said["accuracy"],
+        said["loss"],
+        said["calibrated"] or 0,
+        said["mean_highest_chance"],
+        said["temperature"],
+        said["loss_at_temperature"],
     )
 
 
-def predict(folder: str | PathLike[str], data: str | PathLike[str] | F64, *, chances: bool = False) -> Table:
+def predict(
+    folder: str | PathLike[str],
+    data: str | PathLike[str] | F64,
+    *,
+    chances: bool = False,
+    temperature: float | None = None,
+) -> Table:
     """``dpgt predict``: the class of every sample of ``data`` by the exported model in ``folder``, a row each.
 
     ``data``: a table or .npy file with the model's columns, or samples of shape (N, p).  The column ``class`` has
-    names; with ``chances`` the column ``chance of NAME`` the model's probability of each.  Raises ConfigError.
+    names; with ``chances`` the column ``chance of NAME`` the model's probability of each, its logits divided by
+    ``temperature`` (see :class:`Evaluated`).  Raises ConfigError.
     """
     import numpy as np
 
     with _as_file(data) as path:
-        _, child = ask(["predict", str(folder), "--data", str(path), "--format", "json", *["--chances"] * chances])
+        options = [*["--chances"] * chances, *_given({"--temperature": temperature})]
+        _, child = ask(["predict", str(folder), "--data", str(path), "--format", "json", *options])
     rows = json.loads(child.output())
     table = Table({"class": np.array([row["class"] for row in rows], dtype=np.str_)})
     for name in rows[0]["chances"] if chances and rows else ():

@@ -177,7 +177,7 @@ class Model:
     """``init_seed`` None: the model's own default start (softmax: zero; torch models: that of seed 0).
 
     ``bias``, of softmax: 0 no bias; s: bias times s.  ``norm``, ``precision`` and ``memory_mb``, of torch models: the
-    last one bounds what clipping holds at a time, in MiB.
+    last one bounds what clipping holds at a time, in MiB.  ``temperature``, of softmax: see ``learning.temperature``.
     """
 
     name: Annotated[str, Key("what is trained", MODELS)] = "softmax"
@@ -208,6 +208,16 @@ class Model:
         int,
         Key("what clipping holds at a time, besides the gradient itself", Integer(1, 1 << 20), only=_TORCH, unit="MiB"),
     ] = 512
+    temperature: Annotated[
+        float | None,
+        Key(
+            "the exported model divides its logits by it; training knows nothing of it. `dpgt plan` takes it from "
+            "stand-in data: no epsilon covers one that was chosen on private rows",
+            Number(above=0.0),
+            only=When("name", ("softmax",), text="softmax only"),
+            absent="1",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 ``model.safetensors`` for every model; ``state_dict.pt`` besides for torch models, which torch reads with
 ``weights_only=True``.  A softmax model has the names of a ``torch.nn.Linear`` (classes x features): ``weight`` (W) and
-``bias`` (the run file's bias already multiplied in; zeros where there is none), float64.  Of a run without samples the
-file holds ``x`` (d,) alone.
+``bias`` (the run file's bias already multiplied in; zeros where there is none), float64.  Both are divided by the run
+file's temperature, a constant: the model stays a function of what was released, and costs nothing.  Of a run without
+samples the file holds ``x`` (d,) alone.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.shards import data_is_here, own_file, run_dataset
 from dpgt_node.learning.nets.torch_models import guessed_shape, torch
 from dpgt_node.learning.nets.torch_network import Network, fresh
+from dpgt_node.learning.temperature import best_temperature, chances, losses
 from dpgt_node.types import F64, I64
 
 MODEL_FILE, STATE_DICT_FILE = "model.safetensors", "state_dict.pt"
 IMAGES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 """Of the data sets whose pictures have one shape for everybody."""
 _ROWS = 1024
+_FITTED = 8 * _ROWS
+_TEMPERATURE = (
+    "The weights are x divided by {:g}, the temperature in the run file, so that chances are not too sure. `dpgt plan` "
+    "takes it from stand-in data, and then it costs nothing. No epsilon covers one that was chosen on private rows."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,18 @@ class Score:
     """``loss``: mean cross-entropy in nats; ``accuracy`` in [0, 1]; ``samples`` that were looked at.
 
     ``calibrated``: samples of the same data whose statistics BatchNorm was given, 0 for a model without.
+    ``classes`` of the model.  ``highest``: mean of every sample's highest chance, in [0, 1].  ``temperature``: logits
+    divided by it have the least loss on these samples (the first 8,192), ``loss_then``.
     """
 
     loss: float
     accuracy: float
     samples: int
-    calibrated: int = 0
+    calibrated: int
+    classes: int
+    highest: float
+    temperature: float
+    loss_then: float
 
 
 def frame_of(run: RunConfig, data_root: Path | None, data_path: Path | None = None, size: int | None = None) -> Frame:
@@ -130,7 +143,8 @@ def notes(run: RunConfig, frame: Frame) -> tuple[str, ...]:
     if run.data.dataset in TOYS:
         return (f"The run minimised a formula ({run.data.dataset}), so there is no model: the file holds x alone.",)
     if run.model.name == "softmax":
-        return ()
+        T = run.model.temperature
+        return () if T is None else (_TEMPERATURE.format(T),)
     net = _network(run, frame)
     found = []
     if net.batch_norm:
@@ -157,7 +171,7 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
 
     given = frame_of_data(data)
     logits, held, calibrated = _model(folder, run, given, inputs, len(y))
-    loss, hits, y = 0.0, 0, _labels(given, held)[y] if data.names else y
+    loss, hits, highest, kept, y = 0.0, 0, 0.0, [], _labels(given, held)[y] if data.names else y
     for start in range(0, len(y), _ROWS):
         rows = slice(start, start + _ROWS)
         found = logits(inputs(rows))
@@ -165,16 +179,22 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
             message = f"has label {int(y.max())}, the model {found.shape[1]} classes"
             raise ConfigError.one("command line", "--data", message)
         hits += int(np.count_nonzero(found.argmax(axis=1) == y[rows]))
-        found = found - found.max(axis=1, keepdims=True)
-        loss += float((np.log(np.exp(found).sum(axis=1)) - found[np.arange(len(found)), y[rows]]).sum())
-    return Score(loss / len(y), hits / len(y), len(y), calibrated)
+        loss += float(losses(found, y[rows]).sum())
+        highest += float(chances(found).max(axis=1).sum())
+        if start < _FITTED:
+            kept.append(found)
+    first = np.concatenate(kept)
+    T = best_temperature([first], y[: len(first)])
+    loss_then = float(losses(first / T, y[: len(first)]).mean())
+    return Score(loss / len(y), hits / len(y), len(y), calibrated, first.shape[1], highest / len(y), T, loss_then)
 
 
-def predicted(folder: Path, run: RunConfig, samples: F64) -> tuple[I64, F64, tuple[str, ...]]:
+def predicted(folder: Path, run: RunConfig, samples: F64, temperature: float = 1.0) -> tuple[I64, F64, tuple[str, ...]]:
     """(labels int64 (N,), probabilities float64 (N, classes), names of the classes) of the model in ``folder``.
 
     ``samples`` (N, p): real numbers as ``run``'s data set holds them, before its features.  The names are the numbers
-    where the model has no others.  ConfigError: they do not fit the model.
+    where the model has no others.  ``temperature``: logits are divided by it once more.  ConfigError: they do not fit
+    the model.
     """
 
     def inputs(rows: slice | I64) -> F64:
@@ -184,12 +204,10 @@ def predicted(folder: Path, run: RunConfig, samples: F64) -> tuple[I64, F64, tup
     logits, held, _ = _model(folder, run, Frame((int(samples.shape[1]),), 0), inputs, len(samples))
     parts = []
     for start in range(0, len(samples), _ROWS):
-        found = logits(inputs(slice(start, start + _ROWS)))
-        found = np.exp(found - found.max(axis=1, keepdims=True))
-        parts.append(found / found.sum(axis=1, keepdims=True))
-    chances: F64 = np.concatenate(parts)
-    names = held.names or tuple(map(str, range(chances.shape[1])))
-    return chances.argmax(axis=1).astype(np.int64), chances, names
+        parts.append(logits(inputs(slice(start, start + _ROWS))))
+    found: F64 = np.concatenate(parts)
+    names = held.names or tuple(map(str, range(found.shape[1])))
+    return found.argmax(axis=1).astype(np.int64), chances(found / temperature), names
 
 
 Logits = Callable[[F64], F64]
@@ -222,7 +240,8 @@ def _softmax_tensors(run: RunConfig, frame: Frame, x: F64) -> dict[str, F64]:
     _check_size(x, classes * numbers + bias, run)
     weights = np.ascontiguousarray(x[: classes * numbers].reshape(classes, numbers), dtype=np.float64)
     b = np.asarray(run.model.bias * x[classes * numbers :], dtype=np.float64) if bias else np.zeros(classes)
-    return {"weight": weights, "bias": b}
+    T = 1.0 if run.model.temperature is None else run.model.temperature
+    return {"weight": weights / T, "bias": b / T}
 
 
 def _softmax_logits(folder: Path, run: RunConfig) -> Logits:

@@ -40,6 +40,9 @@ missing = "middle"
 size = [0, 100]
 [data.categories]
 site = ["east", "west"]
+[model]
+name = "softmax"
+temperature = 4.0
 [privacy]
 clip_l2 = 1.0
 """
@@ -70,9 +73,49 @@ def test_rows_get_names_in_the_order_of_the_file(folder: Path, capsys: pytest.Ca
     assert head == "kind" and (found[0], found[1], found[3]) == ("large", "small", "large")
     asked = ["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--chances", "--format", "json"]
     assert cli.run(asked) == 0
-    for one in json.loads(capsys.readouterr().out):
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    for one in said:
         assert sum(one["chances"].values()) == pytest.approx(1.0)
         assert max(one["chances"], key=one["chances"].get) == one["class"]
+    assert "chances: at the temperature 4 of the run file" in err and "fits stand-in" in err
+    assert cli.run([*asked, "--temperature", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert "the temperature 2 that you gave" in " ".join(err.split())
+    for one, softer in zip(said, json.loads(out), strict=True):
+        ratio = [each["chances"]["large"] / each["chances"]["small"] for each in (one, softer)]
+        assert ratio[1] == pytest.approx(ratio[0] ** 0.5)
+    assert cli.run(["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--temperature", "2"]) == 2
+    assert "--temperature: changes no class" in capsys.readouterr().err
+
+
+def test_the_exported_weights_are_x_over_the_temperature_and_the_statement_says_so(folder: Path) -> None:
+    held = load_file(folder / "m/model.safetensors")
+    x = np.load(folder / "out/agents/agent-1/state/x_final.npy")
+    np.testing.assert_allclose(4.0 * np.concatenate([held["weight"].ravel(), held["bias"]]), x, rtol=1e-15)
+    said = (folder / "m/PRIVACY.md").read_text()
+    assert "The weights are x divided by 4, the temperature in the run file" in said
+
+
+def test_evaluate_says_what_the_chances_are_worth(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = folder / "t.csv", str(folder / "m")
+    assert cli.run(["predict", model, "--data", str(table), "--chances", "--format", "json"]) == 0
+    rows = [one["chances"] for one in json.loads(capsys.readouterr().out)]
+    labels = [line.split(",")[2] for line in table.read_text().splitlines()[1:]]
+    assert cli.run(["evaluate", model, "--data", str(table), "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["mean_highest_chance"] == pytest.approx(np.mean([max(row.values()) for row in rows]))
+    assert said["loss"] == pytest.approx(-np.mean([np.log(row[y]) for row, y in zip(rows, labels, strict=True)]))
+    T = str(said["temperature"])
+    asked = ["predict", model, "--data", str(table), "--chances", "--format", "json", "--temperature", T]
+    assert cli.run(asked) == 0
+    rows = [one["chances"] for one in json.loads(capsys.readouterr().out)]
+    loss = -np.mean([np.log(row[y]) for row, y in zip(rows, labels, strict=True)])
+    assert said["loss_at_temperature"] == pytest.approx(loss) and loss < said["loss"]
+    assert cli.run(["evaluate", model, "--data", str(table)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"At --temperature {said['temperature']:.2g} of `dpgt predict` the loss is {loss:.4f}" in text
+    assert "so the model is too modest. Equal chances have a loss of 0.6931." in text
 
 
 def test_predictions_are_those_that_evaluate_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

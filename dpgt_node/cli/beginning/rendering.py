@@ -138,6 +138,11 @@ def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
     reasons["scheme"].append(
         'samples "full": the shift of a mean over m is C/m; sampling fewer never gains as much as it loses'
     )
+    if found.run.model.temperature is not None:
+        reasons["model"] = [
+            f"temperature: chances of the exported model are worth most with it on {stand_in}; it changes no class, "
+            "and costs nothing: no row of the agents was looked at"
+        ]
     if found.run.evaluate.metrics == "study":
         reasons["evaluate"] = ['metrics = "study": the coordinator sees every x_i,k: that is outside the guarantee']
     return {section: texts for section, texts in reasons.items() if texts}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,11 @@ from dpgt_node.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig
     from dpgt_node.learning.data.arrays import Dataset
+    from dpgt_node.learning.published import Score
 
 TABLES = ("csv", "parquet")
+_NEAR = 0.02
+"""A difference between chance and accuracy, or in loss, that is not worth a word."""
 
 
 @click.command()
@@ -89,14 +93,35 @@ def evaluate(
         "accuracy": found.accuracy,
         "loss": found.loss,
         "calibrated": found.calibrated,
+        "classes": found.classes,
+        "mean_highest_chance": found.highest,
+        "temperature": found.temperature,
+        "loss_at_temperature": found.loss_then,
     }
     if format_ == "json":
         click.echo(json.dumps(said, indent=2, allow_nan=False))
         return ExitCode.DONE
     say(f"{what}, {part}: accuracy {100 * found.accuracy:.2f} %, loss {found.loss:.4f} nats, {found.samples} samples")
+    say(_worth(found))
     if found.calibrated:
         say(f"BatchNorm took its statistics from the first {found.calibrated} of them")
     return ExitCode.DONE
+
+
+def _worth(found: Score) -> str:
+    """What the chances of the model are worth on the rows looked at."""
+    off = found.highest - found.accuracy
+    sure = "about as sure as it is right" if abs(off) < _NEAR else f"too {'sure' if off > 0 else 'modest'}"
+    said = (
+        f"chances: the highest one is {100 * found.highest:.1f} % on average, so the model is {sure}. "
+        f"Equal chances have a loss of {math.log(found.classes):.4f}."
+    )
+    if found.loss > found.loss_then + _NEAR:
+        said += (
+            f" At --temperature {found.temperature:.2g} of `dpgt predict` the loss is {found.loss_then:.4f} on these "
+            "rows: a figure of theirs, as public as they are."
+        )
+    return said
 
 
 def _same_run(run: RunConfig, folder: Path, run_file: Path, option: str) -> RunConfig:

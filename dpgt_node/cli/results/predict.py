@@ -30,8 +30,13 @@ if TYPE_CHECKING:
     help="A table (.csv, .parquet) with the model's columns, or an array (N, p) in an .npy file.",
 )
 @click.option("--chances", is_flag=True, help="Also the model's probability of every class.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="With --chances: divide the logits by it once more.  `dpgt evaluate` says which one fits its rows.",
+)
 @click.option("--format", "format_", type=click.Choice(["csv", "json"]), default="csv", show_default=True)
-def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
+def predict(folder: Path, data: str, chances: bool, temperature: float | None, format_: str) -> ExitCode:
     """The class of every sample of FILE, by the model that `dpgt export` wrote into FOLDER: one line a sample, in the
     order of the file.
 
@@ -40,11 +45,15 @@ def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
     """
     from dpgt_node.learning.published import predicted
 
+    if temperature is not None and not chances:
+        raise ConfigError.one("command line", "--temperature", "changes no class, only chances: add --chances")
     run = run_of_model(folder)
     samples, odd = _samples(run, expanded(data))
     for line in odd:
         say(f"dpgt predict: warning: {data}: {line}", err=True)
-    labels, probabilities, names = predicted(folder, run, samples)
+    labels, probabilities, names = predicted(folder, run, samples, temperature or 1.0)
+    if chances:
+        say(f"dpgt predict: {_worth(run, temperature)}", err=True)
     head = [str(run.data.params.get("label", "class")), *(f"chance of {name}" for name in names if chances)]
     if format_ == "json":
         found = [
@@ -58,6 +67,22 @@ def predict(folder: Path, data: str, chances: bool, format_: str) -> ExitCode:
     for label, row in zip(labels.tolist(), probabilities.tolist(), strict=True):
         writer.writerow([names[label], *(f"{chance:.6f}" for chance in row if chances)])
     return ExitCode.DONE
+
+
+def _worth(run: RunConfig, given: float | None) -> str:
+    """What the chances are worth, in a sentence."""
+    if given is not None:
+        return f"chances at the temperature {given:g} that you gave: as good as the rows that it was found on"
+    stated, check = run.model.temperature, "`dpgt evaluate` on rows that you may look at says how far off they are"
+    if stated is None:
+        return (
+            f"chances: nothing says that they fit; noise and long steps make a model far too sure. Trust the classes; "
+            f"{check}"
+        )
+    return (
+        f"chances: at the temperature {stated:g} of the run file. Where `dpgt plan` or `init` chose it, it fits "
+        f"stand-in data, which yours need not be like; {check}"
+    )
 
 
 def _samples(run: RunConfig, path: Path) -> tuple[F64, tuple[str, ...]]:

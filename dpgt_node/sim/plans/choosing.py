@@ -158,7 +158,13 @@ def choose(
     if best is None:
         assert refused is not None
         raise refused
-    return replace(best, plan=best.planner.begins(best.plan), tried=tuple(scores))
+    return replace(best, plan=_tempered(best.planner.begins(best.plan), best.staying), tried=tuple(scores))
+
+
+def _tempered(plan: Plan, staying: Staying | None) -> Plan:
+    """With the temperature that stand-in data call for; without one where nothing was rehearsed, or where it is 1."""
+    known = None if staying is None or staying.temperature == 1.0 else staying.temperature
+    return replace(plan, run=replace(plan.run, model=replace(plan.run.model, temperature=known)))
 
 
 def _score(choice: Choice) -> float:

@@ -25,6 +25,7 @@ from dpgt_node.learning.data.synthetic import APART, synthetic, table_like
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
+from dpgt_node.learning.temperature import best_temperature
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.rows import Rows
@@ -204,7 +205,15 @@ class Rehearsal:
 
     def accuracies(self, run: RunConfig, seed: int) -> F64:
         """Test accuracy of every agent's x_{i,K+1} in one repetition: float64 (n,)."""
-        return np.array(self._accuracies(self.final(run, seed)))
+        return self.judged(self.final(run, seed))
+
+    def judged(self, x: F64) -> F64:
+        """Test accuracy of every row of ``x`` (n, d): float64 (n,)."""
+        return np.array(self._accuracies(x))
+
+    def temperature(self, ends: Sequence[F64]) -> float:
+        """What the logits of the models ``ends``, each (d,), must be divided by for the least loss on the test part."""
+        return best_temperature([self._logits(x) for x in ends], self._data.y_test)
 
     def final(self, run: RunConfig, seed: int) -> F64:
         """x_{i,K+1} of one repetition: float64 (n, d)."""

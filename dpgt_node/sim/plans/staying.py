@@ -19,6 +19,7 @@ from dpgt_node.learning.data.features import transform
 from dpgt_node.learning.data.synthetic import APART
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.sim.plans.alike import Alike
+from dpgt_node.sim.plans.recipe import short
 from dpgt_node.sim.plans.rehearsal import TEST, Outcome, Rehearsal, Shape
 from dpgt_node.types import I64
 
@@ -37,7 +38,8 @@ class Staying:
 
     ``alone``: of the worst of those agents that were tried.  ``exchange``: of the run.  ``samples``: of the smallest
     agent.  ``stand_in``: what they are tried on.  ``easier``: of the run on a table whose classes are twice as far
-    apart, None: the data are no table's.
+    apart, None: the data are no table's.  ``temperature``: at which the run's chances are worth most on the stand-in
+    samples, at least 1: the first agent's logits divided by it have the least mean loss.
     """
 
     alone: float
@@ -45,6 +47,7 @@ class Staying:
     alike: Alike
     samples: int
     stand_in: str
+    temperature: float
     easier: Outcome | None = None
 
     @property
@@ -94,12 +97,15 @@ class Ground:
 
     def compare(self, run: RunConfig) -> Staying:
         """``run``, each agent's whole stand-in shard in every gradient, beside its agents alone."""
+        # The first one gives the temperature.  Of tables it is the harder one: being too sure costs the most.
         grounds = [self._rehearsal, *([] if self._easier is None else [self._easier])]
         with np.errstate(all="ignore"):
-            found = [Outcome.of([ground.accuracies(run, seed) for seed in _DRAWS]) for ground in grounds]
+            ends = [[ground.final(run, seed) for seed in _DRAWS] for ground in grounds]
+            found = [Outcome.of([g.judged(x) for x in some]) for g, some in zip(grounds, ends, strict=True)]
+            T = max(1.0, self._rehearsal.temperature([x[0] for x in ends[0]]))
         easier = found[1] if len(found) > 1 else None
         stand_in = self._shape.stand_in if self._public is None else PUBLIC
-        return Staying(self.alone, found[0], self._alike, min(self._shape.samples), stand_in, easier)
+        return Staying(self.alone, found[0], self._alike, min(self._shape.samples), stand_in, short(T), easier)
 
 
 def alone(run: RunConfig, shape: Shape, alike: Alike, public: Dataset | None = None) -> float:

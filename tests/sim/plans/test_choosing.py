@@ -67,6 +67,7 @@ def test_the_best_input_is_taken_with_its_reason_and_the_first_one_where_none_is
     assert sphere > raw and Input.of(chosen.plan.run) == SPHERE and "features raw, normalise sphere" in lines
     assert chosen.why_input is not None and f"raw/none {100 * raw:.1f} %" in chosen.why_input
     assert chosen.plan.starts_at is not None and f"at about epsilon {chosen.plan.starts_at:.2g}." in chosen.expected
+    assert chosen.staying is not None and chosen.plan.run.model.temperature == chosen.staying.temperature > 1.0
     alone = choose(given, shape, Target(1.0), (SPHERE,))
     assert alone.plan.run == chosen.plan.run and alone.why_input is None
     again = choose(given, shape, Target(1.0), (SPHERE, replace(SPHERE, bias=0.2001)))

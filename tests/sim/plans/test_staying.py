@@ -35,8 +35,24 @@ def test_two_classes_an_agent_pay_and_all_classes_under_noise_do_not():
     assert noisy.better and noisy.alone > 0.8 > noisy.exchange.worst
 
 
+def test_the_temperature_is_of_the_first_agent_s_model_on_the_stand_in_samples_and_never_sharpens():
+    ground, run = Ground(private(1e-4), SHAPE, Alike()), private(1.0)
+    found = ground.compare(run).temperature
+    logits = [ground._rehearsal._logits(ground._rehearsal.final(run, seed)[0]) for seed in (21, 22, 23)]
+    y = ground._rehearsal._data.y_test
+
+    def loss(T):
+        return np.mean(
+            [-np.log(np.exp(z / T) / np.exp(z / T).sum(axis=1, keepdims=True))[range(len(y)), y] for z in logits]
+        )
+
+    grid = np.geomspace(0.9, 1.1, 41) * found
+    assert found > 1.0 and abs(np.argmin([loss(T) for T in grid]) - 20) <= 1
+    assert ground.compare(private(1e-4)).temperature == 1.0, "few steps without noise: not sure enough"
+
+
 def test_words():
-    found = Staying(0.978, Outcome(0.97, 0.9749), Alike(), 12_000, "synthetic data")
+    found = Staying(0.978, Outcome(0.97, 0.9749), Alike(), 12_000, "synthetic data", 1.0)
     assert found.words == (
         "12,000 samples an agent, all classes: training alone costs no privacy and is expected to reach 97.8 %; this "
         "run 97.5 % (worst agents, on synthetic data). Staying alone is expected to be better."
