@@ -43,10 +43,17 @@ def write_digests(out_dir: Path, found: Compared) -> None:
 def read_digests(out_dir: Path) -> Compared | None:
     """``OUT/digests.json``; None when there is none, or none that can be read: what it tells is in events.jsonl too."""
     try:
-        data = read_json(out_dir / DIGESTS_FILE)
+        return from_json(read_json(out_dir / DIGESTS_FILE))
+    except (OSError, ValueError):
+        return None
+
+
+def from_json(data: Mapping[str, Any]) -> Compared | None:
+    """What :func:`as_json` gave; None for data that are something else."""
+    try:
         found = tuple(_forgery(one) for one in data["forgeries"])
         return Compared(found, int(data["rounds_compared"]), int(data["rounds_incomplete"]))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,13 @@ from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.protocol.pace import OWN, PHASES, slowest
 from dpgt_node.record import epsilons, guessing
+from dpgt_node.record.digests import as_json, read_digests
 from dpgt_node.record.identity import another_run
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
 from dpgt_node.record.phases import PhaseRow, by_agent, read_phases
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
-from dpgt_node.report import adversary_html, audit_html, headline, privacy_html, svg, text
+from dpgt_node.report import adversary_html, audit_html, disputes_html, headline, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
 
@@ -45,12 +46,18 @@ def build_report(out_dir: Path) -> Path:
     if (other := another_run(out_dir, run)) is not None:
         log.warning("%s %s: it was changed since, or another version wrote it", run_file, other)
     rows = MetricsStore.read(out_dir)
-    summary = load_summary(out_dir) or summary_so_far(run, rows)
+    summary = load_summary(out_dir) or replace(summary_so_far(run, rows), digests=_compared_so_far(out_dir))
     path = out_dir / REPORT_FILE
     found, audit, phases = adversary_html.load(out_dir), audit_html.load(out_dir), read_phases(out_dir)
     run_text = run_file.read_text(encoding="utf-8")
     write_text(path, render(run, run_text, rows, summary, found, load_rivals(out_dir), audit, phases))
     return path
+
+
+def _compared_so_far(out_dir: Path) -> Mapping[str, Any] | None:
+    """What digests.json holds."""
+    compared = read_digests(out_dir)
+    return None if compared is None else as_json(compared)
 
 
 def summary_so_far(run: RunConfig, rows: Sequence[MetricsRow]) -> Summary:
@@ -188,12 +195,13 @@ def render(
     highlighted = worst.name if worst is not None else None
     run_file = [_line(line) for line in run_text.strip().splitlines()]
     found = None if attacks is None else adversary_html.section(attacks)
+    disputes = disputes_html.section(summary)
     return rendered(
         "report.html",
         {
             "summary": summary,
             "lead": _lead(run, summary),
-            "warnings": text.warnings_for(run, summary.keystream),
+            "warnings": (*(disputes.warnings if disputes else ()), *text.warnings_for(run, summary.keystream)),
             "outcome": guessing.outcome(run, summary, rivals),
             "answers": headline.answers(run, summary, None if found is None else found.table, rivals),
             "alone": text.alone_line(summary.agents, rivals),
@@ -201,6 +209,7 @@ def render(
             "figures": _figures(run, rows, summary, highlighted),
             "graphs": _graphs(run),
             "privacy": privacy_html.section(run, summary),
+            "disputes": disputes,
             "attacks": found,
             "audit": None if audit is None else audit_html.section(audit),
             "phases": _phases(run, phases),
