@@ -69,6 +69,8 @@ def test_the_slowest_is_who_works_longest_a_round_not_who_waits() -> None:
     assert slowest({"waits": (1, waits), "works": (2, tuple(2 * us for us in works))}) == Slowest(
         "works", "compute", 600e-6, 0.6
     )
+    often = (10, tuple(10 * us for us in (200, 0, 0, 0, 800, 0)))
+    assert (found := slowest({"often": often, "works": (1, works)})) is not None and found.agent == "works"
     assert slowest({}) is None and slowest({"a": (0, works), "b": (1, (0,) * 6)}) is None
     assert {PHASES[i] for i in range(len(PHASES))} - {PHASES[i] for i in OWN} == {"barrier", "exchange"}
     assert Slowest("a", "store", 0.0123, 0.5).line() == "slowest: a, store (12 ms a round, 50% of it)"

@@ -166,7 +166,7 @@ def _costs(found: _Found, books: Books, again: Recount) -> Iterator[Finding]:
                 continue
             if 0.0 < expected < math.inf:
                 least, most = min(least, cost / expected), max(most, cost / expected)
-            if cost < expected and not cost >= expected * (1.0 - BELOW):
+            if not cost >= expected * (1.0 - BELOW):  # no number is no upper bound
                 faults.append(f"{row.stream} of round {row.k} costs {expected:.6g}, the row says {cost:.6g}")
         one = found(f"cost by {name}", faults, f"{len(books.rows)} rows, total {_say(total)}")
         if math.isfinite(least):

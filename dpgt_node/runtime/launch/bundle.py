@@ -40,6 +40,7 @@ _OURS = re.compile(r"[\d: ,-]+ INFO dpgt_node\.[\w.]+: ")
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?")
 _FRAME = re.compile(r'^\s*File ".*?(dpgt_node/[\w/]+\.py)", line (\d+), in (\w+)$')
 _MEASURED = re.compile(r"\b(accuracy|loss|norm)\b([^\d,;]{0,24})[\d.]+")
+_NUMBERED = re.compile(r"agent-\d{1,4}")
 _SINGLE = frozenset("aikKmnsS")
 ABOUT = f"""Made by `dpgt doctor --bundle` to be attached to an issue.  Read it before you do.
 
@@ -127,7 +128,9 @@ def configuration(document: Mapping[str, Any], passing: Filter) -> dict[str, Any
 def private_words(*documents: Mapping[str, Any]) -> Iterator[str]:
     """Texts in configurations that are names of somebody's: of data, classes, columns, agents, files."""
     for document in documents:
-        data = document.get("data")
+        data, graph = document.get("data"), document.get("graph")
+        if isinstance(graph, Mapping) and isinstance(graph.get("agents"), list):
+            yield from (name for name in graph["agents"] if isinstance(name, str) and not _NUMBERED.fullmatch(name))
         if isinstance(data, Mapping):
             yield from _texts([value for key, value in data.items() if key in PRIVATE_KEYS and key not in _FILES])
             files = [data.get(key) for key in (*_FILES, "dataset")]  # their folders are hidden with every path

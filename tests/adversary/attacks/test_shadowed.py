@@ -74,6 +74,8 @@ def test_rmia_counts_the_public_samples_that_are_dominated(gamma: float) -> None
         for got, reference in ((online, (here + there) / 2), (offline, ((1 + a) * there + 1 - a) / 2)):
             won = sum((p[z] / reference) / (public[u] / beside[u]) >= gamma for u in range(30))
             assert got[z] == pytest.approx(won / 30)
+    (tie,) = likelihood.rmia(np.array([1.0]), np.array([0.5]), np.ones(4), np.ones(4), 2.0)
+    assert tie == 1.0, "at least gamma times as likely"
 
 
 # ---------------------------------------------------------------- a toy whose best test is known
@@ -148,6 +150,23 @@ def test_a_guarantee_is_refuted_by_what_breaks_it_alone(mu: float, found: bool) 
     members, others = rng.normal(size=4000) + mu, rng.normal(size=4000)
     assert (rates.broken(members, others, [Guarantee("gdp", 5.0, 1e-5, 1.0)]) is not None) == found
     assert rates.broken(members, others, ()) is None
+
+
+def test_few_samples_refute_as_much_as_few_samples_can() -> None:
+    """Five members above ten thousand others: at least 4 % hits at no more than 0.16 % false alarms."""
+    members, others = np.arange(5.0) + 2.0, np.linspace(0.0, 1.0, 10_000)
+    assert rates.broken(members, others, [Guarantee("tight", 2.0)]) is not None
+    assert rates.broken(members, others, [Guarantee("tight", 4.0)]) is None, "both rates have intervals"
+    assert rates.broken(members, others[:40], [Guarantee("tight", 1.0)]) is None
+    assert rates.auc(members, others) == (1.0, pytest.approx(0.025 ** (1 / 5)), 1.0), "the fewer side counts"
+    assert rates.auc(others[:9], members) == (0.0, 0.0, pytest.approx(1.0 - 0.025 ** (1 / 5)))
+
+
+def test_a_delta_allows_what_it_allows() -> None:
+    (top,) = Guarantee("zcdp", 1.0, 0.1).ceiling(np.array([0.05]))
+    assert top == pytest.approx(math.e * 0.05 + 0.1)
+    (high,) = Guarantee("zcdp", 1.0, 0.1).ceiling(np.array([0.6]))
+    assert high == pytest.approx(1.0 - (1.0 - 0.1 - 0.6) / math.e)
 
 
 def test_a_curve_of_false_alarms_counts() -> None:

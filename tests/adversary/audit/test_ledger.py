@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,6 +99,9 @@ MUTANTS: dict[str, tuple[Callable[[Rows], Rows], str, str]] = {
     "half the cost": (half, "cost by tight", "Y of round 0 costs"),
     "half of one row's cost": (
         lambda rows: (*rows[:-1], *half(rows[-1:])), "cost by zcdp", f"Y of round {K} costs",
+    ),
+    "a cost that is no number": (
+        lambda rows: tuple(replace(r, cost={n: math.nan for n in r.cost}) for r in rows), "cost by tight", "says nan",
     ),
     "no cost": (lambda rows: tuple(replace(r, cost={}) for r in rows), "cost by tight", "has no cost"),
     "a row left out": (lambda rows: rows[:5] + rows[6:], "captured", "Y of round 2 was sent"),

@@ -21,7 +21,9 @@ from dpgt_node.protocol.types import AllDurable, Go, Tick
 NAMES = ("a", "b", "c")
 
 
-def machine(last_round: int = 5, *, barrier_every: int = 1, on_loss: str = "wait") -> co.CoordinatorMachine:
+def machine(
+    last_round: int = 5, *, barrier_every: int = 1, on_loss: str = "wait", paused: bool = False
+) -> co.CoordinatorMachine:
     return co.CoordinatorMachine(
         NAMES,
         last_round,
@@ -31,6 +33,7 @@ def machine(last_round: int = 5, *, barrier_every: int = 1, on_loss: str = "wait
         on_agent_loss=on_loss,  # type: ignore[arg-type]
         now_ns=0,
         grace_ns=50,
+        paused=paused,
     )
 
 
@@ -176,6 +179,58 @@ def test_a_restarted_coordinator_learns_the_round_from_the_agents() -> None:
     m.step(co.AgentJoined("a", 3, 2), 0)
     m.step(co.AgentJoined("b", 2, 1), 0)
     assert m.step(co.AgentJoined("c", 2, 1), 0) == (co.BroadcastStart(3),)
+
+
+def again(at: dict[str, tuple[int, int]], **options: object) -> tuple[co.CoordinatorMachine, tuple[object, ...]]:
+    """A coordinator that came back among agents with these rounds, (done, released); what follows the last of them."""
+    m, out = machine(**options), ()  # type: ignore[arg-type]
+    for name, (done_through, released) in at.items():
+        out = m.step(co.AgentJoined(name, done_through, -1, released=released), 0)
+    return m, out
+
+
+def test_a_restarted_coordinator_takes_what_was_let_through_before_and_no_more() -> None:
+    m = machine(10)
+    m.step(co.AgentJoined("a", 4, 3, released=5), 0)
+    m.step(co.AgentDone("a", 5, 4), 0)  # before the others are back
+    for released in (6, 7):
+        m, _ = again({"a": (5, released), "b": (3, 3), "c": (3, released)}, last_round=20, barrier_every=4)
+        assert [m.done_limit(name) for name in NAMES] == [7, 7, 7], "the block of round 4, not one behind it"
+    _, out = again({"a": (5, 5), "b": (3, 4), "c": (3, 5)}, barrier_every=4)
+    assert out == (co.BroadcastStart(4),), "who came with its result does not open the barrier"
+
+
+@pytest.mark.parametrize(("released", "through"), [(-1, -1), (5, 5)])
+def test_nothing_new_is_released_where_a_paused_run_comes_back(released: int, through: int) -> None:
+    at = {name: (min(released, 3), released) for name in NAMES}
+    m, out = again(at, last_round=20, barrier_every=4, paused=True)
+    assert out == (co.BroadcastStart(through),) and m.phase is co.CoordinatorPhase.PAUSED
+
+
+def test_a_report_that_was_lost_with_its_stream_opens_the_barrier_when_its_agent_is_back() -> None:
+    m = running()
+    done(m, 0, ("a", "b"))
+    m.step(co.AgentGone("c"), 0)
+    assert co.Broadcast(Go(1)) in m.step(co.AgentJoined("c", 0, -1, released=0), 0)
+
+
+def test_who_finished_and_comes_back_has_finished() -> None:
+    m = running(last_round=0)
+    done(m, 0, durable=0)
+    m.step(co.AgentFinished("a"), 0)
+    m.step(co.AgentGone("a"), 0)
+    m.step(co.AgentJoined("a", 0, 0), 0)
+    m.step(co.AgentFinished("b"), 0)
+    assert m.waiting_for() == ("c",)
+    assert [type(effect) for effect in m.step(co.AgentFinished("c"), 0)] == [co.Conclude, co.Dismiss]
+
+
+def test_an_old_copy_that_lacks_what_it_called_durable_is_refused() -> None:
+    m = running()
+    done(m, 0)
+    done(m, 1, durable=1)
+    m.step(co.AgentGone("b"), 0)
+    assert stopped_as_stale(m.step(co.AgentJoined("b", 1, 0, released=1), 0), "b")
 
 
 def test_pause_keeps_the_barrier_shut_until_resume() -> None:

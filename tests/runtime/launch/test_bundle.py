@@ -107,6 +107,16 @@ def test_words_of_the_package_that_name_somebody_s_data_do_not_stay() -> None:
     assert bundle.Filter().text("finished: the noise was lost", numbers=True) == "finished: the noise was lost"
 
 
+def test_names_of_agents_are_somebody_s() -> None:
+    passing = bundle.Filter(bundle.private_words({"graph": {"agents": ["owner", "agent-2"]}}))
+    assert passing.text("owner waits for agent-2", numbers=True) == "… waits for agent-2"
+    assert "V" not in bundle.vocabulary()
+    assert passing.text("V is no class of k", numbers=True) == "… is no class of k", "a letter may be a label"
+    files = {"data": {"dataset": "csv:/x/finished.csv", "path": "/y/lost.csv"}}
+    assert bundle.Filter(bundle.private_words(files)).text("finished, lost", numbers=True) == "…, …"
+    assert bundle.Filter(bundle.private_words(files)).text("Finished", numbers=True) == "…"
+
+
 def test_a_file_that_cannot_be_read_makes_a_bundle_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out, log = tmp_path / f"{COLUMN}.toml", tmp_path / "a.zip", tmp_path / "more.log"
     path.write_text(tomli_w.dumps(documents.quadratic(2, 3) | {"noise": {"scale_zeta": -1.0, COLUMN: 1}}))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.watching import httpd
 from dpgt_node.runtime.watching.httpd import Answer, HttpServer, Query
+from dpgt_node.runtime.watching.probes import LIVE, READY, probe_pages
 from dpgt_node.runtime.watching.sites import Sites
 
 
@@ -48,6 +50,7 @@ async def test_it_answers_reads_with_headers_that_keep_a_browser_here(server: Ht
     head, _, body = said.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n") and body == b"here b c"
     assert b"Content-Security-Policy: default-src 'none'; script-src 'self'" in head
+    assert b"Cache-Control: no-store" in head, "figures of a run lie in no cache"
     assert b"X-Content-Type-Options: nosniff" in head and b"Access-Control" not in head and b"Set-Cookie" not in head
     said = await talk(server, request("/a", method="HEAD"))
     assert b"Content-Length: 5\r\n" in said and said.endswith(b"\r\n\r\n")
@@ -109,13 +112,66 @@ async def test_connections_are_limited_and_a_head_that_never_ends_is_dropped(
     assert b" 200 OK" in await talk(server, request("/a"))
 
 
+async def test_a_reader_that_takes_no_answer_is_dropped_and_an_idle_one_delays_no_end(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def large(_: Query) -> Answer:
+        return Answer(bytes(1 << 24))
+
+    server.pages["/large"] = large
+    monkeypatch.setattr(httpd, "WRITE_S", 0.2)
+    monkeypatch.setattr(httpd, "IDLE_S", 1e4)
+    port = int(server.url.split(":")[2].rstrip("/"))
+    _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    deaf.write(request("/large"))
+    async with asyncio.timeout(30):
+        while not server._open:
+            await asyncio.sleep(0.001)
+        while server._open:
+            await asyncio.sleep(0.001)
+        _, idle = await asyncio.open_connection("127.0.0.1", port)
+        while not server._open:
+            await asyncio.sleep(0.001)
+        await server.close()
+    for writer in (deaf, idle):
+        writer.close()
+
+
+async def test_who_listens_beyond_this_host_is_warned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = {"127.0.0.1": True, "127.9.9.9": True, "::1": True, "localhost": True}
+    for host, loopback in (here | {"0.0.0.0": False, "::": False, "10.0.0.1": False, "node.example": False}).items():
+        assert httpd._is_loopback(host) == loopback, host
+    assert HttpServer("Node.Example:80", "--http")._is_meant("node.example:80"), "its own name, as a browser writes it"
+    for beyond in (False, True):
+        if beyond:
+            monkeypatch.setattr(httpd, "_is_loopback", lambda _: False)
+        server = HttpServer("127.0.0.1:0", "--metrics")
+        await server.start()
+        await server.close()
+        warned = [record for record in caplog.records if "whoever reaches it can read it" in record.getMessage()]
+        assert bool(warned) == beyond
+
+
+async def test_a_probe_hears_two_words_and_when_the_daemon_leaves() -> None:
+    health = SimpleNamespace(serving=True)
+    pages = probe_pages(health)  # type: ignore[arg-type]
+    assert await pages[LIVE]({}) == Answer(b"alive\n") and await pages[READY]({}) == Answer(b"ready\n")
+    health.serving = False
+    assert await pages[LIVE]({}) == Answer(b"alive\n")
+    assert await pages[READY]({}) == Answer(b"leaving\n", status=503)
+
+
 async def test_an_address_that_is_taken_is_an_error_and_one_address_is_one_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = Sites({"--http": "127.0.0.1:0", "--metrics": address})
         with pytest.raises(ConfigError, match="--metrics: cannot listen on"):
-            await Sites({"--http": "127.0.0.1:0", "--metrics": address}).open()
+            await refused.open()
+        assert refused._servers["--http"]._server is None, "nothing listens then"
     sites = Sites({"--http": "127.0.0.1:0", "--metrics": "127.0.0.1:0", "--other": None})
     await sites.open()
     assert len(set(sites.urls().values())) == 1 and not sites.wants("--other")
