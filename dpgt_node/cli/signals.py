@@ -21,8 +21,10 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """What asks a command to end in order.  SIGHUP too, unless it is ignored, as nohup does."""
-    return tuple(n for n in _ASKED if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN)
+    """What asks a command to end in order.  SIGHUP and SIGINT too, unless they are ignored: nohup ignores the one, a
+    shell without job control the other for what it starts with ``&``.  SIGTERM always.
+    """
+    return tuple(n for n in _ASKED if n is signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN)
 
 
 def end_now(verb: str, words: str = "interrupted", code: ExitCode = ExitCode.STOPPED) -> NoReturn:

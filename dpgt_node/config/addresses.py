@@ -9,6 +9,8 @@ from dpgt_node.config.declare.reader import show
 
 _COLONS = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%.*)?")
 """What may be an IPv6 address without its brackets: two colons at least."""
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+"""An interface's name or number."""
 _NUMBER = re.compile(r"\d+|0[xX][0-9A-Fa-f]*")
 """A last label that resolvers take for a number."""
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -29,9 +31,13 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(f"{show(text)}: the port must be 0 to 65535")
     if host.startswith("[") and host.endswith("]"):
         try:
-            ipaddress.IPv6Address(host[1:-1])
+            address = ipaddress.IPv6Address(host[1:-1])
         except ValueError:
             raise ValueError(f"{show(text)}: not an IPv6 address in the brackets") from None
+        if address.scope_id is not None and not (address.is_link_local and _ZONE.fullmatch(address.scope_id)):
+            raise ValueError(f"{show(text)}: only a link-local address (fe80::) has a zone, the name of an interface")
+        if address.is_link_local and address.scope_id is None:
+            raise ValueError(f"{show(text)}: a link-local address needs its interface, [ADDRESS%INTERFACE]:PORT")
         return host[1:-1], int(port_text)
     if ":" in host and not _COLONS.fullmatch(host):
         raise ValueError(f"{show(text)} must be HOST:PORT, with one port")

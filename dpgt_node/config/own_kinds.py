@@ -301,6 +301,8 @@ class Identity:
         identity = Text().read(section, key, value)
         if section.ok(key) and not identity.startswith("dpgt:"):
             section.problem(key, f'must be an identity such as "dpgt:coordinator", not {show(identity)}')
+        elif section.ok(key) and identity.startswith(("dpgt:agent:", "dpgt:operator")):
+            section.problem(key, f"{show(identity)} is no coordinator: it could read what an agent reports to one")
         return identity
 
     def schema(self) -> Schema:

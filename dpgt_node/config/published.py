@@ -54,7 +54,8 @@ hash than without: owners of data see it in their own copy.
 
 ## NODE.toml
 
-Relative paths are resolved against the folder of the node file. Addresses are `HOST:PORT` or `[IPV6]:PORT`."""
+Relative paths are resolved against the folder of the node file. Addresses are `HOST:PORT` or `[IPV6]:PORT`;
+a link-local one needs its interface, `[fe80::1%eth0]:PORT`, and no other may have one."""
 _GRAPHS = """\
 one of a list of rows, the name of a file, or a rule such as `R = { generator = "ring", weight = 0.5 }`.
 A file, relative to the run file, is `.csv` (one row a line, commas; lines with # are skipped), `.npy` (one

@@ -67,14 +67,17 @@ def test_nohup_is_meant(endless: Path, tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_nohup_is_meant_by_a_launch_too(endless: Path, tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    """And a script's ``&``, which ignores SIGINT."""
+    ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)}
     try:
         launch = Launch(tmp_path / "out", "launch", endless, "--insecure")
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, before in ignored.items():
+            signal.signal(number, before)
     with launch:
         launch.running()
-        launch.process.send_signal(signal.SIGHUP)
+        for number in ignored:
+            launch.process.send_signal(number)
         log = launch.out / "metrics.csv"
         eventually("there are metrics", log.exists)
         size = log.stat().st_size
@@ -384,13 +387,14 @@ sys.exit(cli.run(["coordinator", *arguments]))
     assert not (out / ".closing").exists()
 
 
-def test_an_ignored_hangup_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert signals.ending_signals() == (signal.SIGINT, signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in signals.ending_signals()
+def test_an_ignored_signal_stays_ignored() -> None:
+    for number in (signal.SIGHUP, signal.SIGINT):
+        before = signal.signal(number, signal.SIG_IGN)
+        try:
+            assert number not in signals.ending_signals() and signal.SIGTERM in signals.ending_signals()
+        finally:
+            signal.signal(number, before)
+        assert number in signals.ending_signals()
 
 
 # --- descriptors

@@ -30,6 +30,10 @@ def test_an_address_is_no_url(text: str) -> None:
         ("h:+1", "the port must be 0 to 65535"),
         ("h:", "the port must be 0 to 65535"),
         ("::1:7700", r"in brackets, \[ADDRESS\]:PORT"),
+        ("[2001:db8::1%eth0]:1", "only a link-local address"),
+        ("[::1%lo]:1", "only a link-local address"),
+        ("[fe80::1%a b]:1", "only a link-local address"),
+        ("[fe80::1]:1", r"needs its interface, \[ADDRESS%INTERFACE\]:PORT"),
         ("fe80::1%eth0:1", r"in brackets, \[ADDRESS\]:PORT"),
     ],
 )

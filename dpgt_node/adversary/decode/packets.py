@@ -39,6 +39,12 @@ _READ = {
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
 _SECRETS, _TLS_KEY_LOG = 0x0A, 0x544C534B
 _UNREADABLE = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
+_OTHERS = {
+    b"snoo": "a snoop capture", b"GMBU": "a capture of Microsoft Network Monitor",
+    b"RTSS": "a capture of Microsoft Network Monitor 1", b"XCP\0": "a NetXRay capture", b"TRSN": "a Sniffer capture",
+    b"iptr": "a capture of iptrace", b"\x34\xcd\xb2\xa1": "pcap as Kuznetzov changed it",
+}  # fmt: skip
+"""Captures that tools convert, by their first four bytes."""
 _SECTION_MAGIC: dict[bytes, Order] = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _TSRESOL, _TSOFFSET, _IFDROP, _OSDROP = 9, 14, 5, 7
 
@@ -176,7 +182,13 @@ def _not_a_capture(magic: bytes) -> str:
     if not magic:
         return "empty"
     packed = next((what for mark, what in _UNREADABLE.items() if magic.startswith(mark)), None)
-    return f"packed by {packed}: unpack it first" if packed else "neither pcap nor pcapng"
+    if packed:
+        return f"packed by {packed}: unpack it first"
+    if (other := _OTHERS.get(magic)) is not None:
+        return f"{other}, neither pcap nor pcapng: convert it first, e.g. editcap -F pcapng IN OUT"
+    if magic in (b"CLIE", b"SERV", b"EXPO"):
+        return "neither pcap nor pcapng, but what a TLS key log looks like: the capture comes first, keys by --keys"
+    return "neither pcap nor pcapng"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def _few(data: Dataset) -> list[str]:
     held = len(np.unique(data.y_train))
     if held == 1 and data.classes > 1:
         return [f"all {len(data.y_train)} training samples are of one class: alone they teach nothing"]
+    if held == len(data.y_train) > 1:
+        return [
+            f"each of the {held} training samples has a class of its own: such labels number the rows, or are amounts, "
+            "and teach nothing"
+        ]
     if held and len(data.y_train) < _TINY * data.classes:
         return [f"{len(data.y_train)} training samples for {data.classes} classes: too few to learn from"]
     return []

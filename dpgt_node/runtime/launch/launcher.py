@@ -94,11 +94,10 @@ class Launcher:
     async def run(self) -> Ended:
         """Start everything, wait for the end, leave nothing behind."""
         loop = asyncio.get_running_loop()
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
-            numbers.append(signal.SIGHUP)
-        for number in numbers:
-            loop.add_signal_handler(number, self._interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup and a script's & mean it; without SIGTERM nothing would end a run
+            if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._interrupt)
         patience_s = 0.0  # nobody has told them to end yet
         try:
             with held_port() as port:

@@ -114,6 +114,9 @@ def test_a_file_that_was_cut_hands_out_what_is_whole_first() -> None:
     [
         (b"", "empty"),
         (b"GIF89a and more", "neither pcap nor pcapng"),
+        (b"snoop\0\0\0\0\0\0\2", "a snoop capture, neither pcap nor pcapng: convert it first"),
+        (b"GMBU\0\2", "Microsoft Network Monitor, neither"),
+        (b"CLIENT_RANDOM 00", "what a TLS key log looks like"),
         (b"PK\x03\x04 and more", "packed by zip: unpack it first"),
         (b"\x28\xb5\x2f\xfd and more", "packed by zstd: unpack it first"),
         (gzip.compress(gzip.compress(pcap())), "packed twice"),

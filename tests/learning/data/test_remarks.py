@@ -72,6 +72,7 @@ def test_a_training_set_that_teaches_nothing_is_said(tmp_path: Path) -> None:
     assert "all 60 training samples are of one class" in said(run_of(tmp_path, "npz:data.npz", classes=2))
     npz(tmp_path, x=RNG.normal(size=(9, 4)), y=LABELS[:9])
     assert "9 training samples for 3 classes: too few" in said(run_of(tmp_path, "npz:data.npz"))
+    assert said(npz(tmp_path, y=np.arange(N))).startswith("each of the 60 training samples has a class of its own")
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float64, np.int32])
