@@ -84,6 +84,7 @@ class AgentAccount:
             leftover=leftover,
             dimension=dimension,
             share=share,
+            even=schedule.even and sizes is None,
             rounds=_rounds(run, topology, schedule, agent) if schedule.moving else None,
             sizes=sizes,
             arriving=schedule.arriving,

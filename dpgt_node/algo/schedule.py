@@ -142,6 +142,12 @@ class Schedule:
         """Whether every release has the noise and the clip of the first, but for powers of k + 1 under S1."""
         return len(self.by_release) == len(self.clips) == 1 and self.noise_decay == self.clip_decay == 1.0
 
+    @property
+    def even(self) -> bool:
+        """Whether every round releases, with the noise and the clip of the first."""
+        changes = self.kind == "S1" and any(n is not None and n.kind == "exponent" for n in (self.zeta, self.eta))
+        return self.alike and len(self.releases) == self.K + 1 and not changes
+
     def _decayed(self, decay: float, k: int) -> float:
         return math.pow(decay, -k / max(self.K, 1))
 

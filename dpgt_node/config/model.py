@@ -262,7 +262,7 @@ class Privacy:
 class Evaluation:
     """Metrics rows 0, every, 2 every, ..., K+1.  ``samples``: of so many samples of each set; None: all."""
 
-    every: Annotated[int, Key("metrics at k = 0, every, 2 every, ..., K+1", Integer(1, MAX_ITERATIONS))] = 10
+    every: Annotated[int, Key("metrics at k = 0, every, 2 every, ..., K+1", Integer(1, 10**9))] = 10
     metrics: Annotated[
         Literal["study", "local"],
         Key("study: the coordinator receives every x, outside the privacy guarantee"),

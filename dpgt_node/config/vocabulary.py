@@ -14,7 +14,7 @@ from dpgt_node.privacy.laws import registry as laws
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000
-MAX_ITERATIONS = 10**9
+MAX_ITERATIONS = 10**7
 MAX_RELEASES = 10**6
 """Entries of a list with one for each release."""
 MAX_DIMENSION = 10**9

@@ -414,3 +414,19 @@ def test_agents_that_are_alike_share_the_work_and_others_do_not() -> None:
         assert shared.epsilon_after(5) == account(config, i, D[i]).epsilon_after(5)
     # Agents 1 and 2 alone are alike: agent 3 has r = c = 2, agent 4 another D, agent 5 another scale.
     assert len({id(a._curves) for a in together}) == 4
+
+
+def test_rounds_that_are_alike_are_not_asked_one_by_one() -> None:
+    steady = ring(PRINTED_S1, 0.0, K=7)
+    for config, even in (
+        (run(S2, K=7), True),
+        (steady, False),  # exponents of S1: what they give depends on k, whatever they are
+        (replace(run(S2, K=7), noise=replace(run(S2, K=7).noise, decay=0.5)), False),
+        (replace(run(S2, K=7), privacy=model.Privacy(clip_l1=1.0, decay=0.5)), False),
+        (under(run(replace(S2, release_every=2), K=7), "noise-once"), False),
+    ):
+        releases = account(config).releases
+        assert releases.even is even
+        one_by_one = replace(releases, even=False)
+        for name in ("shares", "sigma_x", "sigma_y"):
+            assert np.array_equal(getattr(releases, name), getattr(one_by_one, name))

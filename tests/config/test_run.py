@@ -64,7 +64,7 @@ def test_integers_are_taken_as_floats():
         {"noise.multiplier": 0},
         {"scheme.samples": "full"},
         {"scheme.samples": 55},
-        {"scheme.samples": 1, "scheme.p_m": 10.0, "algorithm.iterations": 10**9},
+        {"scheme.samples": 1, "scheme.p_m": 10.0, "algorithm.iterations": 10**7},
         {"graph.agents": ["a", "B-2", "c.d_e"]},
         {"data.dataset": "npz:folder/some data.npz"},
         {"data": {"dataset": "quadratic", "dimension": 100}},

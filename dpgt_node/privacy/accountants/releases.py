@@ -57,6 +57,7 @@ class Releases:
     leftover: Leftover | None
     dimension: int | None
     share: Callable[[int], float] = lambda k: 1.0
+    even: bool = False
     rounds: Steps | None = None
     sizes: F64 | None = None
     arriving: bool = False
@@ -76,6 +77,8 @@ class Releases:
     @cached_property
     def shares(self) -> F64:
         """``share`` of every round, float64 (K+1,)."""
+        if self.even:
+            return np.full(self.K + 1, self.share(0))
         return np.array([self.share(k) for k in range(self.K + 1)])
 
     @cached_property
@@ -185,6 +188,8 @@ class Releases:
         return relative
 
     def _scales(self, stream: Stream) -> F64:
+        if self.even:
+            return np.full(self.K + 1, self.scale(stream, 0))
         return np.array([self.scale(stream, k) for k in range(self.K + 1)])
 
 
