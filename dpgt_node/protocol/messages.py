@@ -11,8 +11,10 @@ from typing import Literal
 
 from dpgt_node.protocol.digests import Dispute as Dispute
 from dpgt_node.protocol.digests import shown
+from dpgt_node.protocol.done import Done as Done
+from dpgt_node.protocol.done import Dones as Dones
 from dpgt_node.protocol.liveness import EdgeReport
-from dpgt_node.protocol.pace import Slowest, Spent
+from dpgt_node.protocol.pace import Slowest
 from dpgt_node.types import Stream
 
 PROTOCOL_VERSION = 1
@@ -93,23 +95,6 @@ class Register:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Answer to Welcome: this agent takes part; without it nobody releases anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
-
-    ``ledger_head``: of the agent's ledger after round ``k``, 32 bytes; empty while it replays rounds of before.
-    ``spent``: what the rounds since the Done before took.  ``words``: digests of what it sent and received
-    (``digests``); empty: it has none, because it came with its result.
-    """
-
-    k: int
-    durable_through: int
-    bytes_sent: int
-    ledger_head: bytes = b""
-    spent: Spent = field(default=(), compare=False)
-    words: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +192,7 @@ AgentMessage = (
     Register
     | Ready
     | Done
+    | Dones
     | MetricsReport
     | FinishedReport
     | Refusal

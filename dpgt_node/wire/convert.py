@@ -12,6 +12,7 @@ from typing import Any
 
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.digests import DIGEST_BYTES
+from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import PHASES
 from dpgt_node.wire import edges, keys, metrics, status
@@ -57,11 +58,9 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
     pb = coordinator_pb2
     match v:
         case m.Done():
-            done = pb.Done(
-                round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head,
-                spent_us=v.spent, digests=v.words,
-            )  # fmt: skip
-            return pb.AgentMessage(done=done).SerializeToString()
+            return pb.AgentMessage(done=_done_to_protobuf(v)).SerializeToString()
+        case m.Dones():
+            return pb.AgentMessage(dones=pb.Dones(done=map(_done_to_protobuf, v.dones))).SerializeToString()
         case m.Heartbeat():
             message = pb.AgentMessage(heartbeat=pb.Heartbeat())
         case EdgeReport():
@@ -96,6 +95,18 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
         case m.KeyProofs():
             message = pb.AgentMessage(key_proofs=keys.proofs_to_protobuf(v))
     return message.SerializeToString(deterministic=True)  # costs are a map
+
+
+def _done_to_protobuf(v: m.Done) -> coordinator_pb2.Done:
+    return coordinator_pb2.Done(
+        round=v.k, durable_through=v.durable_through, bytes_sent=v.bytes_sent, ledger_head=v.ledger_head,
+        spent_us=v.spent, digests=v.words,
+    )  # fmt: skip
+
+
+def _dones(p: coordinator_pb2.Dones) -> m.Dones:
+    require(2 <= len(p.done) <= MAX_DONES, f"{len(p.done)} reports in one message")
+    return m.Dones(tuple(map(_done, p.done)))
 
 
 def _done(p: coordinator_pb2.Done) -> m.Done:
@@ -152,6 +163,7 @@ def _failed(p: coordinator_pb2.Failed) -> m.Failed:
 
 _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "done": _done,
+    "dones": _dones,
     "metrics": metrics.from_protobuf,
     "heartbeat": lambda _: m.Heartbeat(),
     "edges": edges.from_protobuf,

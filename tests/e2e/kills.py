@@ -122,12 +122,14 @@ APART = Case(
     .replace("scale_eta = 0.05\n", "scale_eta = 0.05\nby_release = [2.0, 0.5, 1.0]\n")
     .replace("clip_l1 = 40.0\n", "clip_l1 = 10.0\nby_release = [4.0, 1.0]\n"),
 )
-# Real noise: a round that was drawn twice shows only here.  K < 64: every payload is still there at the end.
+# Real noise: a round that was drawn twice shows only here.  K < 64: every payload is still there at the end.  In
+# blocks: agents that are killed take reports with them.
 ENTROPY = Case(
     "quadratic d=650, real entropy",
     _toy(
         RUN.format(name="entropy", K=50, samples=0, graph=FIVE, data='dataset = "quadratic"\ndimension = 650', every=25)
-    ),
+    )
+    + "barrier_every = 16\n",
     keystream=None,
 )
 # The quantiser is the only noise: what it drew must be what is sent again.

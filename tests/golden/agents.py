@@ -354,10 +354,12 @@ async def acknowledgements(s: Scene) -> None:
     """Small vectors are acknowledged once in 64 rounds; payloads that everybody has are dropped, the rest is resent."""
     join = await s.start()
     await s.admit()
-    await s.begin(69)
+    await s.begin()
     await s.streams()
     heard = len(s.script.lines)
     for k in range(69):
+        if k:
+            await join.say(go(k))
         await s.give(k)
         await s.done()
         await s.released()

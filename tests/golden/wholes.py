@@ -4,7 +4,8 @@ The recorder stands between: agents find the coordinator and one another at its 
 one direction is one section, in the order in which it crossed; which link was first is nobody's business and not
 written down.  A stream that never came to a first answer left no line: how often a dead address is tried is a matter
 of time.  Study vectors are listed once each: how often one is sent, and in which call, is a matter of time as well.
-So is what a heartbeat acknowledges; in runs this short nothing else is acknowledged.
+So is what a heartbeat acknowledges; in runs this short nothing else is acknowledged.  And so is which reports of rounds
+share a message: each has a line.
 """
 
 from __future__ import annotations
@@ -200,7 +201,9 @@ class Recorder:
     def _keep(self, link: str, message: Message) -> None:
         self.seen.append((link, message))
         if kind_of(message) not in LEFT_OUT:
-            self.sections.setdefault(link, []).append(self.script.names.message(message))
+            reports = message.dones.done if kind_of(message) == "dones" else ()
+            parts = [coordinator_pb2.AgentMessage(done=done) for done in reports] or [message]
+            self.sections.setdefault(link, []).extend(map(self.script.names.message, parts))
 
     def cut(self, *names: str) -> None:
         """Break every connection of these; nothing new comes through until they are off ``away``."""

@@ -160,7 +160,7 @@ class ForgetsToSendAgain(AgentMachine):
 
 class IgnoresTheBarrier(AgentMachine):
     def _try_release(self, out: list[AgentEffect], now_ns: int) -> None:
-        self._go_through = max(self._go_through, self.k)
+        self.go_through = max(self.go_through, self.k)
         super()._try_release(out, now_ns)
 
 

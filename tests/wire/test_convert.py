@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dpgt_node.errors import PeerError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.protocol.pace import MAX_US, Slowest
 from dpgt_node.wire import convert
@@ -56,6 +57,8 @@ AGENT: list[m.AgentMessage] = [
     m.Done(2**32 - 1, 199, 2**63),
     m.Done(7, 6, 1, b"h" * 32),
     m.Done(7, 6, 1, words=b"x" * 16 + b"y" * 16),
+    m.Dones((m.Done(7, 6, 1, b"h" * 32, words=b"x" * 16), m.Done(8, 6, 2))),
+    m.Dones((m.Done(0, -1, 0),) * MAX_DONES),
     m.Disowned("agent-2", "Y", 0, b"t" * 16, b"o" * 16),
     m.Disowned("agent-2", "X", 7, b"", b""),
     METRICS,
@@ -428,6 +431,19 @@ def test_bad_agents_in_status_replies(fields: dict[str, Any], error: str) -> Non
     _change(message.agents[1], fields)
     with pytest.raises(PeerError, match=error):
         convert.decode_status_reply(message.SerializeToString())
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_DONES + 1])
+def test_reports_in_one_message_are_several_and_not_too_many(count: int) -> None:
+    data = convert.encode_agent_message(m.Dones((m.Done(0, -1, 0),) * count))
+    with pytest.raises(PeerError, match=f"{count} reports in one message"):
+        convert.decode_agent_message(data)
+
+
+def test_each_report_of_a_message_is_looked_at() -> None:
+    data = convert.encode_agent_message(m.Dones((m.Done(0, -1, 0), m.Done(1, -2, 0))))
+    with pytest.raises(PeerError, match="durable_through -2 is out of range"):
+        convert.decode_agent_message(data)
 
 
 def test_what_rounds_took_arrives_whole_or_not_at_all() -> None:

@@ -124,7 +124,8 @@ class AgentMachine:
         self._stall_ns = stall_ns
         self._finished = finished
         self._budget_through = budget_through
-        self._go_through = -1
+        self.go_through = -1
+        """The last round that may be released, as far as heard; -1 before the start."""
         self._phase = Phase.WAITING
         self._state: State | None = recovered.checkpoint if recovered else None
         self._records: dict[int, RoundRecord] = {r.k: r for r in recovered.records} if recovered else {}
@@ -224,7 +225,7 @@ class AgentMachine:
                 self._inbox.put(event.sender, event.payload)
                 self._try_mix(out)
             case Go():
-                self._go_through = max(self._go_through, event.through)
+                self.go_through = max(self.go_through, event.through)
                 self._try_release(out, now_ns)
             case Advanced():
                 invariant(self._phase is Phase.COMPUTING, "a state comes when it was asked for")
@@ -280,7 +281,7 @@ class AgentMachine:
         return tuple(min(max(span, 0) // 1000, MAX_US) for span in spans)
 
     def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
-        self._go_through = max(self._go_through, event.go_through)
+        self.go_through = max(self.go_through, event.go_through)
         if self._phase is not Phase.WAITING:  # repeated when an agent rejoined, perhaps after a Go that was lost
             self._try_release(out, now_ns)
             return
@@ -302,7 +303,7 @@ class AgentMachine:
         self._try_release(out, now_ns)
 
     def _try_release(self, out: list[AgentEffect], now_ns: int) -> None:
-        if self._phase is not Phase.READY or self.k > self._go_through:
+        if self._phase is not Phase.READY or self.k > self.go_through:
             return
         record = self._records.pop(self.k, None)
         if record is None:

@@ -224,7 +224,8 @@ class Participant:
         committed, head = self._head  # none while rounds of before are replayed
         of_round = head if effect.k == committed else b""
         words = self._ears.digests.words(effect.k)
-        out.append(s.Say(m.Done(effect.k, effect.durable_through, self.bytes_sent(), of_round, effect.spent, words)))
+        done = m.Done(effect.k, effect.durable_through, self.bytes_sent(), of_round, effect.spent, words)
+        out.append(s.Say(done, more=effect.k < self.agent.go_through))
         self._emit(self._reports.step(effect, now_ns), out, now_ns)
 
     def _say_again(self, out: list[Any]) -> None:

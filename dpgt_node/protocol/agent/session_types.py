@@ -304,10 +304,14 @@ class EdgeLost:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the coordinator.  ``first``: it answers Welcome, and lets what waits follow it."""
+    """Tell the coordinator.  ``first``: it answers Welcome, and lets what waits follow it.
+
+    ``more``: a Done in the midst of a block of rounds; nobody waits for it, and the next ones soon follow.
+    """
 
     message: AgentMessage
     first: bool = False
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ Nothing but Register is written before the answer to Welcome: a report of what c
 before it, or the coordinator would see an agent that forgot a round.  What waits when the call breaks is dropped,
 because the next Register says it all again.
 
+Reports of rounds in the midst of a block wait for the next ones, ``HOLD_NS`` at most: most of what a report costs is
+the message, not what it says.  They go before whatever else is said, and when the coordinator says anything but Go.
+
 The coordinator is given up (``Abandoned``) when it refuses with a status that no further attempt can cure, and when
 nothing was heard of it for the patience, in time that this process was awake: ``first_patience_ns`` before the first
 Welcome, ``patience_ns`` after it.  A call that is open and silent is dropped after half of ``patience_ns``, and another
@@ -33,8 +36,13 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Terms, Told
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Awake, Backoff
+from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.types import Tick
 
+HOLD_NS = SECOND // 10
+"""So long a report of a round may wait for the next."""
+HOLD_BYTES = 1 << 16
+"""So many bytes of digests may wait."""
 FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
 """Statuses that another attempt cannot cure."""
 
@@ -84,6 +92,8 @@ class Uplink:
         self._call = Call(COORDINATOR, 0, dialled=True)
         self._backoff = Backoff()
         self._waiting: deque[m.AgentMessage] = deque()
+        self._held: list[m.Done] = []
+        self._hold_until_ns: int | None = None
         self._untaken = False
         self._answered = False
         self._lost_type = PeerError
@@ -111,7 +121,8 @@ class Uplink:
 
     def next_deadline_ns(self) -> int | None:
         """When to step with ``Tick`` at the latest."""
-        return self._deadline_ns
+        due_ns, hold_ns = self._deadline_ns, self._hold_until_ns
+        return due_ns if hold_ns is None or (due_ns is not None and due_ns < hold_ns) else hold_ns
 
     def step(self, event: Any, now_ns: int) -> tuple[Any, ...]:
         """Take an event of the call, or what is to be said.  ``Told`` and ``Abandoned`` are for the session."""
@@ -120,7 +131,7 @@ class Uplink:
         out: list[Any] = []
         match event:
             case Say():
-                self._say(event, out)
+                self._say(event, out, now_ns)
             case Taken(call, _, rest) if call == self._call:
                 self._untaken = rest > 0
             case Heard(call, message) if call == self._call:
@@ -134,26 +145,48 @@ class Uplink:
                 closed = PeerError("the coordinator closed the stream", grpc_status="UNAVAILABLE")
                 self._lost(error or closed, out, now_ns)
             case Tick():
+                if self._hold_until_ns is not None and now_ns >= self._hold_until_ns:
+                    self._let_go(out)
                 if self._deadline_ns is not None and now_ns >= self._deadline_ns:
                     self._tick(out, now_ns)
             case Leave():
                 if self._phase in CALLING:
                     out.append(End(self._call))
                 self._phase, self._deadline_ns = UplinkPhase.CLOSED, None
+                self._drop()
         return tuple(out)
 
     # --- speaking -----------------------------------------------------------------------------------------------
 
-    def _say(self, said: Say, out: list[Any]) -> None:
+    def _say(self, said: Say, out: list[Any], now_ns: int) -> None:
         if said.first and self._phase is UplinkPhase.WELCOME:
             self._phase = UplinkPhase.ADMITTED
             self._write(said.message, out)
             while self._waiting:
                 self._write(self._waiting.popleft(), out)
+        elif self._phase is UplinkPhase.ADMITTED and isinstance(said.message, m.Done):
+            self._hold(said.message, now_ns)
+            room = len(self._held) < MAX_DONES and sum(len(done.words) for done in self._held) < HOLD_BYTES
+            if not (said.more and room):
+                self._let_go(out)
         elif self._phase is UplinkPhase.ADMITTED:
+            self._let_go(out)
             self._write(said.message, out)
         elif not said.first:  # an answer to a Welcome whose call broke is of no use: the next one is answered anew
             self._waiting.append(said.message)
+
+    def _hold(self, done: m.Done, now_ns: int) -> None:
+        self._held.append(done)
+        if self._hold_until_ns is None:
+            self._hold_until_ns = now_ns + HOLD_NS
+
+    def _let_go(self, out: list[Any]) -> None:
+        if self._held:
+            self._write(self._held[0] if len(self._held) == 1 else m.Dones(tuple(self._held)), out)
+        self._drop()
+
+    def _drop(self) -> None:
+        self._held, self._hold_until_ns = [], None
 
     def _write(self, message: m.AgentMessage, out: list[Any]) -> None:
         self._untaken = True
@@ -167,6 +200,8 @@ class Uplink:
         if isinstance(message, m.Welcome) and self._phase is UplinkPhase.REGISTERED:
             self._phase = UplinkPhase.WELCOME
             self._patience_ns, self._lost_type = self._later_patience_ns, PeerLost
+        elif not isinstance(message, m.GoMessage):
+            self._let_go(out)
         out.append(Told(message))  # type: ignore[arg-type]
 
     # --- coming and going ---------------------------------------------------------------------------------------
@@ -192,6 +227,7 @@ class Uplink:
             self._lost(error, out, now_ns)
 
     def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        self._drop()
         if error.grpc_status in FINAL:
             self._give_up(error, out)
             return

@@ -186,7 +186,9 @@ class Membership:
                     self._seen_ns[call.peer] = now_ns
                     if self._doubted:
                         self._keep_out(call.peer, out, now_ns)
-                    self._said(seat, message, out, now_ns)
+                    for word in message.dones if isinstance(message, m.Dones) else (message,):
+                        if self._seated.get(call) is seat:  # else one of them was nonsense
+                            self._said(seat, word, out, now_ns)
                 elif call in self._silent:
                     self._first_word(call, self._silent.pop(call).address, message, out, now_ns)
             case Taken(call, _, rest):

@@ -10,9 +10,10 @@ import pytest
 from dpgt_node.errors import PeerError, PeerLost, Untrusted
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
-from dpgt_node.protocol.agent.uplink import FINAL, Uplink, UplinkPhase
+from dpgt_node.protocol.agent.uplink import FINAL, HOLD_BYTES, HOLD_NS, Uplink, UplinkPhase
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.types import Tick
 
 FIRST, THEN, BEAT = 600 * SECOND, 80 * SECOND, 2 * SECOND
@@ -183,8 +184,59 @@ def some_refusals_are_final(kind: type[Uplink]) -> None:
         assert up.next_deadline_ns() is None and up.step(Opened(ONE), 2) == () == up.step(DONE, 2)
 
 
+def of_round(k: int, words: bytes = b"") -> m.Done:
+    return m.Done(k, -1, 0, words=words)
+
+
+def held(up: Uplink, *rounds: int, now: int = 4) -> None:
+    """Reports in the midst of a block."""
+    for k in rounds:
+        assert up.step(s.Say(of_round(k), more=True), now) == ()
+
+
+def reports_in_the_midst_of_a_block_go_together(kind: type[Uplink]) -> None:
+    up, three = admitted(kind), Write(ONE, m.Dones((of_round(0), of_round(1), of_round(2))))
+    held(up, 0, 1)
+    assert up.step(s.Say(of_round(2)), 5) == (three,), "with the last of the block"
+    assert up.step(s.Say(of_round(3)), 5) == (Write(ONE, of_round(3)),)
+    held(up, 4, now=6)
+    held(up, 5, now=6 + HOLD_NS // 2)
+    assert up.next_deadline_ns() == 6 + HOLD_NS
+    assert up.step(Tick(), 6 + HOLD_NS - 1) == ()
+    assert passed(up, 6, 6 + HOLD_NS) == [Write(ONE, m.Dones((of_round(4), of_round(5))))], "they do not wait long"
+    held(up, 6, now=7 + HOLD_NS)
+    metrics = m.MetricsReport(7)
+    assert up.step(s.Say(metrics), 8 + HOLD_NS) == (Write(ONE, of_round(6)), Write(ONE, metrics)), "nothing overtakes"
+    assert up.next_deadline_ns() == 1 + BEAT
+    held(up, 7, now=9 + HOLD_NS)
+    assert up.step(Heard(ONE, m.GoMessage(20)), 9 + HOLD_NS) == (s.Told(m.GoMessage(20)),)
+    stop = m.StopMessage("enough", 5)
+    assert up.step(Heard(ONE, stop), 9 + HOLD_NS) == (Write(ONE, of_round(7)), s.Told(stop)), "before it takes leave"
+
+
+def what_is_held_has_a_limit(kind: type[Uplink]) -> None:
+    up = admitted(kind)
+    held(up, *range(MAX_DONES - 1))
+    (full,) = up.step(s.Say(of_round(MAX_DONES - 1), more=True), 4)
+    assert full == Write(ONE, m.Dones(tuple(map(of_round, range(MAX_DONES)))))
+    (large,) = up.step(s.Say(of_round(0, bytes(HOLD_BYTES)), more=True), 4)
+    assert large == Write(ONE, of_round(0, bytes(HOLD_BYTES)))
+
+
+def what_was_held_for_a_call_that_broke_is_dropped(kind: type[Uplink]) -> None:
+    up = admitted(kind)
+    held(up, 0, 1)
+    up.step(Ended(ONE, AWAY), 5)
+    assert passed(up, 5, SECOND) == [Dial(TWO, "h:9")]
+    up.step(Opened(TWO), SECOND)
+    up.step(Heard(TWO, WELCOME), SECOND)
+    assert up.step(READY, SECOND) == (Write(TWO, m.Ready()),)
+    assert up.step(s.Say(of_round(2)), SECOND) == (Write(TWO, of_round(2)),), "Register said the others"
+
+
 def leaves(kind: type[Uplink]) -> None:
     up = admitted(kind)
+    held(up, 0)
     assert up.step(s.Leave(), 4) == (End(ONE),) and up.step(DONE, 5) == () and up.next_deadline_ns() is None
 
 
@@ -200,6 +252,9 @@ SCENES = [
     a_call_that_just_opened_is_not_silent,
     sleep_is_not_silence,
     some_refusals_are_final,
+    reports_in_the_midst_of_a_block_go_together,
+    what_is_held_has_a_limit,
+    what_was_held_for_a_call_that_broke_is_dropped,
     leaves,
 ]
 
@@ -210,11 +265,45 @@ def test_a_scene_goes_as_the_table_says(scene: Callable[[type[Uplink]], None]) -
 
 
 class SpeaksAtOnce(Uplink):
-    def _say(self, said: s.Say, out: list[Any]) -> None:
+    def _say(self, said: s.Say, out: list[Any], now_ns: int) -> None:
         if self._phase in (UplinkPhase.REGISTERED, UplinkPhase.WELCOME):
             self._write(said.message, out)
         else:
-            super()._say(said, out)
+            super()._say(said, out, now_ns)
+
+
+class HoldsWithoutEnd(Uplink):
+    def _hold(self, done: m.Done, now_ns: int) -> None:
+        super()._hold(done, now_ns)
+        self._hold_until_ns = now_ns + HOLD_NS  # with each one anew
+
+
+class Overtakes(Uplink):
+    def _say(self, said: s.Say, out: list[Any], now_ns: int) -> None:
+        if isinstance(said.message, m.Done) or self._phase is not UplinkPhase.ADMITTED:
+            super()._say(said, out, now_ns)
+        else:
+            self._write(said.message, out)
+
+
+class KeepsWhatItHeld(Uplink):
+    def _lost(self, error: PeerError, out: list[Any], now_ns: int) -> None:
+        kept = self._held
+        super()._lost(error, out, now_ns)
+        self._held = kept
+
+
+class LeavesTheLastUnsaid(Uplink):
+    def _heard(self, message: object, out: list[Any], now_ns: int) -> None:
+        kept, self._held = self._held, []
+        super()._heard(message, out, now_ns)
+        self._held = kept
+
+
+class SaysOnlyTheLast(Uplink):
+    def _let_go(self, out: list[Any]) -> None:
+        del self._held[:-1]
+        super()._let_go(out)
 
 
 class KeepsWhatWaited(Uplink):
@@ -275,6 +364,11 @@ class SaysTheLastCause(Uplink):
 
 
 MUTANTS = [
+    HoldsWithoutEnd,
+    Overtakes,
+    KeepsWhatItHeld,
+    LeavesTheLastUnsaid,
+    SaysOnlyTheLast,
     Races,
     SaysTheLastCause,
     SpeaksAtOnce,

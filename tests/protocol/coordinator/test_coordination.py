@@ -58,6 +58,26 @@ def test_a_head_is_kept_before_the_barrier_moves_on_the_report() -> None:
     assert goes == [Write(call, m.GoMessage(1)) for call in calls]
 
 
+def test_reports_in_one_message_count_one_by_one() -> None:
+    run = run_of(9)
+    run = replace(run, runtime=replace(run.runtime, barrier_every=4))
+    together, apart = Desk(run), Desk(run)
+    calls = together.start()
+    assert apart.start() == calls
+    for desk in (together, apart):
+        desk.feed(*(Heard(call, m.Done(0, -1, 0)) for call in calls))
+        assert desk.machine.barrier.go_through == 2, "two rounds at once"
+    dones = (m.Done(1, 0, 0, HEAD), m.Done(2, 1, 0, b"i" * 32))
+    for call in calls:
+        one_by_one = apart.feed(*(Heard(call, done) for done in dones))
+        assert together.say(call, m.Dones(dones)) == one_by_one and one_by_one
+    limit = together.machine.barrier.done_limit("agent-1")
+    beyond = m.Dones((m.Done(limit, -1, 0), m.Done(limit + 1, -1, 0), m.Done(limit, limit, 0, b"j" * 32)))
+    assert ended(out := together.say(calls[0], beyond), calls[0]) == "OUT_OF_RANGE"
+    assert together.machine.barrier.done("agent-1") == limit, "the first of them counted"
+    assert not [e for e in out if isinstance(e, ct.NoteHead)], "nothing after the nonsense did"
+
+
 @pytest.mark.parametrize(("k", "head"), [(1, b""), (0, b"g" * 32), (1, b"g" * 32)], ids=["replay", "late", "known"])
 def test_a_head_of_a_replay_or_of_a_round_that_is_known_changes_nothing(k: int, head: bytes) -> None:
     desk = Desk(heads={"agent-1": (1, HEAD)})

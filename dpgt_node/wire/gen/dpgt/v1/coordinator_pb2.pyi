@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned", "dones")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class AgentMessage(_message.Message):
     KEY_OFFER_FIELD_NUMBER: _ClassVar[int]
     KEY_PROOFS_FIELD_NUMBER: _ClassVar[int]
     DISOWNED_FIELD_NUMBER: _ClassVar[int]
+    DONES_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -62,7 +63,8 @@ class AgentMessage(_message.Message):
     key_offer: KeyOffer
     key_proofs: KeyProofs
     disowned: Disowned
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ...) -> None: ...
+    dones: Dones
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ..., dones: _Optional[_Union[Dones, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -117,6 +119,12 @@ class Done(_message.Message):
     spent_us: _containers.RepeatedScalarFieldContainer[int]
     digests: bytes
     def __init__(self, round: _Optional[int] = ..., durable_through: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., ledger_head: _Optional[bytes] = ..., spent_us: _Optional[_Iterable[int]] = ..., digests: _Optional[bytes] = ...) -> None: ...
+
+class Dones(_message.Message):
+    __slots__ = ("done",)
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    done: _containers.RepeatedCompositeFieldContainer[Done]
+    def __init__(self, done: _Optional[_Iterable[_Union[Done, _Mapping]]] = ...) -> None: ...
 
 class Disowned(_message.Message):
     __slots__ = ("receiver", "stream", "round", "theirs", "ours")

@@ -1,0 +1,34 @@
+"""Reports of rounds, from agents to the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dpgt_node.protocol.pace import Spent
+
+MAX_DONES = 256
+"""Most reports in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
+
+    ``ledger_head``: of the agent's ledger after round ``k``, 32 bytes; empty while it replays rounds of before.
+    ``spent``: what the rounds since the Done before took.  ``words``: digests of what it sent and received
+    (``digests``); empty: it has none, because it came with its result.
+    """
+
+    k: int
+    durable_through: int
+    bytes_sent: int
+    ledger_head: bytes = b""
+    spent: Spent = field(default=(), compare=False)
+    words: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dones:
+    """Two to ``MAX_DONES`` reports, oldest first: it is as if each had come by itself."""
+
+    dones: tuple[Done, ...]
