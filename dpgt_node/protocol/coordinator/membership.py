@@ -309,7 +309,7 @@ class Membership:
         if refusal is not None:
             self._refuse(call, address, refusal, out, now_ns)
             return
-        if max(register.last_done_round, register.last_durable_round) > self._K:
+        if max(register.last_released_round, register.last_done_round, register.last_durable_round) > self._K:
             text = f"{name} registers with rounds beyond the last, {self._K}"
             out.append(End(call, PeerError(text, grpc_status="OUT_OF_RANGE")))
             return

@@ -100,6 +100,10 @@ MUTANTS: dict[str, tuple[Callable[[Rows], Rows], str, str]] = {
     "half of one row's cost": (
         lambda rows: (*rows[:-1], *half(rows[-1:])), "cost by zcdp", f"Y of round {K} costs",
     ),
+    "a cost that is a little low": (
+        lambda rows: tuple(replace(r, cost={n: c and 0.99999 * c for n, c in r.cost.items()}) for r in rows),
+        "cost by tight", "Y of round 0 costs",
+    ),
     "a cost that is no number": (
         lambda rows: tuple(replace(r, cost={n: math.nan for n in r.cost}) for r in rows), "cost by tight", "says nan",
     ),
@@ -175,7 +179,7 @@ def test_heads_totals_and_the_chain_are_compared(honest: tuple[Play, Path]) -> N
     assert found.keys() == {"heads", "totals"}
     assert list(refuted(*honest, (), broken="row 3 was changed")) == ["chain"]
     assert "heads" in refuted(*honest, (), remembered=(2, heads[5])), "all rows are gone, and the coordinator had some"
-    for name, value in (("tight", None), ("renyi", 1.0)):
+    for name, value in (("tight", None), ("renyi", 1.0), ("tight", (1.0 + 1e-9) * (told["tight"] or 0.0))):
         assert refuted(*honest, rows, heads=heads, told={**told, name: value}).keys() == {"totals"}
 
 

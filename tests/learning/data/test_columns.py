@@ -124,6 +124,11 @@ def test_columns_of_different_size_get_a_hint(tmp_path: Path) -> None:
     assert loaded(run_of(tmp_path, text, bounds={"b": [0, 5000]})).remarks == ()
 
 
+def test_a_chosen_column_is_one_column(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has 2 columns 'a', which data\.columns"):
+        loaded(run_of(tmp_path, "a,a,kind\n1,2,0\n3,4,1\n5,5,1\n", columns=["a"]))
+
+
 def test_parquet_has_words_too(tmp_path: Path) -> None:
     run = run_of(tmp_path, **STATED)
     columns = list(zip(*ROWS, strict=True))
@@ -144,6 +149,15 @@ def test_a_part_of_every_host_s_own_table_is_its_test_set(tmp_path: Path) -> Non
     stated = {**STATED, "classes": ["benign", "malign"], "own_test_fraction": 0.4}
     oracle = build_oracle(run_of(tmp_path, **stated), 0, data_path=tmp_path / "t.csv")
     assert oracle.samples == 3 and oracle.tested == 2
+
+
+def test_a_test_table_of_one_s_own_is_tested_on_and_nothing_else_is(tmp_path: Path) -> None:
+    run = run_of(tmp_path, **STATED, classes=["benign", "malign"])
+    (tmp_path / "later.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
+    oracle = build_oracle(run, 0, data_path=tmp_path / "t.csv", data_test=tmp_path / "later.csv")
+    assert oracle.samples == 5 and oracle.tested == 2
+    with pytest.raises(ConfigError, match="is needed where a node has data of its own"):
+        build_oracle(run_of(tmp_path, **STATED), 0, data_path=tmp_path / "t.csv")
 
 
 def test_samples_keep_their_own_labels_in_both_parts_and_under_another_order_of_columns(tmp_path: Path) -> None:

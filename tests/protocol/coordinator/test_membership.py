@@ -131,7 +131,7 @@ def test_an_impostor_does_not_wait_for_a_sign_of_life_of_the_agent_it_claims_to_
     assert said(out, call)[0].reason == "the certificate is agent-1's, the registration says agent-2"
 
 
-@pytest.mark.parametrize("changes", [{"last_done_round": 3}, {"last_durable_round": 3}])
+@pytest.mark.parametrize("changes", [{"last_released_round": 3}, {"last_done_round": 3}, {"last_durable_round": 3}])
 def test_rounds_that_do_not_exist_are_refused(changes: dict[str, int]) -> None:
     desk = Desk()
     call, out = desk.register("agent-1", **changes)
