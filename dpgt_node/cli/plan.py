@@ -224,7 +224,7 @@ def _public(text: str | None) -> Dataset | None:
     if text is None:
         return None
     from dpgt_node.learning.data.datasets import load_dataset
-    from dpgt_node.learning.data.images import IMAGE_SETS
+    from dpgt_node.learning.data.pictures.sets import IMAGE_SETS
 
     if text.lower().endswith(".npz") and ":" not in text:
         text = f"npz:{text}"

@@ -20,6 +20,7 @@ _P_MAX, _CLASSES_MAX, _D_MAX = 1_000_000, 10_000, 1_000_000_000
 
 def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data.  ConfigError: it is not known, or ``text`` is none that fits them."""
+    from dpgt_node.learning.data.pictures.folders import measure
     from dpgt_node.learning.data.shards import run_dataset
     from dpgt_node.learning.oracle import data_is_here, sample_counts
     from dpgt_node.sim.plans.choosing import is_tabular
@@ -39,6 +40,7 @@ def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
         message = f"{resolved_dataset(run)} is not on this machine; give the shape of the data: --shape P,CLASSES,D"
         raise ConfigError.one(source, "data.dataset", message)
     data = run_dataset(run, root)
+    measure(data)
     p = data.x_train.shape[1]
     tabular = is_tabular(run.data.dataset, p, picture=data.image is not None)
     return Shape(p, data.classes, tuple(D for D in sample_counts(run, root) if D is not None), tabular)

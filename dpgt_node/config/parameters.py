@@ -111,11 +111,18 @@ class Table:
     ] = None
 
 
+_KEPT = "part of the samples that is the test set, where the data have none of their own"
+_OWN_KEPT = "the same of every host's own data, whose test set it is"
+_PART = Number(at_least=0.0, below=1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """Of "npz:PATH"."""
 
     classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent=_SEEN)] = None
+    test_fraction: Annotated[float | None, Key(_KEPT, _PART, absent="none")] = None
+    own_test_fraction: Annotated[float | None, Key(_OWN_KEPT, _PART, absent="none")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,8 @@ class Folder:
     """Of "folder:PATH"."""
 
     classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent="the folders' names")] = None
+    test_fraction: Annotated[float | None, Key(_KEPT, _PART, absent="none")] = None
+    own_test_fraction: Annotated[float | None, Key(_OWN_KEPT, _PART, absent="none")] = None
 
 
 DATASET_KEYS = Variants(

@@ -20,7 +20,8 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.common import Metrics, spaced
 from dpgt_node.learning.data.digest import shard_sha256
 from dpgt_node.learning.data.frozen import frozen
-from dpgt_node.learning.data.images import IMAGE_SETS, Pictures
+from dpgt_node.learning.data.pictures.folders import Pictures
+from dpgt_node.learning.data.pictures.sets import IMAGE_SETS
 from dpgt_node.learning.data.shards import (
     Division,
     blocks,

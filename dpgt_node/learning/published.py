@@ -162,7 +162,7 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     """The model in ``folder`` on ``part`` (test | train) of ``data``.  ConfigError: it does not fit, or no samples."""
     y = data.y_test if part == "test" else data.y_train
     if not len(y):
-        message = f"has no {part} samples: give data that has some, or --part {'train' if part == 'test' else 'test'}"
+        message = f"has no {part} samples: give data that have some, or --part {'train' if part == 'test' else 'test'}"
         raise ConfigError.one("command line", "--data", message)
     real = data.real_test if part == "test" else data.real_train
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from dpgt_node import cli
 from dpgt_node.accounts.account import totals
@@ -166,6 +168,44 @@ def test_what_cannot_be_is_one_line(
     assert cli.run(asked) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line and not (tmp_path / "run.toml").exists()
+
+
+def test_a_folder_without_parts_keeps_a_test_share_and_its_commands_work(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "made", each=40)
+    (tmp_path / "made/train").rename("flat")
+    asked = ["--data", "flat", "--agents", "2", "--epsilon", "10", "--format", "json"]
+    capsys.readouterr()
+    begun(Path("run.toml"), *asked)
+    made = json.loads(capsys.readouterr().out)
+    assert [one["samples"] for one in made["agents"]] == [32, 32] and made["rows_here"]["tested"] == 16
+    for step in made["next"]:
+        words = shlex.split(step)[1:]
+        assert cli.run(["simulate" if word == "launch" else word for word in words]) == 0, step
+    assert "folder:flat, test: accuracy 100.00 %" in capsys.readouterr().out
+    assert cli.run(["evaluate", "model", "--data", "flat"]) == 0
+    assert "80 samples" in capsys.readouterr().out, "other data without a test part are judged whole"
+    text = Path("run.toml").read_text()
+    Path("run.toml").write_text("\n".join(line for line in text.splitlines() if "test_fraction = " not in line))
+    assert cli.run(["simulate", "run.toml", "--out", "runs/second"]) == 0
+    assert cli.run(["export", "runs/second", "--out", "m3"]) == 0
+    capsys.readouterr()
+    assert cli.run(["evaluate", "m3", "--run", "run.toml"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no test samples: write test_fraction = 0.2 under [data] before the next run; judge on other" in line
+
+
+def test_an_odd_picture_is_named_before_anything_is_planned(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pictures(tmp_path / "p")
+    Image.new("L", (9, 9)).save(tmp_path / "p/train/cat/odd.png")
+    capsys.readouterr()
+    assert cli.run(["init", "--data", str(tmp_path / "p"), "--out", str(tmp_path / "run.toml")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "odd.png: is 9 x 9 pixels, 12 of 13 pictures are 6 x 7: bring all to one size" in line
 
 
 def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,11 +18,12 @@ from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.columns import Column, uneven
 from dpgt_node.learning.data.datasets import load_npz
-from dpgt_node.learning.data.images import load_folder
 from dpgt_node.learning.data.labels import LabelError, numbered
+from dpgt_node.learning.data.pictures.folders import load_folder
 from dpgt_node.learning.data.tables import KINDS, Table, labels_of, read_table
 
 FROM_TABLE: Final = "table"
+TEST_SHARE: Final = 0.2
 _WORDS = 20
 """A column of more different words says little by each of them."""
 _WIDE = 10.0
@@ -74,7 +75,8 @@ def drafted(
         raise ConfigError.one("command line", "--data", f"{first} is none of {known}")
     draft = Draft(stated, reasons=[_classes(data.names, data.classes)])
     if not len(data.y_test):
-        draft.reasons.append("the file has no test set, so no accuracy will be known: add x_test and y_test")
+        draft.data["test_fraction"] = TEST_SHARE
+        draft.reasons.append("test_fraction: the data have no test set, so a fifth of them is one and not trained on")
     return draft
 
 

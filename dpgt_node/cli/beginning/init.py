@@ -172,14 +172,17 @@ def _placed(draft: Draft, folder: Path) -> None:
 
 
 def _own(draft: Draft, names: Sequence[str]) -> None:
-    """What differs where every host has its own data: none has the run file's, and tables keep a test set back."""
+    """What differs where every host has its own data: none has the run file's, and each keeps a test set back."""
+    from dpgt_node.cli.beginning.draft import TEST_SHARE
+
     kind, colon, _ = draft.data["dataset"].partition(":")
     if not colon:
         raise ConfigError.one("command line", "--owners", f"needs data of the owners' own: {names[0]} is everybody's")
     draft.data["dataset"] = f"{kind}:{_OWN}{Path(names[0]).suffix.lower()}"
-    if "label" in draft.data:
-        draft.data["own_test_fraction"] = 0.2
-        draft.reasons.append("own_test_fraction: a fifth of every owner's rows is its test set and not trained on")
+    if draft.data.pop("test_fraction", None) or "label" in draft.data:
+        draft.data["own_test_fraction"] = TEST_SHARE
+        draft.reasons = [one for one in draft.reasons if not one.startswith("test_fraction:")]
+        draft.reasons.append("own_test_fraction: a fifth of every owner's data is its test set and not trained on")
 
 
 def _planned(draft: Draft, files: Sequence[str], count: int, target: Target, folder: Path) -> tuple[Choice, Shape]:
@@ -224,6 +227,7 @@ def _run(draft: Draft, name: str, count: int, folder: Path) -> RunConfig:
 
 def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
     """The shape of the data; ``files``: of the owners, none: all agents share one."""
+    from dpgt_node.learning.data.pictures.folders import measure
     from dpgt_node.learning.data.shards import own_file
     from dpgt_node.sim.plans.choosing import is_tabular
     from dpgt_node.sim.plans.rehearsal import Shape
@@ -231,6 +235,8 @@ def _shape(run: RunConfig, files: Sequence[str]) -> Shape:
     if not files:
         return find_shape(run, "dpgt init", None)
     held = [own_file(run, Path(name).expanduser().absolute()) for name in files]
+    for data in held:
+        measure(data)
     p = int(held[0].x_train.shape[1])
     tabular = is_tabular(run.data.dataset, p, picture=held[0].image is not None)
     return Shape(p, held[0].classes, tuple(len(data.y_train) for data in held), tabular)

@@ -32,7 +32,7 @@ _NEAR = 0.02
     "--data",
     metavar="FILE|NAME|npz:PATH|...",
     help="Data to judge it on: a file, a folder of pictures, or as [data] dataset names them.  A table is judged "
-    "whole.  [default: those of the run file]",
+    "whole, as other data without a test part are.  [default: those of the run file]",
 )
 @click.option(
     "--run",
@@ -82,8 +82,11 @@ def evaluate(
             run = _same_run(run, folder, run_file, "--run")
         looked = _looked_at(run, data, label, class_names(folder))
         samples, what = run_dataset(looked, common.data_root(), to_learn=False), looked.data.dataset
-    if not len(samples.y_test if part == "test" else samples.y_train) and data is None:
-        raise _no_samples(run, run_file, node_file, what, part)
+    if not len(samples.y_test if part == "test" else samples.y_train):
+        if data is None:
+            raise _no_samples(run, run_file, node_file, what, part)
+        if part == "test":  # whoever judges a model on other data has no use for a part of them
+            samples = replace(samples, x_test=samples.x_train, y_test=samples.y_train)
     found = judge(folder, run, samples, part)
     said = {
         "model": str(folder),
@@ -166,15 +169,22 @@ def _kind_and_path(data: str) -> str:
 
 def _no_samples(run: RunConfig, run_file: Path | None, node_file: Path | None, what: str, part: str) -> ConfigError:
     """The data that the run file or the node file names lack the ``part``: what to add, and where."""
-    table, other = run.data.dataset.partition(":")[0] in TABLES, "train" if part == "test" else "test"
-    elsewhere = f"or judge on other rows: --data FILE{'' if node_file is None else ' in place of --node'}"
+    kind, other = run.data.dataset.partition(":")[0], "train" if part == "test" else "test"
+    table, fraction = kind in TABLES, kind in ("npz", "folder")
+    ways = [f"judge on other data: --data FILE|FOLDER{'' if node_file is None else ' in place of --node'}"]
     if node_file is not None:
-        add = 'add test = "FILE.csv" under [data] of this file, a second table with the same columns; ' if table else ""
         source, key = str(node_file), "data.test" if table else "data.path"
+        if table:
+            ways.insert(0, 'add test = "FILE.csv" under [data] of this file, a second table with the same columns')
+        elif fraction:
+            ways.insert(0, "write own_test_fraction = 0.2 under [data] of the run file before the next run")
     else:
-        add = 'add test = "FILE.csv" or test_fraction = 0.2 under [data] before the next run; ' if table else ""
         source, key = str(run_file or "run file"), "data"
-    return ConfigError.one(source, key, f"{what} has no {part} samples: {add}{elsewhere}, or --part {other}")
+        if table:
+            ways.insert(0, 'write test = "FILE.csv" or test_fraction = 0.2 under [data] before the next run')
+        elif fraction:
+            ways.insert(0, "write test_fraction = 0.2 under [data] before the next run")
+    return ConfigError.one(source, key, f"{what} has no {part} samples: {'; '.join(ways)}; or --part {other}")
 
 
 def run_of_model(folder: Path) -> RunConfig:
@@ -212,7 +222,7 @@ def _looked_at(run: RunConfig, data: str | None, label: str | None, names: tuple
     params = {
         name: value
         for name, value in run.data.params.items()
-        if name not in ("label", "test", "test_fraction", "classes")
+        if name not in ("label", "test", "test_fraction", "own_test_fraction", "classes")
     }
     if kind in TABLES:
         column = run.data.params.get("label") if label is None else label

@@ -76,6 +76,16 @@ def frozen(
     return Dataset(x_train, y_train, x_test, y_test, classes, divisor, image, names, remarks)
 
 
+def kept_back(count: int, fraction: float) -> tuple[I64, I64]:
+    """Rows to train on and to test on, of ``count`` without a test set of their own: the last ``fraction`` of one fixed
+    permutation, the same on every host; all in their order where the fraction is 0.
+    """
+    if not fraction:
+        return np.arange(count), np.zeros(0, dtype=np.int64)
+    order, kept = np.random.default_rng(0).permutation(count), count - int(fraction * count)
+    return order[:kept], order[kept:]
+
+
 def checked(
     source: str,
     arrays: Mapping[str, npt.NDArray[np.generic]],

@@ -10,6 +10,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from dpgt_node.config.data import expanded
 from dpgt_node.config.model import Parameter
 from dpgt_node.config.vocabulary import PLUG_IN
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen
+from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen, kept_back
 from dpgt_node.learning.data.columns import Columns
-from dpgt_node.learning.data.images import IMAGE_SETS, load_folder
+from dpgt_node.learning.data.pictures.folders import load_folder
+from dpgt_node.learning.data.pictures.sets import IMAGE_SETS
 from dpgt_node.learning.data.tables import KINDS, load_table
 from dpgt_node.learning.plugins import called
 from dpgt_node.types import I64
@@ -56,12 +58,13 @@ def load_dataset(
     names = classes if isinstance(classes, tuple) else ()
     if PLUG_IN.fullmatch(name) and prefix not in ("npz", "folder", "csv", "parquet"):
         return _plugin(name)
-    file = expanded(path)
+    file, fraction = expanded(path), float(params.get("test_fraction", 0.0))
     if prefix in ("csv", "parquet"):
-        fraction = float(params.get("test_fraction", 0.0))
         columns = Columns.of(params)
         return _table(prefix, file, str(params["label"]), test, fraction, classes, columns, _stamp(file), _stamp(test))
-    return load_npz(file, classes) if prefix == "npz" else _folder(file, len(names) or classes, names, _stamp(file))
+    if prefix == "npz":
+        return load_npz(file, classes, fraction)
+    return _folder(file, len(names) or classes, names, fraction, _stamp(file))
 
 
 def load_file(
@@ -79,26 +82,26 @@ def load_file(
     if test is not None and KINDS.get(path.suffix.lower()) is None:
         message = f"is for tables; {path.name} holds its own test samples (x_test and y_test, or a folder test)"
         raise ConfigError.one("node file", "data.test", message)
+    fraction = float(params.get("own_test_fraction", 0.0))
     if path.is_dir():
-        return _folder(path, classes, names, _stamp(path))
+        return _folder(path, classes, names, fraction, _stamp(path))
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
-        return load_npz(path, names or classes)
+        return load_npz(path, names or classes, fraction)
     if "label" not in params:
         message = f"{path.name} is a table, and the run file's [data] names no label column: its data set is no table"
         raise ConfigError.one("node file", "data.path", message)
-    fraction, columns = float(params.get("own_test_fraction", 0.0)), Columns.of(params)
-    label = str(params["label"])
+    label, columns = str(params["label"]), Columns.of(params)
     return _table(kind, path, label, test, fraction, names or classes, columns, _stamp(path), _stamp(test))
 
 
-def load_npz(path: Path, classes: int | tuple[str, ...] | None = None) -> Dataset:
+def load_npz(path: Path, classes: int | tuple[str, ...] | None = None, test_fraction: float = 0.0) -> Dataset:
     """``x_train`` (N, p) real, ``y_train`` (N,) integers or words, ``x_test``, ``y_test`` likewise.
 
-    Features are used as they are.  The test set may be empty.  Raises ConfigError with every
-    problem of the file.
+    Features are used as they are.  The test set may be empty or left out; then the last ``test_fraction`` of
+    ``default_rng(0).permutation(N)`` is the test set.  Raises ConfigError with every problem of the file.
     """
-    return _load_npz(path, classes, _stamp(path))
+    return _load_npz(path, classes, test_fraction, _stamp(path))
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:
@@ -129,8 +132,15 @@ def _digits() -> Dataset:
 
 # Caches serve the simulator, which builds n oracles from one file; a stamp in the key changes with the file.
 @lru_cache(maxsize=1)
-def _load_npz(path: Path, classes: int | tuple[str, ...] | None, stamp: object) -> Dataset:
-    return checked(str(path), _read_arrays(path), classes)
+def _load_npz(path: Path, classes: int | tuple[str, ...] | None, test_fraction: float, stamp: object) -> Dataset:
+    data = checked(str(path), _read_arrays(path), classes)
+    if len(data.y_test) or not test_fraction:
+        return data
+    train, test = kept_back(len(data.y_train), test_fraction)
+    x, y = data.x_train, data.y_train
+    for array in (parts := (x[train], y[train], x[test], y[test])):
+        array.setflags(write=False)
+    return replace(data, x_train=parts[0], y_train=parts[1], x_test=parts[2], y_test=parts[3])
 
 
 @lru_cache(maxsize=1)
@@ -139,8 +149,8 @@ def _images(name: str, root: Path) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _folder(path: Path, classes: int | None, names: tuple[str, ...], stamp: object) -> Dataset:
-    return load_folder(path, classes, names)
+def _folder(path: Path, classes: int | None, names: tuple[str, ...], test_fraction: float, stamp: object) -> Dataset:
+    return load_folder(path, classes, names, test_fraction)
 
 
 @lru_cache(maxsize=1)
@@ -179,7 +189,11 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
+            without = not {"x_test", "y_test"}.intersection(archive)
             for name in ARRAYS:
+                if without and name.endswith("test") and f"{name[0]}_train" in arrays:
+                    arrays[name] = arrays[f"{name[0]}_train"][:0]
+                    continue
                 if name not in archive:
                     held = ", ".join(sorted(archive)) or "nothing"
                     problems.append(Problem(str(path), name, f"this array is missing; the file holds {held}"))

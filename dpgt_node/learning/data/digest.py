@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from dpgt_node.learning.data.arrays import Dataset
-from dpgt_node.learning.data.images import Pictures
+from dpgt_node.learning.data.pictures.folders import Pictures
 from dpgt_node.types import I64
 
 _ROWS = 4096  # bounds the copy

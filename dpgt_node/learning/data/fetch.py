@@ -25,7 +25,7 @@ from typing import Any
 
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
-from dpgt_node.learning.data.images import CIFAR_BATCHES, CIFAR_FOLDERS, IDX_FOLDERS
+from dpgt_node.learning.data.pictures.sets import CIFAR_BATCHES, CIFAR_FOLDERS, IDX_FOLDERS
 
 TIMEOUT_S = 600.0
 _SILENCE_S = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpgt_node.learning.data.arrays import Dataset
-from dpgt_node.learning.data.images import Pictures
+from dpgt_node.learning.data.pictures.folders import Pictures
 
 LARGE = 30.0
 """Features beyond this are usually bytes or amounts that nobody scaled."""

@@ -103,6 +103,13 @@ def test_npz_may_come_without_tests(tmp_path):
     data = blobs()
     loaded = load_npz(save(tmp_path / "d.npz", data, x_test=data.x_test[:0], y_test=data.y_test[:0]))
     assert loaded.x_test.shape == (0, 4) and loaded.classes == 3
+    without = save(tmp_path / "e.npz", data, x_test=None, y_test=None)
+    assert load_npz(without).x_test.shape == (0, 4)
+    order = np.random.default_rng(0).permutation(30)
+    kept = load_dataset(f"npz:{without}", params={"test_fraction": 0.2})
+    np.testing.assert_array_equal(kept.x_train, data.x_train[order[:24]])
+    np.testing.assert_array_equal(kept.x_test, data.x_train[order[24:]])
+    np.testing.assert_array_equal(np.append(kept.y_train, kept.y_test), data.y_train[order])
 
 
 def test_a_changed_file_is_read_again(tmp_path):

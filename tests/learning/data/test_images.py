@@ -13,7 +13,8 @@ from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import datasets
 from dpgt_node.learning.data.datasets import load_dataset
-from dpgt_node.learning.data.images import load_cifar10, load_folder, load_idx
+from dpgt_node.learning.data.pictures.folders import load_folder, measure
+from dpgt_node.learning.data.pictures.sets import load_cifar10, load_idx
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from tests.learning.cases import run
 from tests.learning.data.files import (
@@ -181,6 +182,36 @@ def test_a_folder_without_parts_is_all_training(tmp_path):
     write_pictures(tmp_path / "x")
     data = load_folder(tmp_path / "x/train")
     assert data.x_train.shape == (8, 42) and len(data.y_test) == 0
+
+
+def test_a_folder_without_parts_keeps_a_test_share_where_one_is_stated(tmp_path):
+    write_pictures(tmp_path / "x", each=5)
+    flat, whole = tmp_path / "x/train", load_folder(tmp_path / "x/train")
+    data = load_dataset(f"folder:{flat}", params={"test_fraction": 0.3})
+    order = np.random.default_rng(0).permutation(10)
+    np.testing.assert_array_equal(data.x_train[:], whole.x_train[:][order[:7]])
+    np.testing.assert_array_equal(data.x_test[:], whole.x_train[:][order[7:]])
+    assert data.y_test.tolist() == whole.y_train[order[7:]].tolist()
+    own = run(f"folder:{tmp_path}/absent", samples=1, classes=("cat", "dog"), own_test_fraction=0.3)
+    assert (build_oracle(own, 0, data_path=flat).samples, build_oracle(own, 0, data_path=flat).tested) == (7, 3)
+    parts = load_dataset(f"folder:{tmp_path / 'x'}", params={"test_fraction": 0.3})
+    assert (len(parts.y_train), len(parts.y_test)) == (10, 4), "a test part of its own stays whole"
+
+
+def test_pictures_of_another_size_are_all_named_without_decoding_one(tmp_path):
+    write_pictures(tmp_path, each=9)
+    measure(load_folder(tmp_path))
+    for i in range(1, 8):
+        Image.new("L", (5, 5)).save(tmp_path / f"train/dog/{i}.png")
+    whole = (tmp_path / "train/cat/3.png").read_bytes()
+    (tmp_path / "train/cat/3.png").write_bytes(whole[:60])  # its head alone
+    with pytest.raises(ConfigError) as caught:
+        measure(load_folder(tmp_path))
+    lines = str(caught.value).splitlines()
+    assert [f"dog/{i}.png: is 5 x 5 pixels, 15 of 22 pictures are 6 x 7" in lines[i - 1] for i in range(1, 6)] == [
+        True
+    ] * 5
+    assert lines[4].endswith("(and 2 more pictures like these)") and len(lines) == 5
 
 
 @pytest.mark.parametrize("what", ["size", "garbage", "nothing", "no class", "no folder", "no train"])

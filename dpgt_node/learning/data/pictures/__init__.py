@@ -1,0 +1,1 @@
+"""Pictures: the sets that have names, folders of classes, and how arrays hold them."""
