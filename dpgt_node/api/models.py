@@ -15,6 +15,9 @@ from dpgt_node.api.children import ask
 from dpgt_node.api.table import Table
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from dpgt_node.types import F64
 
 
@@ -104,15 +107,16 @@ def evaluate(
 
 def predict(
     folder: str | PathLike[str],
-    data: str | PathLike[str] | F64,
+    data: str | PathLike[str] | F64 | npt.NDArray[np.uint8],
     *,
     chances: bool = False,
     temperature: float | None = None,
 ) -> Table:
     """``dpgt predict``: the class of every sample of ``data`` by the exported model in ``folder``, a row each.
 
-    ``data``: a table or .npy file with the model's columns, or samples of shape (N, p).  The column ``class`` has
-    names; with ``chances`` the column ``chance of NAME`` the model's probability of each, its logits divided by
+    ``data``: as the command's FILE, a picture or a folder of pictures among them, or samples of shape (N, p) or, for
+    a model of pictures, (N, channels, height, width).  The column ``class`` has names, ``file`` those of pictures
+    in files; with ``chances`` the column ``chance of NAME`` the model's probability of each, its logits divided by
     ``temperature`` (see :class:`Evaluated`).  Raises ConfigError.
     """
     import numpy as np
@@ -121,7 +125,8 @@ def predict(
         options = [*["--chances"] * chances, *_given({"--temperature": temperature})]
         _, child = ask(["predict", str(folder), "--data", str(path), "--format", "json", *options])
     rows = json.loads(child.output())
-    table = Table({"class": np.array([row["class"] for row in rows], dtype=np.str_)})
+    named = {"file": np.array([row["file"] for row in rows], dtype=np.str_)} if rows and "file" in rows[0] else {}
+    table = Table({**named, "class": np.array([row["class"] for row in rows], dtype=np.str_)})
     for name in rows[0]["chances"] if chances and rows else ():
         table[f"chance of {name}"] = np.array([row["chances"][name] for row in rows], dtype=np.float64)
     return table
@@ -141,7 +146,7 @@ def _given(values: dict[str, object]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _as_file(data: str | PathLike[str] | F64) -> Iterator[Path]:
+def _as_file(data: str | PathLike[str] | F64 | npt.NDArray[np.uint8]) -> Iterator[Path]:
     if isinstance(data, str | PathLike):
         yield Path(data)
         return
@@ -149,5 +154,7 @@ def _as_file(data: str | PathLike[str] | F64) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory(prefix="dpgt-data-") as folder:
         path = Path(folder) / "samples.npy"
-        np.save(path, np.asarray(data, dtype=np.float64), allow_pickle=False)
+        samples = np.asarray(data)
+        kept = samples if samples.dtype == np.uint8 else samples.astype(np.float64)  # bytes are pixels
+        np.save(path, kept, allow_pickle=False)
         yield path

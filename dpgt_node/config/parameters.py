@@ -121,6 +121,13 @@ class Arrays:
     """Of "npz:PATH"."""
 
     classes: Annotated[int | tuple[str, ...] | None, Key(_CLASSES, ClassNames(), absent=_SEEN)] = None
+    layout: Annotated[
+        Literal["channels-first", "channels-last"] | None,
+        Key(
+            "where the channels of pictures are: (N, channels, height, width) or (N, height, width, channels)",
+            absent="first, and refused where they look last",
+        ),
+    ] = None
     test_fraction: Annotated[float | None, Key(_KEPT, _PART, absent="none")] = None
     own_test_fraction: Annotated[float | None, Key(_OWN_KEPT, _PART, absent="none")] = None
 

@@ -203,7 +203,8 @@ _DATASETS = {
 }
 _FILES = {
     "npz": (
-        "arrays x_train (N, p) or pictures (N, channels, height, width), y_train (N), x_test, y_test, used as they are"
+        "arrays x_train (N, p) or pictures (N, channels, height, width), grey ones also (N, height, width); "
+        "y_train (N), x_test, y_test; used as they are"
     ),
     "folder": (
         "pictures PATH/train/CLASS/FILE and PATH/test/CLASS/FILE (or val), or PATH/CLASS/FILE; one size, pixels/255, "

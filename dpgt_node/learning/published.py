@@ -14,16 +14,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from dpgt_node.config.data import CLASSES, resolved_dataset, stated_classes
 from dpgt_node.config.model import RunConfig
-from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.config.vocabulary import PLUG_IN, TOYS
 from dpgt_node.documents import parse_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
-from dpgt_node.learning.data.arrays import Dataset
+from dpgt_node.learning.data.arrays import Dataset, Reals
 from dpgt_node.learning.data.shards import data_is_here, own_file, run_dataset
 from dpgt_node.learning.nets.torch_models import guessed_shape, torch
 from dpgt_node.learning.nets.torch_network import Network, fresh
@@ -189,21 +190,34 @@ def judge(folder: Path, run: RunConfig, data: Dataset, part: str) -> Score:
     return Score(loss / len(y), hits / len(y), len(y), calibrated, first.shape[1], highest / len(y), T, loss_then)
 
 
-def predicted(folder: Path, run: RunConfig, samples: F64, temperature: float = 1.0) -> tuple[I64, F64, tuple[str, ...]]:
+class Rows(Protocol):
+    """Samples, or what makes them when they are asked for: (N, p)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice) -> Reals: ...
+
+
+def predicted(
+    folder: Path, run: RunConfig, samples: Rows, temperature: float = 1.0, divisor: float = 1.0
+) -> tuple[I64, F64, tuple[str, ...]]:
     """(labels int64 (N,), probabilities float64 (N, classes), names of the classes) of the model in ``folder``.
 
-    ``samples`` (N, p): real numbers as ``run``'s data set holds them, before its features.  The names are the numbers
-    where the model has no others.  ``temperature``: logits are divided by it once more.  ConfigError: they do not fit
-    the model.
+    ``samples`` (N, p), divided by ``divisor``: real numbers as ``run``'s data set holds them, before its features.  The
+    names are the numbers where the model has no others.  ``temperature``: logits are divided by it once more.
+    ConfigError: they do not fit the model.
     """
 
     def inputs(rows: slice | I64) -> F64:
-        return features.transform(samples[rows], run.data.features, run.data.normalise)
+        assert isinstance(rows, slice)
+        return features.transform(samples[rows], run.data.features, run.data.normalise, divisor)
 
-    features.size(run.data.features, samples.shape[1], "--data")
-    logits, held, _ = _model(folder, run, Frame((int(samples.shape[1]),), 0), inputs, len(samples))
+    count, size = int(samples.shape[0]), int(samples.shape[1])
+    features.size(run.data.features, size, "--data")
+    logits, held, _ = _model(folder, run, Frame((size,), 0), inputs, count)
     parts = []
-    for start in range(0, len(samples), _ROWS):
+    for start in range(0, count, _ROWS):
         parts.append(logits(inputs(slice(start, start + _ROWS))))
     found: F64 = np.concatenate(parts)
     names = held.names or tuple(map(str, range(found.shape[1])))
@@ -285,15 +299,21 @@ def _held_frame(folder: Path) -> Frame | None:
     return Frame(shape, int(about["classes"]), tuple(map(str, names)))
 
 
-def class_names(folder: Path) -> tuple[str, ...]:
-    """Of the classes of the model in ``folder``; empty where they are their numbers, or its file cannot be read."""
+def held_frame(folder: Path) -> Frame | None:
+    """The frame that the model in ``folder`` was made for; None where its file does not say, or cannot be read."""
     from safetensors import SafetensorError
 
     try:
-        held = _held_frame(folder)
+        return _held_frame(folder)
     except (OSError, ValueError, SafetensorError):
-        return ()
-    return () if held is None else held.names
+        return None
+
+
+def takes_pixels(run: RunConfig) -> bool | None:
+    """Whether a model of ``run`` takes pixels from 0 to 1.  None: its data were arrays, which nothing says that of."""
+    if run.data.dataset in IMAGES or run.data.dataset.startswith("folder:"):
+        return True
+    return None if run.data.dataset.startswith("npz:") or PLUG_IN.fullmatch(run.data.dataset) else False
 
 
 def _check_shape(given: Frame, held: Frame) -> None:

@@ -190,7 +190,7 @@ def test_bad_evaluations_are_one_line(tmp_path, capsys):
     exported(out, tmp_path / "e")
     rng = np.random.default_rng(0)
     for name, p, labels, tests in (("wide", 65, 10, 5), ("labels", 64, 12, 5)):
-        x, y = rng.standard_normal((20, p)), np.arange(20) % labels
+        x, y = rng.random((20, p)), np.arange(20) % labels
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:tests], y_test=y[11 : 11 + tests])
     cases = [
         ([str(out)], "holds no exported model"),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from dpgt_node import cli
+from tests.learning.data.files import write_pictures
 
 RUN = """
 name = "kinds"
@@ -167,6 +169,74 @@ def test_an_array_is_taken_as_it_is(folder: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.split() == ["kind", *(["small", "large"][i] for i in best)]
 
 
+def test_pictures_are_told_by_file_in_folders_and_in_arrays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(Path("p"), each=5)
+    text = RUN[: RUN.index("[data]")] + PICTURES + RUN[RUN.index("[privacy]") :]
+    Path("run.toml").write_text(text)
+    for step in ("simulate run.toml --out out", "export out --out m"):
+        assert cli.run(step.split()) == 0
+
+    def told(data: str, *options: str) -> str:
+        capsys.readouterr()
+        assert cli.run(["predict", "m", "--data", data, *options]) == 0
+        return capsys.readouterr().out
+
+    assert told("p/test/dog/1.png").splitlines() == ["file,class", "p/test/dog/1.png,dog"]
+    by_class = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(2)]
+    assert told("p/test").splitlines()[1:] == by_class
+    assert told("p/test/cat").split() == ["file,class", "0.png,cat", "1.png,cat"]
+    (one,) = json.loads(told("p/test/cat/0.png", "--chances", "--format", "json"))
+    assert (one["file"], one["class"]) == ("p/test/cat/0.png", "cat")
+    assert sum(one["chances"].values()) == pytest.approx(1.0)
+    x = np.stack([np.full((7, 6), value, np.uint8) for value in (12, 203, 9)])
+    np.save("x.npy", x)
+    np.save("last.npy", x[..., None] / 255)
+    np.savez("x.npz", x_test=x, y_test=np.zeros(3))
+    Image.new("RGB", (6, 7), (200, 200, 200)).save("coloured.png")
+    for name in ("x.npy", "last.npy", "x.npz"):
+        assert told(name).split() == ["class", "cat", "dog", "cat"]
+    assert told("coloured.png").split() == ["file,class", "coloured.png,dog"]
+    assert cli.run(["predict", "m", "--data", "coloured.png"]) == 0
+    assert "1 of 1 pictures are no grey ones" in capsys.readouterr().err
+    np.savez("t.npz", x_train=x[..., None], y_train=["cat", "dog", "cat"])
+    assert cli.run(["evaluate", "m", "--data", "t.npz", "--format", "json"]) == 2
+    assert "its channels come last" in capsys.readouterr().err
+    np.savez("t.npz", x_train=x, y_train=["cat", "dog", "cat"])
+    assert cli.run(["evaluate", "m", "--data", "t.npz", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1.0, "bytes are pixels for this model"
+    np.save("far.npy", x.astype(float))
+    np.save("wide.npy", np.zeros((2, 9, 9, 3)))
+    Image.new("L", (9, 7)).save("p/test/cat/odd.png")
+    Path("p/test/dog/0.png").write_bytes(b"no picture")
+    for data, words in (
+        ("p/test/cat", "odd.png: is 9 x 7 pixels, the model takes 6 x 7"),
+        ("p/test/dog", "0.png: is no readable picture"),
+        ("far.npy", "numbers from 9 to 203, and pixels are 0 to 1"),
+        ("wide.npy", "the model takes pictures of 1 x 7 x 6: (N, 1, 7, 6), (N, 7, 6)"),
+        ("absent.png", "No such file"),
+        ("out", "holds no picture"),
+    ):
+        capsys.readouterr()
+        assert cli.run(["predict", "m", "--data", data]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert words in line
+
+
+PICTURES = """
+[data]
+dataset = "folder:p"
+"""
+
+
+def test_a_model_of_columns_takes_no_pictures(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("L", (6, 7)).save(tmp_path / "x.png")
+    assert cli.run(["predict", str(folder / "m"), "--data", str(tmp_path / "x.png")]) == 2
+    assert "is of pictures, and the model takes samples of 3 numbers: give a table" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -193,7 +263,7 @@ def test_arrays_of_another_width_and_changed_models_are_refused(
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 5)))
     assert cli.run(["predict", str(folder / "m"), "--data", str(tmp_path / "x.npy")]) == 2
-    assert "numbers a sample, the model takes" in capsys.readouterr().err
+    assert "has shape (2, 5), and the model takes rows of 3 numbers: (N, 3)" in capsys.readouterr().err
     assert cli.run(["export", str(folder / "out"), "--out", str(tmp_path / "n")]) == 0
     model = tmp_path / "n/model.safetensors"
     save_file({key: -value for key, value in load_file(model).items()}, model)

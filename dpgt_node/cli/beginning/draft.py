@@ -17,7 +17,7 @@ import numpy as np
 from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.columns import Column, uneven
-from dpgt_node.learning.data.datasets import load_npz
+from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
 from dpgt_node.learning.data.pictures.folders import load_folder
 from dpgt_node.learning.data.tables import KINDS, Table, labels_of, read_table
@@ -68,12 +68,17 @@ def drafted(
         data = load_folder(paths[0])
         stated: dict[str, Any] = {"dataset": f"folder:{first}", "classes": list(data.names)}
     elif paths[0].suffix.lower() == ".npz":
-        data = load_npz(paths[0])
+        layout = likely_layout(paths[0])
+        data = load_npz(paths[0], layout=layout)
         stated = {"dataset": f"npz:{first}", "classes": list(data.names) or data.classes}
+        if layout is not None:
+            stated["layout"] = layout
     else:
         known = ", ".join((*CLASSES, *KINDS, ".npz", "a folder of pictures"))
         raise ConfigError.one("command line", "--data", f"{first} is none of {known}")
     draft = Draft(stated, reasons=[_classes(data.names, data.classes)])
+    if "layout" in stated:
+        draft.reasons.append("layout: the arrays look like pictures with their channels last")
     if not len(data.y_test):
         draft.data["test_fraction"] = TEST_SHARE
         draft.reasons.append("test_fraction: the data have no test set, so a fifth of them is one and not trained on")

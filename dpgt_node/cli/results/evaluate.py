@@ -70,7 +70,7 @@ def evaluate(
     A figure of the test set is as public as the test set; one of --part train is about whoever's samples those are.
     """
     from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.published import class_names, judge
+    from dpgt_node.learning.published import held_frame, judge, takes_pixels
 
     run, data = run_of_model(folder), None if data is None else _kind_and_path(data)
     if sum(given is not None for given in (data, run_file, node_file)) > 1:
@@ -80,8 +80,11 @@ def evaluate(
     else:
         if run_file is not None:
             run = _same_run(run, folder, run_file, "--run")
-        looked = _looked_at(run, data, label, class_names(folder))
+        frame = held_frame(folder)
+        looked = _looked_at(run, data, label, () if frame is None else frame.names)
         samples, what = run_dataset(looked, common.data_root(), to_learn=False), looked.data.dataset
+        if data is not None and takes_pixels(run) and takes_pixels(looked) is None:
+            samples = _in_pixels(samples, what)
     if not len(samples.y_test if part == "test" else samples.y_train):
         if data is None:
             raise _no_samples(run, run_file, node_file, what, part)
@@ -125,6 +128,16 @@ def _worth(found: Score) -> str:
             "rows: a figure of theirs, as public as they are."
         )
     return said
+
+
+def _in_pixels(samples: Dataset, what: str) -> Dataset:
+    """An array of pictures for a model that was trained on pixels from 0 to 1.  ConfigError: it holds other numbers."""
+    from dpgt_node.learning.data.pictures.layout import Unlike, divisor
+
+    try:
+        return replace(samples, divisor=divisor(samples.x_test if samples.x_test.size else samples.x_train))
+    except Unlike as error:
+        raise ConfigError.one("command line", "--data", f"{what} {error}") from error
 
 
 def _same_run(run: RunConfig, folder: Path, run_file: Path, option: str) -> RunConfig:

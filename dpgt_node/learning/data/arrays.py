@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.labels import MAX_CLASSES, LabelError, Labels, numbered
+from dpgt_node.learning.data.pictures.layout import Unlike, stacked
 from dpgt_node.types import F64, I64
 
 Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
@@ -91,14 +92,18 @@ def checked(
     arrays: Mapping[str, npt.NDArray[np.generic]],
     classes: int | tuple[str, ...] | None = None,
     remarks: tuple[str, ...] = (),
+    *,
+    layout: str | None = None,
+    way: str = "",
 ) -> Dataset:
     """The data set of four arrays named as :data:`ARRAYS`: x real (N, p) and finite, y integers or words (N,).
 
-    x may be pictures, (N, channels, height, width).  The test set may be empty.  ``classes``: as
-    :func:`~dpgt_node.learning.data.labels.numbered` takes them.  Raises ConfigError with every problem, naming
-    ``source`` and the array.
+    x may be pictures, as :func:`~dpgt_node.learning.data.pictures.layout.stacked` takes them with ``layout`` and
+    ``way``.  The test set may be empty.  ``classes``: as :func:`~dpgt_node.learning.data.labels.numbered` takes them.
+    Raises ConfigError with every problem, naming ``source`` and the array.
     """
     problems: list[Problem] = []
+    arrays, said = _in_channels(source, arrays, problems, layout, way)
     x_train = _features(source, "x_train", arrays, problems)
     y_train = _labels(source, "y_train", arrays, problems)
     x_test = _features(source, "x_test", arrays, problems)
@@ -124,7 +129,33 @@ def checked(
         raise ConfigError(problems)
     image = cast("tuple[int, int, int]", pictures[0]) if pictures else None
     y = held.labels
+    remarks = (*remarks, *said)
     return frozen(x_train, y[0], x_test, y[1], classes=held.classes, image=image, names=held.names, remarks=remarks)
+
+
+def _in_channels(
+    source: str,
+    arrays: Mapping[str, npt.NDArray[np.generic]],
+    problems: list[Problem],
+    layout: str | None,
+    way: str,
+) -> tuple[Mapping[str, npt.NDArray[np.generic]], tuple[str, ...]]:
+    """The arrays with their pictures as (N, channels, height, width), and what is to be said of them."""
+    found, said = dict(arrays), []
+    for name in ("x_train", "x_test"):
+        if found[name].ndim not in (3, 4):
+            continue
+        try:
+            found[name], remark = stacked(found[name], layout, way)
+        except Unlike as error:
+            problems.append(Problem(source, name, str(error)))
+            found[name] = found[name].reshape(
+                len(found[name]), math.prod(found[name].shape[1:])
+            )  # its other problems are found all the same
+            continue
+        if remark is not None:
+            said.append(remark)
+    return found, tuple(dict.fromkeys(said))
 
 
 def _features(
@@ -136,12 +167,6 @@ def _features(
     elif raw.ndim not in (2, 4):
         message = (
             f"has shape {raw.shape}; features must be (samples, features), pictures (samples, channels, height, width)"
-        )
-        problems.append(Problem(source, name, message))
-    elif raw.ndim == 4 and raw.shape[3] in (1, 3, 4) and min(raw.shape[1:3]) > 4:
-        message = (
-            f"has shape {raw.shape}: its channels come last, and pictures are (samples, channels, height, width); use "
-            "x.transpose(0, 3, 1, 2)"
         )
         problems.append(Problem(source, name, message))
     else:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
+from dpgt_node.learning.data.pictures.folders import measure
 from dpgt_node.learning.data.shards import blocks, division, run_dataset
 
 
@@ -39,6 +40,7 @@ def largest_class(run: RunConfig, data_root: Path | None) -> float | None:
 def census(run: RunConfig, data_root: Path | None) -> Census:
     """Counted on this machine's copy of the data.  Raises ConfigError."""
     data = run_dataset(run, data_root)
+    measure(data)
     rows = blocks(data, division(run))
     counts = [np.bincount(data.y_train[own], minlength=data.classes).tolist() for own in rows]
     return Census(

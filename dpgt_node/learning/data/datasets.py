@@ -25,6 +25,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import ARRAYS, MAX_CLASSES, Dataset, checked, frozen, kept_back
 from dpgt_node.learning.data.columns import Columns
 from dpgt_node.learning.data.pictures.folders import load_folder
+from dpgt_node.learning.data.pictures.layout import LAST, looks
 from dpgt_node.learning.data.pictures.sets import IMAGE_SETS
 from dpgt_node.learning.data.tables import KINDS, load_table
 from dpgt_node.learning.plugins import called
@@ -34,6 +35,7 @@ __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file
 
 DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
 DIGITS_TEST = 359
+_STATED = f', or state layout = "{LAST}" under [data]'
 _TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
@@ -63,7 +65,7 @@ def load_dataset(
         columns = Columns.of(params)
         return _table(prefix, file, str(params["label"]), test, fraction, classes, columns, _stamp(file), _stamp(test))
     if prefix == "npz":
-        return load_npz(file, classes, fraction)
+        return load_npz(file, classes, fraction, _layout(params))
     return _folder(file, len(names) or classes, names, fraction, _stamp(file))
 
 
@@ -87,7 +89,7 @@ def load_file(
         return _folder(path, classes, names, fraction, _stamp(path))
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
-        return load_npz(path, names or classes, fraction)
+        return load_npz(path, names or classes, fraction, _layout(params))
     if "label" not in params:
         message = f"{path.name} is a table, and the run file's [data] names no label column: its data set is no table"
         raise ConfigError.one("node file", "data.path", message)
@@ -95,13 +97,33 @@ def load_file(
     return _table(kind, path, label, test, fraction, names or classes, columns, _stamp(path), _stamp(test))
 
 
-def load_npz(path: Path, classes: int | tuple[str, ...] | None = None, test_fraction: float = 0.0) -> Dataset:
+def _layout(params: Mapping[str, Parameter]) -> str | None:
+    stated = params.get("layout")
+    return None if stated is None else str(stated)
+
+
+def likely_layout(path: Path) -> str | None:
+    """What the pictures of an NPZ file look like, as ``layout`` of [data] says it; None: it need not be said.
+
+    Raises ConfigError.
+    """
+    shape = _read_arrays(path)["x_train"].shape
+    return LAST if len(shape) == 4 and looks(shape[1:]) == LAST else None
+
+
+def load_npz(
+    path: Path,
+    classes: int | tuple[str, ...] | None = None,
+    test_fraction: float = 0.0,
+    layout: str | None = None,
+) -> Dataset:
     """``x_train`` (N, p) real, ``y_train`` (N,) integers or words, ``x_test``, ``y_test`` likewise.
 
     Features are used as they are.  The test set may be empty or left out; then the last ``test_fraction`` of
-    ``default_rng(0).permutation(N)`` is the test set.  Raises ConfigError with every problem of the file.
+    ``default_rng(0).permutation(N)`` is the test set.  ``layout``: "channels-last" or "channels-first"; None: the
+    latter, and refused where it looks like the other.  Raises ConfigError with every problem of the file.
     """
-    return _load_npz(path, classes, test_fraction, _stamp(path))
+    return _load_npz(path, classes, test_fraction, layout, _stamp(path))
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:
@@ -132,8 +154,10 @@ def _digits() -> Dataset:
 
 # Caches serve the simulator, which builds n oracles from one file; a stamp in the key changes with the file.
 @lru_cache(maxsize=1)
-def _load_npz(path: Path, classes: int | tuple[str, ...] | None, test_fraction: float, stamp: object) -> Dataset:
-    data = checked(str(path), _read_arrays(path), classes)
+def _load_npz(
+    path: Path, classes: int | tuple[str, ...] | None, test_fraction: float, layout: str | None, stamp: object
+) -> Dataset:
+    data = checked(str(path), _read_arrays(path), classes, layout=layout, way=_STATED)
     if len(data.y_test) or not test_fraction:
         return data
     train, test = kept_back(len(data.y_train), test_fraction)

@@ -16,7 +16,6 @@ from dpgt_node.learning.data.arrays import Reals
 from dpgt_node.learning.data.datasets import Dataset, load_dataset, load_file
 from dpgt_node.learning.data.frozen import cached, frozen
 from dpgt_node.learning.data.partition import partition
-from dpgt_node.learning.data.pictures.folders import measure
 from dpgt_node.learning.data.pictures.sets import IMAGE_FOLDERS, IMAGE_SETS
 from dpgt_node.learning.data.remarks import remarks
 from dpgt_node.types import F64, I64
@@ -126,7 +125,6 @@ def oddities(
     on this host.  Raises ConfigError.
     """
     data = run_dataset(run, data_root) if path is None else own_file(run, path, test)
-    measure(data)
     raw = run.data.features == "raw" and run.data.normalise == "none"
     return remarks(data, raw=raw)
 

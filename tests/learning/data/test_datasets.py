@@ -128,7 +128,7 @@ NAN_ROW = np.where(np.arange(30)[:, None] == 11, np.nan, X)
     [
         ({"x_train": None}, "x_train", "missing; the file holds x_test, y_test, y_train"),
         ({"x_train": X[:, 0]}, "x_train", r"shape \(30,\)"),
-        ({"x_train": X[None]}, "x_train", r"shape \(1, 30, 4\)"),
+        ({"x_train": X[:, :, None, None, None]}, "x_train", r"shape \(30, 4, 1, 1, 1\)"),
         ({"x_train": X + 0j}, "x_train", "complex128"),
         ({"x_train": X.astype(str)}, "x_train", "real numbers"),
         ({"x_train": X > 0}, "x_train", "bool"),

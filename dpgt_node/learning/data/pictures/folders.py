@@ -78,9 +78,10 @@ class Pictures:
                     problems += error.problems
         _raise_some(problems)
 
-    def pixels(self) -> list[tuple[Path, tuple[int, int]]]:
-        """Every file and its (width, height), as its head says.  Raises ConfigError."""
-        return [(path, _open(path, load=False).size) for path in self._paths]
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Of every row."""
+        return self._paths
 
     def _decode(self, path: Path) -> U8:
         from PIL import Image
@@ -105,18 +106,28 @@ def measure(data: Dataset) -> None:
     ConfigError: they are not of one size; it names the odd ones.
     """
     held: tuple[object, ...] = (data.x_train, data.x_test)
-    found = [one for part in held if isinstance(part, Pictures) for one in part.pixels()]
-    if not found:
-        return
-    (usual, count), *_ = Counter(size for _, size in found).most_common(1)
-    most = f"{count} of {len(found)} pictures are {usual[0]} x {usual[1]}"
+    paths = [path for part in held if isinstance(part, Pictures) for path in part.paths]
+    if paths:
+        measure_files(paths)
+
+
+def measure_files(paths: Sequence[Path], size: tuple[int, int] | None = None, most: str = "") -> list[str]:
+    """The modes of these pictures, as Pillow names them.  ConfigError: some are not of ``size``, (width, height).
+
+    ``size``: None: what most of them have.  ``most``: the words for it.
+    """
+    heads = [_open(path, load=False) for path in paths]
+    if size is None:
+        (size, count), *_ = Counter(image.size for image in heads).most_common(1)
+        most = f"{count} of {len(paths)} pictures are {size[0]} x {size[1]}"
     _raise_some(
         [
-            Problem(str(path), "", f"is {size[0]} x {size[1]} pixels, {most}: bring all to one size")
-            for path, size in found
-            if size != usual
+            Problem(str(path), "", f"is {image.size[0]} x {image.size[1]} pixels, {most}: bring all to one size")
+            for path, image in zip(paths, heads, strict=True)
+            if image.size != size
         ]
     )
+    return [image.mode for image in heads]
 
 
 def load_folder(
@@ -202,13 +213,14 @@ def _listed(part: Path, names: Sequence[str]) -> tuple[list[Path], I64]:
     paths, labels = [], []
     for label, name in enumerate(names):
         folder = part / name
-        own = _pictures(folder) if folder.is_dir() else []
+        own = pictures_below(folder) if folder.is_dir() else []
         paths += own
         labels += [label] * len(own)
     return paths, np.array(labels, dtype=np.int64)
 
 
-def _pictures(folder: Path) -> list[Path]:
+def pictures_below(folder: Path) -> list[Path]:
+    """All pictures in ``folder`` and the folders in it, sorted, but for what is :func:`hidden`."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -232,7 +244,8 @@ def _open(path: Path, *, load: bool = True) -> Any:
         else:
             image.close()
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _bad(path, f"is no readable picture: {error}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise _bad(path, f"is no readable picture: {why}") from error
     return image
 
 
