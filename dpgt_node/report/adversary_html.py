@@ -28,6 +28,7 @@ ROWS_MAX = 12
 SERIES_MAX = 8
 ROC = "ROC"
 """The caption of a curve of hits over false alarms."""
+EXPECTED = "expected of simulated runs"
 Arrays = Mapping[str, F64]
 
 
@@ -53,6 +54,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
+    """``who``: an agent; empty: all together."""
+
+    who: str
     title: str
     drawing: str
     legend: Sequence[Mark]
@@ -69,8 +73,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack's card.  ``more_pictures``, ``more_charts``: how many are left out.  ``explained``: names and what
-    they mean.
+    """One attack's card.  ``more_pictures``, ``more_charts``: how many are left out.  ``of_agents``: charts that begin
+    closed, where there are some of all agents together.  ``explained``: names and what they mean.
     """
 
     name: str
@@ -81,6 +85,7 @@ class Attack:
     picture: Picture | None
     more_pictures: int
     charts: Sequence[Chart]
+    of_agents: Sequence[Chart]
     more_charts: int
     explained: Sequence[tuple[str, str]] = ()
 
@@ -138,7 +143,10 @@ def section(found: Found) -> Section:
 
 def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Attack:
     counts = Counter(str(one["verdict"]) for one in entry["findings"])
-    charts, more_charts = _charts(number, entry, arrays)
+    charts = _charts(number, entry, arrays)
+    together = [chart for chart in charts if not chart.who]
+    single = [chart for chart in charts if chart.who]
+    shown, closed = (together, single) if together else (single, [])
     return Attack(
         str(entry["attack"]),
         str(entry["summary"]),
@@ -147,8 +155,9 @@ def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Attack:
         [_finding(one) for one in entry["findings"]],
         _picture(number, entry, arrays),
         max(0, len(entry["pictures"]) - ROWS_MAX),
-        charts,
-        more_charts,
+        shown[:ROWS_MAX],
+        closed[:ROWS_MAX],
+        sum(max(0, len(some) - ROWS_MAX) for some in (shown, closed)),
         attack_table.explained(entry),
     )
 
@@ -178,9 +187,10 @@ def _picture(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Picture |
     return Picture(data_uri(rows), "; ".join((str(entry["attack"]), *rows)))
 
 
-def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list[Chart], int]:
-    """One chart for the curves of one agent and quantity (a caption is ``AGENT: QUANTITY of NAME, HOW``), and how many
-    are left out.  What was seen in one round alone is no curve: its numbers are in the table.
+def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> list[Chart]:
+    """One chart for the curves of one agent and quantity: a caption is ``AGENT: QUANTITY of NAME, HOW``.
+
+    What was seen in one round alone is no curve: its numbers are in the table.
     """
     found: dict[tuple[str, str], dict[str, tuple[F64, F64]]] = {}
     for at, caption in enumerate(map(str, entry["curves"])):
@@ -188,22 +198,25 @@ def _charts(number: int, entry: Mapping[str, Any], arrays: Arrays) -> tuple[list
         x, y = (np.asarray(arrays[f"{number}_curve_{at}_{axis}"], dtype=np.float64) for axis in "xy")
         if x.shape != y.shape or x.ndim != 1:
             raise ValueError(f"{caption}: a curve of shapes {x.shape} and {y.shape}")
-        quantity, _, rest = what.partition(" of " if " of " in what else ", ")
+        quantity, _, rest = what.partition(" of " if " of " in what and not what.startswith(ROC) else ", ")
         found.setdefault((who, quantity), {})[rest or quantity] = x, y
     charts: list[Chart] = []
     for at, ((who, quantity), series) in enumerate(found.items()):
         title, key = f"{who or entry['attack']}: {quantity}", f"adversary{number}c{at}"
         if ROC in series:
-            charts.append(_roc(key, title, *series[ROC]))
+            charts.append(_roc(key, who, title, series))
             if len(series) > 1 and not who:  # of all agents together, which have the samples that it takes
                 charts.append(_roc_log(f"{key}l", title, series))
-        elif (chart := _rounds(key, title, series)) is not None:
+        elif (chart := _rounds(key, who, title, series)) is not None:
             charts.append(chart)
-    return charts[:ROWS_MAX], max(0, len(charts) - ROWS_MAX)
+    return charts
 
 
-def _roc(key: str, title: str, x: F64, y: F64) -> Chart:
-    return Chart(title, draw_roc(key, title, x, y), [Mark("", "--accent", "measured"), Mark("", "--muted", "guessing")])
+def _roc(key: str, who: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart:
+    expected = series.get(EXPECTED)
+    legend = [Mark("", "--accent", "measured"), Mark("", "--muted", "guessing")]
+    legend[1:1] = [] if expected is None else [Mark("", "--s2", EXPECTED)]
+    return Chart(who, title, draw_roc(key, title, *series[ROC], expected), legend)
 
 
 def _roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart:
@@ -211,10 +224,10 @@ def _roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Cha
     named = {"measured" if name == ROC else name: points for name, points in series.items()}
     legend = [Mark("", f"--s{i}", name) for i, name in enumerate(named, start=1)]
     title = f"{title} at few false alarms"
-    return Chart(title, draw_roc_log(key, title, named), [*legend, Mark("", "--muted", "guessing")])
+    return Chart("", title, draw_roc_log(key, title, named), [*legend, Mark("", "--muted", "guessing")])
 
 
-def _rounds(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart | None:
+def _rounds(key: str, who: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Chart | None:
     shown = {
         name: {float(a): float(b) for a, b in zip(x, y, strict=True) if np.isfinite(a) and np.isfinite(b)}
         for name, (x, y) in list(series.items())[:SERIES_MAX]
@@ -225,7 +238,7 @@ def _rounds(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> Char
     legend = [
         Mark("", "--ink" if len(shown) == 1 else f"--s{i}", _named(name)) for i, name in enumerate(shown, start=1)
     ]
-    return Chart(title, curves.draw(), legend)
+    return Chart(who, title, curves.draw(), legend)
 
 
 def _named(series: str) -> str:

@@ -146,11 +146,12 @@ def _plain(value: float, _position: int | None = None) -> str:
     return f"{value:,g}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def draw_roc(key: str, title: str, x: F64, y: F64) -> str:
+def draw_roc(key: str, title: str, x: F64, y: F64, expected: tuple[F64, F64] | None = None) -> str:
     """The ROC curve of a membership attack as an ``<svg>`` element, with the diagonal of guessing.
 
     ``y[i]``: the share of members found while fewer than ``x[i]`` of the others are taken for members; both within
-    [0, 1], x rising.  Drawn as the staircase that it is, so that the area below it is the AUC.
+    [0, 1], x rising.  Drawn as the staircase that it is, so that the area below it is the AUC.  ``expected``: the same
+    of what was foretold.
     """
     from matplotlib.figure import Figure
 
@@ -159,16 +160,25 @@ def draw_roc(key: str, title: str, x: F64, y: F64) -> str:
         axes = figure.add_subplot(aspect="equal", xlim=(0, 1), ylim=(0, 1))
         axes.plot([0, 1], [0, 1], color=svg.MUTED, linewidth=1, linestyle=(0, (4, 3)), gid=f"{key}-guess")
         steps = np.append(x, 1.0), np.append(y, 1.0)
+        if expected is not None:
+            axes.plot(*expected, color=svg.SERIES[1], gid=f"{key}-expected")
         axes.plot(*steps, color=svg.ACCENT, drawstyle="steps-pre", gid=f"{key}-roc", clip_on=False)
         axes.set_xlabel("false alarms: share of others taken for members")
         axes.set_ylabel("hits: share of members found")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
-        return svg.inline(figure, key, f"{title}: ROC curve", {f"{key}-roc": title, f"{key}-guess": "guessing"})
+        marks = {f"{key}-roc": title, f"{key}-guess": "guessing"}
+        marks |= {} if expected is None else {f"{key}-expected": "expected"}
+        return svg.inline(figure, key, f"{title}: ROC curve", marks)
 
 
-def draw_roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) -> str:
-    """ROC curves on logarithmic axes, as an ``<svg>`` element: what is found at few false alarms."""
+def draw_roc_log(
+    key: str, title: str, series: Mapping[str, tuple[F64, F64]], limits: Mapping[str, str] | None = None
+) -> str:
+    """ROC curves on logarithmic axes, as an ``<svg>`` element: what is found at few false alarms.
+
+    ``limits``: which of the series is the most that another may reach; it is dotted, in the other's colour.
+    """
     from matplotlib.figure import Figure
 
     with svg.style(key):
@@ -178,9 +188,11 @@ def draw_roc_log(key: str, title: str, series: Mapping[str, tuple[F64, F64]]) ->
         axes = figure.add_subplot(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1))
         axes.plot([low, 1], [low, 1], color=svg.MUTED, linewidth=1, linestyle=(0, (4, 3)), gid=f"{key}-guess")
         marks = {f"{key}-guess": "guessing"}
+        of = limits or {}
+        colours = {name: svg.SERIES[i % svg.SERIES_MAX] for i, name in enumerate(n for n in series if n not in of)}
         for at, (name, (x, y)) in enumerate(series.items()):
-            shown = (x > 0) & (y > 0)
-            axes.plot(x[shown], y[shown], color=svg.SERIES[at % svg.SERIES_MAX], gid=f"{key}-{at}")
+            shown, dots = (x > 0) & (y > 0), (0, (1, 1.8)) if name in of else "solid"
+            axes.plot(x[shown], y[shown], color=colours[of.get(name, name)], linestyle=dots, gid=f"{key}-{at}")
             marks[f"{key}-{at}"] = name
         for axis in (axes.xaxis, axes.yaxis):
             ticks = [10.0**power for power in range(round(math.log10(low)), 1)]

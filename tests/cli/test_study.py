@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,10 @@ def test_a_study_is_one_page_and_goes_on(
         assert words in text
     assert "<script" not in text and not document["refuted"]
     assert "A (noise x 1)" in text and "A (noise x 1), at most" in text
+    first = re.search(r"<title>A \(noise x 1\)</title><path [^>]*", text)
+    most = re.search(r"<title>A \(noise x 1\), at most</title><path [^>]*", text)
+    assert first is not None and most is not None and "--s1" in first[0] and "--s1" in most[0], "one run, one colour"
+    assert "stroke-dasharray" in most[0] and "stroke-dasharray" not in first[0]
 
 
 def test_a_grid_is_simulated_and_what_is_refuted_is_said(few: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,21 @@ def test_a_study_beside_the_run_is_not_counted_as_the_run(tmp_path: Path) -> Non
     assert 'class="tile bad"><dt>What an eavesdropper' not in shown.source.replace("\n", "")
 
 
+def test_what_shadow_runs_foretell_is_on_the_roc_s_own_chart_and_agents_come_after_all_together(tmp_path: Path) -> None:
+    x, y = np.arange(6) / 5, np.array([0.0, 0.2, 0.6, 0.7, 0.9, 1.0])
+    curves = {
+        f"{who}: ROC{what}": (x, y)
+        for who in ("agent-1", "agent-2", "")
+        for what in ("", ", expected of simulated runs", ", the most that the guarantee allows")
+    }
+    shown = page(tmp_path, [Result("lira", "AUC", (Finding("agent-1", "fails", {}, {}),), "a", "", curves=curves)])
+    titles = [title for title in shown.of("h3") if "ROC" in title]
+    assert titles == ["lira: ROC", "lira: ROC at few false alarms", "agent-1: ROC", "agent-2: ROC"]
+    assert shown.source.count("<title>expected</title>") == 3
+    assert shown.source.index("Each agent by itself: 2 charts") < shown.source.index("agent-1: ROC</h3>")
+    assert shown.of("li").count("expected of simulated runs") == 4
+
+
 def test_the_drawn_roc_curve_is_the_data(tmp_path: Path) -> None:
     x, y = np.arange(6) / 5, np.array([0.0, 0.2, 0.6, 0.7, 0.9, 1.0])
     found = Finding("agent-1", "partly", {"auc": 0.68, "auc_low": 0.6, "auc_high": 0.75}, {"auc": 0.7})

@@ -352,10 +352,10 @@ def test_every_accountant_has_a_row_and_the_paper_is_compared() -> None:
     page = page_of(*private())
     assert table_of(page) == [
         ["accountant", *(f"agent-{i}" for i in range(1, 6))],
-        ["Lemma 5 (paper; conditional)", "null: no value because of lemma5"],
-        ["Lemma 4 corrected (pure)", "null: no value because of corrected"],
-        ["tight (pure)", "null: no value because of tight"],
-        ["tight, amplified by sampling (pure)", "null: no value because of amplified"],
+        ["Lemma 5 (paper; conditional)", "no value: no value because of lemma5"],
+        ["Lemma 4 corrected (pure)", "no value: no value because of corrected"],
+        ["tight (pure)", "no value: no value because of tight"],
+        ["tight, amplified by sampling (pure)", "no value: no value because of amplified"],
         [
             "zero-concentrated (delta = 1e-05)",
             *(f"{value} (none)" for value in ("10.25", "10.38", "10.5", "10.62", "10.75")),
@@ -393,7 +393,7 @@ def test_of_many_agents_the_largest_is_named() -> None:
 def test_reasons_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     run, rows, summary = private()
     summary = replace(summary, reasons={**summary.reasons, "tight": "<script>alert(5)</script>"})
-    assert "null: <script>alert(5)</script>" in page_of(run, rows, summary).words()
+    assert "no value: <script>alert(5)</script>" in page_of(run, rows, summary).words()
     assert "script" not in page_of(run, rows, summary).tags
     monkeypatch.setattr(rendering, "environment", partial(rendering.environment, autoescape=False))
     assert "script" in page_of(run, rows, summary).tags

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
@@ -125,20 +127,25 @@ def _document(one: _Seen) -> dict[str, Any]:
 
 
 def _curves(seen: Sequence[_Seen]) -> list[Figure]:
-    """A chart an attack, with every run's own curve of all agents together, or of its first one."""
+    """A chart an attack, with every run's own curve of all agents together, or of its first one.
+
+    Runs have the colours that they have everywhere on the page.
+    """
     figures = []
+    limits = {f"{one.name}, at most": one.name for one in seen}
     for number, name in enumerate(_CURVES):
         series: dict[str, tuple[F64, F64]] = {}
         for one in seen:
+            series[one.name] = np.empty(0), np.empty(0)  # its colour is its place, whether it has a curve or not
             curves = _roc_of(one, name)
             for suffix, said in ((_ROC, ""), (_MOST, ", at most")):
                 whose = [caption for caption in curves if caption.endswith(suffix)]
                 if whose:
                     series[f"{one.name}{said}"] = curves[whose[-1]]
-        if series:
-            drawing = draw_roc_log(f"study{number}", name, series)
-            named = ", ".join(key for key in series if not key.endswith("at most"))
-            figures.append(Figure(name, f"logarithmic; dashed: guessing; in this order: {named}", drawing))
+        if any(x.size for x, _ in series.values()):
+            drawing = draw_roc_log(f"study{number}", name, series, limits)
+            dotted = "; dotted: the most that the guarantee allows" if limits.keys() & series.keys() else ""
+            figures.append(Figure(name, f"logarithmic; dashed: guessing{dotted}", drawing))
     return figures
 
 
