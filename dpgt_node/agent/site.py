@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class AgentSite:
     starts from; a release puts its own there.  ``record``: the round to be gone through again, which draws nothing.
     ``batch``: what the gradient was sampled from.  ``noisy``: the perturbed gradient, where one was drawn.  ``draws``:
     the noise of each draw, by its scale's stream, and the stream that carries it.
+    ``far``: how far from it, or from 0, what came in lay, where a stream is bounded.
     """
 
     tools: Tools
@@ -60,6 +62,7 @@ class AgentSite:
     batch: I64 = field(default_factory=lambda: NO_BATCH)
     noisy: F64 | None = None
     draws: list[tuple[Stream, Stream]] = field(default_factory=list)
+    far: dict[Stream, Mapping[int, float]] = field(default_factory=dict)
 
     @property
     def block(self) -> int:
@@ -138,4 +141,7 @@ class AgentSite:
         """Over the agents that send on ``stream``."""
         tools, received = self.tools, self.received.get(stream, {})
         guard, edges = tools.guards.get(stream), tools.incoming[stream]
-        return mix_of(guard, tools.index, edges, received, lambda: self.own(stream, k))
+        return mix_of(guard, tools.index, edges, received, lambda: self.own(stream, k), partial(self._noted, stream))
+
+    def _noted(self, stream: Stream, far: Mapping[int, float]) -> None:
+        self.far[stream] = far

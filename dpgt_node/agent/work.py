@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.agent.noise import account_for, check_range, shared_noise
+from dpgt_node.agent.outliers import Outliers
 from dpgt_node.agent.roles import source_of
 from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
@@ -152,6 +153,7 @@ class AgentWork:
         "_module",
         "_name",
         "_oracle",
+        "_outliers",
         "_role",
         "_rule",
         "_sampler",
@@ -207,6 +209,7 @@ class AgentWork:
         self.dimension = oracle.dimension
         self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
         self.codes = codes_of(run)
+        self._outliers = Outliers(run, schedule, index, oracle.dimension)
         self._role = source_of(run, index, self.codes)
         """What integers on the wire stand for; None: floating-point numbers cross it."""
         self.table_size = table_size(run, oracle)
@@ -245,7 +248,8 @@ class AgentWork:
         if record is not None:
             site.payloads = record.payloads
             vectors = self._rule.complete(site, k, vectors)
-        return Advanced(State(k, vectors, site.batch, pending=record is None and self._rule.pending))
+        state = State(k, vectors, site.batch, pending=record is None and self._rule.pending)
+        return Advanced(state, self._outliers.after(k - 1, site.far))
 
     @np.errstate(all="ignore")
     def advance_final(self, effect: AdvanceFinal) -> FinalReady:

@@ -14,6 +14,7 @@ from dpgt_node.protocol.digests import shown
 from dpgt_node.protocol.done import Done as Done
 from dpgt_node.protocol.done import Dones as Dones
 from dpgt_node.protocol.liveness import EdgeReport
+from dpgt_node.protocol.outliers import Outlier as Outlier
 from dpgt_node.protocol.pace import Slowest
 from dpgt_node.types import Stream
 
@@ -202,6 +203,7 @@ AgentMessage = (
     | KeyOffer
     | KeyProofs
     | Disowned
+    | Outlier
 )
 
 # --- coordinator to agent -----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.pace import Spent
 from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
 
@@ -157,9 +158,13 @@ class VectorReceived:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """Answer to ``Advance``: the state at the start of the next round, g and batch included."""
+    """Answer to ``Advance``: the state at the start of the next round, g and batch included.
+
+    ``outliers``: in-neighbours to be named for what came in.
+    """
 
     state: State
+    outliers: tuple[Outlier, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.protocol.coordinator.comparison import Compared, Forgery
 from dpgt_node.protocol.digests import Dispute
+from dpgt_node.protocol.outliers import Outlier
+from dpgt_node.types import Stream
 
 DIGESTS_FILE = "digests.json"
 
@@ -32,7 +34,25 @@ def as_json(found: Compared) -> dict[str, Any]:
             }
             for one in found.forgeries
         ],
+        **({"outliers": [_outlier(*one) for one in found.outliers]} if found.outliers else {}),
     }
+
+
+def _outlier(receiver: str, one: Outlier) -> dict[str, Any]:
+    return {
+        "receiver": receiver,
+        "sender": one.sender,
+        "stream": one.stream,
+        "rounds": one.rounds,
+        "last_round": one.k,
+        "ratio": one.ratio,
+    }
+
+
+def _outlier_of(data: Mapping[str, Any]) -> tuple[str, Outlier]:
+    stream: Stream = "X" if data["stream"] == "X" else "Y"
+    k, rounds = int(data["last_round"]), int(data["rounds"])
+    return str(data["receiver"]), Outlier(str(data["sender"]), stream, k, rounds, float(data["ratio"]))
 
 
 def write_digests(out_dir: Path, found: Compared) -> None:
@@ -52,7 +72,8 @@ def from_json(data: Mapping[str, Any]) -> Compared | None:
     """What :func:`as_json` gave; None for data that are something else."""
     try:
         found = tuple(_forgery(one) for one in data["forgeries"])
-        return Compared(found, int(data["rounds_compared"]), int(data["rounds_incomplete"]))
+        outliers = tuple(_outlier_of(one) for one in data.get("outliers", ()))
+        return Compared(found, int(data["rounds_compared"]), int(data["rounds_incomplete"]), outliers)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

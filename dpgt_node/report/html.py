@@ -201,7 +201,11 @@ def render(
         {
             "summary": summary,
             "lead": _lead(run, summary),
-            "warnings": (*(disputes.warnings if disputes else ()), *text.warnings_for(run, summary.keystream)),
+            "warnings": (
+                *(disputes.warnings if disputes else ()),
+                *text.outlying(summary),
+                *text.warnings_for(run, summary.keystream),
+            ),
             "outcome": guessing.outcome(run, summary, rivals),
             "answers": headline.answers(run, summary, None if found is None else found.table, rivals),
             "alone": text.alone_line(summary.agents, rivals),

@@ -14,9 +14,12 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.strength import delta_warning, hit_rate
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.record import epsilons
+from dpgt_node.record.digests import from_json
 from dpgt_node.record.rivals import Rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary
+from dpgt_node.types import Stream
 
 Row = tuple[tuple[float, str], ...]
 
@@ -50,6 +53,19 @@ def warnings_for(run: RunConfig, keystream: str | None = None) -> tuple[str, ...
         (run.evaluate.metrics == "study", STUDY),
     )
     return (*(text for applies, text in found if applies), *run.adversary.active.warnings())
+
+
+def outlying(summary: Summary) -> tuple[str, ...]:
+    """Whose vectors lay far beyond the others', one line for each sender and stream."""
+    found = None if summary.digests is None else from_json(summary.digests)
+    by_sender: dict[tuple[str, Stream], list[tuple[str, Outlier]]] = {}
+    for receiver, one in () if found is None else found.outliers:
+        by_sender.setdefault((one.sender, one.stream), []).append((receiver, one))
+    return tuple(
+        f"Outlier: {stream} of {sender} lay far beyond the others at {', '.join(receiver for receiver, _ in ones)}, in "
+        f"{max(one.rounds for _, one in ones)} rounds or more. It attacks, or its data or settings are of another kind."
+        for (sender, stream), ones in by_sender.items()
+    )
 
 
 def noise_off(run: RunConfig) -> bool:

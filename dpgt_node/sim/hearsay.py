@@ -1,11 +1,13 @@
-"""Digests in a simulation: the daemons' own comparison, where an agent has an active role.
+"""Digests and outliers in a simulation: the daemons' own judgement, where an agent has an active role or mixing is
+robust.
 
-Without one every agent sends what it released, because one process does all of it, so nothing is compared.
+Else every agent sends what it released, because one process does all of it, so nothing is compared.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpgt_node.config import RunConfig
@@ -15,6 +17,7 @@ from dpgt_node.protocol.coordinator.barrier_types import AgentDone
 from dpgt_node.protocol.coordinator.comparison import NOTHING_YET
 from dpgt_node.protocol.coordinator.witnesses import Witnesses
 from dpgt_node.protocol.digests import Digests
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.digests import read_digests, write_digests
 
@@ -38,6 +41,15 @@ class Digesting:
     def received(self, i: int, sender: int, payload: Payload) -> None:
         """Agent ``i`` got a vector."""
         self._digests[i].heard(sender, payload)
+
+    def outliers(self, i: int, found: Sequence[Outlier]) -> None:
+        """Agent ``i`` names in-neighbours."""
+        name = self._names[i]
+        for one in found:
+            said = self._witnesses.outlier(name, one)
+            assert said is not None, "an agent of this process knows its own edges"
+            if said.effects:
+                log.warning("%s", one.line(name))
 
     def done(self, i: int, k: int) -> None:
         """Agent ``i`` has mixed round ``k``."""

@@ -257,7 +257,9 @@ def simulate(
         on_round=on_round,
         should_stop=should_stop,
     )
-    heard = Digesting(run, tuple(a.machine for a in this.agents), out) if run.adversary.active else None
+    heard = (
+        Digesting(run, tuple(a.machine for a in this.agents), out) if run.adversary.active or run.robust.on else None
+    )
     world = World(
         run.graph.agents,
         this.agents,

@@ -19,6 +19,7 @@ from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.types import (
     Advance,
     AdvanceFinal,
@@ -60,6 +61,10 @@ class Hearsay(Protocol):
 
     def received(self, i: int, sender: int, payload: Payload) -> None:
         """Agent ``i`` got a vector."""
+        ...
+
+    def outliers(self, i: int, found: tuple[Outlier, ...]) -> None:
+        """Agent ``i`` names in-neighbours for what they sent."""
         ...
 
     def done(self, i: int, k: int) -> None:
@@ -194,7 +199,10 @@ class World:
     def _interpret(self, i: int, agent: SimAgent, effect: AgentEffect) -> tuple[AgentEvent, ...]:
         match effect:
             case Advance():
-                return (agent.work.advance(effect),)
+                advanced = agent.work.advance(effect)
+                if self._heard is not None:
+                    self._heard.outliers(i, advanced.outliers)
+                return (advanced,)
             case AdvanceFinal():
                 return (agent.work.advance_final(effect),)
             case DrawRelease():

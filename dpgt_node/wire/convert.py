@@ -92,6 +92,8 @@ def encode_agent_message(v: m.AgentMessage) -> bytes:
             message = pb.AgentMessage(key_offer=keys.offer_to_protobuf(v))
         case m.Disowned():
             message = pb.AgentMessage(disowned=edges.disowned_to_protobuf(v))
+        case m.Outlier():
+            message = pb.AgentMessage(outlier=edges.outlier_to_protobuf(v))
         case m.KeyProofs():
             message = pb.AgentMessage(key_proofs=keys.proofs_to_protobuf(v))
     return message.SerializeToString(deterministic=True)  # costs are a map
@@ -175,6 +177,7 @@ _AGENT: dict[str, Callable[[Any], m.AgentMessage]] = {
     "key_offer": keys.offer_from_protobuf,
     "key_proofs": keys.proofs_from_protobuf,
     "disowned": edges.disowned_from_protobuf,
+    "outlier": edges.outlier_from_protobuf,
 }
 
 

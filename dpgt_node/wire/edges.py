@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from dpgt_node.protocol.digests import DIGEST_BYTES, Dispute
 from dpgt_node.protocol.liveness import Down, EdgeReport, Lack
 from dpgt_node.protocol.messages import Disowned, Prefix
+from dpgt_node.protocol.outliers import FACTOR, ROUNDS, Outlier
 from dpgt_node.types import Stream
 from dpgt_node.wire.fields import bytes_field, cut, name_field, require, text_field
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2, coordinator_pb2
@@ -57,6 +60,19 @@ def disowned_from_protobuf(p: coordinator_pb2.Disowned) -> Disowned:
     """The word; PeerError when a field is out of range."""
     theirs, ours = digest_field(p.theirs, "theirs"), digest_field(p.ours, "ours")
     return Disowned(name_field(p.receiver, "receiver"), _stream(p.stream), p.round, theirs, ours)
+
+
+def outlier_to_protobuf(v: Outlier) -> coordinator_pb2.Outlier:
+    """The message."""
+    stream = agent_pb2.X if v.stream == "X" else agent_pb2.Y
+    return coordinator_pb2.Outlier(sender=v.sender, stream=stream, round=v.k, rounds=v.rounds, ratio=v.ratio)
+
+
+def outlier_from_protobuf(p: coordinator_pb2.Outlier) -> Outlier:
+    """The word; PeerError when a field is out of range."""
+    require(ROUNDS <= p.rounds <= p.round + 1, f"an outlier in {p.rounds} rounds up to round {p.round}")
+    require(FACTOR < p.ratio < math.inf, f"an outlier by a factor of {p.ratio}")
+    return Outlier(name_field(p.sender, "sender"), _stream(p.stream), p.round, p.rounds, p.ratio)
 
 
 def dispute_to_protobuf(v: Dispute) -> coordinator_pb2.Dispute:

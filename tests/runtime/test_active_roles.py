@@ -17,7 +17,10 @@ from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.config.roles import Roles
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.record.digests import read_digests
+from dpgt_node.record.summary import load_summary
+from dpgt_node.report import text
 from dpgt_node.report.export import caveats
+from dpgt_node.report.html import build_report
 from dpgt_node.report.text import warnings_for
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.sim.simulate import simulate
@@ -56,6 +59,17 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
         for one in read_digests(folder).forgeries  # type: ignore[union-attr]
     }
     assert named == {("agent-1", "X"): (4, 27), ("agent-1", "Y"): (4, 27)}, "what is released alike to all is not named"
+    words = [read_digests(folder).outliers for folder in (c.out, tmp_path / "simulated")]  # type: ignore[union-attr]
+    assert sorted(words[0], key=str) == sorted(words[1], key=str) and len(words[0]) >= 2
+    assert {one.sender for _, one in words[0]} == {"agent-1"}, "who lies far beyond the others is named, and no other"
+    summary = load_summary(c.out)
+    assert summary is not None and any(
+        line.startswith("Outlier: X of agent-1 lay far") for line in text.outlying(summary)
+    )
+    assert "Outlier: X of agent-1 lay far beyond the others at" in build_report(c.out).read_text(encoding="utf-8")
+    alarms = [record for record in caplog.records if "outlier: X of agent-1 lay" in record.getMessage()]
+    assert {record.name.split(".")[-2] for record in alarms} >= {"agent", "coordinator"}
+    assert "outlier: " in (c.out / "events.jsonl").read_text(encoding="utf-8")
     loud = [record for record in caplog.records if "ACTIVE ADVERSARIES: agent-1 = equivocate" in record.getMessage()]
     assert {record.name.split(".")[-2] for record in loud} >= {"agent", "coordinator"}
     simulate(make_run(30), tmp_path / "honest", bytes(16), test_keystream=KEY)

@@ -47,6 +47,7 @@ REGISTER = m.Register(
 WELCOME = m.Welcome(RUN, SHA, "{}", -1, "0.1.0")
 KNOWN = m.Welcome(RUN, SHA, "{}", 9, "0.1.0", ledger_round=8, ledger_head=b"h" * 32)
 DISPUTE = m.Dispute("agent-3", "Y", 7, (("agent-3", b"o" * 16), ("agent-2", b"t" * 16)))
+OUTLIER = m.Outlier("agent-2", "Y", 7, 5, 3.5)
 AGENT: list[m.AgentMessage] = [
     REGISTER,
     dataclasses.replace(
@@ -61,6 +62,7 @@ AGENT: list[m.AgentMessage] = [
     m.Dones((m.Done(0, -1, 0),) * MAX_DONES),
     m.Disowned("agent-2", "Y", 0, b"t" * 16, b"o" * 16),
     m.Disowned("agent-2", "X", 7, b"", b""),
+    OUTLIER,
     METRICS,
     m.MetricsReport(0, None, None, None, None, NONE),
     m.FinishedReport("finished", 402, 10**12, FULL, METRICS),
@@ -248,6 +250,13 @@ OFFER, PROOFS = m.KeyOffer("agent-1", b"k" * 32, b"c", b"s"), m.KeyProofs({"agen
 DONE, FAILED, FINISHED = m.Done(1, 0, 0), m.Failed(1, "x"), m.FinishedReport("finished", 2, 0, NONE, METRICS)
 DISOWNED = m.Disowned("agent-2", "X", 7, b"", b"")
 BAD_AGENT: list[tuple[m.AgentMessage, dict[str, Any], str]] = [
+    (OUTLIER, {"sender": ""}, "sender '' is not an agent name"),
+    (OUTLIER, {"stream": 7}, "stream 7 is neither X nor Y"),
+    (OUTLIER, {"rounds": 4}, "an outlier in 4 rounds up to round 7"),
+    (OUTLIER, {"rounds": 9}, "an outlier in 9 rounds up to round 7"),
+    (OUTLIER, {"ratio": 3.0}, "an outlier by a factor of 3.0"),
+    (OUTLIER, {"ratio": float("inf")}, "an outlier by a factor of inf"),
+    (OUTLIER, {"ratio": float("nan")}, "an outlier by a factor of nan"),
     (REGISTER, {"name": "../agent"}, "name '../agent' is not an agent name"),
     (REGISTER, {"name": ""}, "name '' is not an agent name"),
     (REGISTER, {"name": "a" * 64}, "is not an agent name"),

@@ -77,21 +77,32 @@ def guards_of(run: RunConfig) -> dict[Stream, Guard]:
 
 
 def mix_of(
-    guard: Guard | None, index: int, edges: tuple[Edge, ...], received: Mapping[int, F64], own: Callable[[], F64]
+    guard: Guard | None,
+    index: int,
+    edges: tuple[Edge, ...],
+    received: Mapping[int, F64],
+    own: Callable[[], F64],
+    noted: Callable[[Mapping[int, float]], None] | None = None,
 ) -> Mix:
     """The weighted sum of what agent ``index`` received, by ``guard``; None: as it came in.
 
     ``received``: released vectors (d,) by sender, itself on a self-loop.  ``own``: its own of the same stream and
-    round, which is asked for where the rule has a centre.
+    round, which is asked for where the rule has a centre.  ``noted``: takes the distance of every other agent's vector
+    to it, or to 0 where the rule has no centre.
     """
     others = tuple(edge for edge in edges if edge[0] != index)
     if guard is None or not others:
         return lambda step, into, block: add_mixed(edges, received, step, into, block)
     itself = tuple(edge for edge in edges if edge[0] == index)
-    if guard.rule == "trimmed-mean":
+    if guard.rule == "trimmed-mean" and noted is None:
         return _trimmed(guard.outliers, itself, others, received)
     centre = None if guard.rule == "norm-clip" else own()
-    shares = clips(guard, others, received, centre)
+    far = {j: distance(received[j], centre) for j, _ in others}
+    if noted is not None:
+        noted(far)
+    if guard.rule == "trimmed-mean":
+        return _trimmed(guard.outliers, itself, others, received)
+    shares = clips(guard, far)
     centred = {j: _Clipped(v, centre, shares.get(j, 1.0)) for j, v in received.items()}
 
     def mix(step: float, into: F64, block: slice) -> None:
@@ -100,9 +111,8 @@ def mix_of(
     return mix
 
 
-def clips(guard: Guard, others: tuple[Edge, ...], received: Mapping[int, F64], centre: F64 | None) -> dict[int, float]:
-    """min(1, tau/||v_j - centre||) of every in-neighbour; ``centre`` None: 0."""
-    far = {j: distance(received[j], centre) for j, _ in others}
+def clips(guard: Guard, far: Mapping[int, float]) -> dict[int, float]:
+    """min(1, tau/distance) by in-neighbour; ``far``: its distance."""
     radius = guard.radius
     if guard.rule == "self-clip":
         radius = sorted(far.values())[len(far) - 1 - guard.outliers]

@@ -87,6 +87,8 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     for why in text.why_conditional(summary):
         say(console, why, "dim")
     _print_delta(summary, console)
+    for line in text.outlying(summary):
+        say(console, line, "bold red")
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
     say(console, f"Report: {report if report.exists() else out_dir}")

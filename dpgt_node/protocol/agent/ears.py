@@ -12,6 +12,7 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session_types import Say
 from dpgt_node.protocol.calls import Note
 from dpgt_node.protocol.digests import Digests, Dispute, shown
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.types import Stream
 
 
@@ -25,6 +26,7 @@ class Ears:
         self._to = agent.edges.outgoing
         self.digests = digests
         self.drew = False
+        self.outlying: dict[tuple[str, Stream], int] = {}
         self._named: set[tuple[int, Stream, int]] = set()
 
     def needs(self, needs: t.PeerNeeds) -> tuple[t.PeerNeeds, tuple[Any, ...]]:
@@ -58,6 +60,14 @@ class Ears:
         self._named.add((peer, stream, k))
         word = m.Disowned(self._names[peer], stream, k, theirs, ours)
         return [Note("error", word.line(self._names[self._index])), Say(word)]
+
+    def outliers(self, found: Sequence[Outlier]) -> tuple[Any, ...]:
+        """What is said of in-neighbours whose vectors lay far beyond the others."""
+        said = list[Any]()
+        for one in found:
+            self.outlying[one.sender, one.stream] = one.rounds
+            said += [Note("warning", one.line(self._names[self._index])), Say(one)]
+        return tuple(said)
 
     def dispute(self, dispute: Dispute) -> tuple[Any, ...]:
         """What the coordinator says of digests that differ.  It may not put words into this agent's mouth."""

@@ -35,6 +35,7 @@ from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 from dpgt_node.protocol.edge.sender import Sender
 from dpgt_node.protocol.edge.watch import EdgeWatch
 from dpgt_node.protocol.pace import Took
+from dpgt_node.types import Stream
 
 
 class Participant:
@@ -100,6 +101,11 @@ class Participant:
         )
 
     @property
+    def outliers(self) -> Mapping[tuple[str, Stream], int]:
+        """In how many rounds, by in-neighbour and stream, as far as it was named."""
+        return self._ears.outlying
+
+    @property
     def reported(self) -> bool:
         """Whether the last report was said."""
         return self._reports.phase is ReportsPhase.SAID
@@ -138,6 +144,9 @@ class Participant:
                 self._step_agent(event, out, now_ns)
             case Dispute():
                 out += self._ears.dispute(event)
+            case t.Advanced():
+                out += self._ears.outliers(event.outliers)
+                self._step_agent(event, out, now_ns)
             case s.Admit():
                 for receiver in self._receivers.values():
                     self._emit(receiver.step(event, now_ns), out, now_ns)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from dpgt_node.algo.methods.base import Network
 from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.digests import DIGEST_BYTES, RESAID, Dispute, Place, places
+from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.types import Stream
 
 
@@ -32,12 +33,14 @@ class Forgery:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """``rounds``: those of which everybody said its words; ``incomplete``: those where somebody's were lost, or never
-    said.  ``forgeries``: one a sender and stream.
+    said.  ``forgeries``: one a sender and stream.  ``outliers``: the newest word of each (receiver, its in-neighbour's
+    stream).
     """
 
     forgeries: tuple[Forgery, ...] = ()
     rounds: int = 0
     incomplete: int = 0
+    outliers: tuple[tuple[str, Outlier], ...] = ()
 
 
 NOTHING_YET = Compared()

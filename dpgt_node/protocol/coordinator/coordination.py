@@ -284,6 +284,8 @@ class Coordination:
                 self._finished(seat, message, out, now_ns)
             case m.Disowned():
                 self._dispute(seat, self._witnesses.disowned(name, message), out, now_ns)
+            case m.Outlier():
+                self._dispute(seat, self._witnesses.outlier(name, message), out, now_ns)
             case m.Failed(exit_code, reason):
                 code = next((c for c in ExitCode if c == exit_code), ExitCode.BUG)
                 self._move(co.AgentFailed(name, reason, code), out, now_ns)

@@ -17,6 +17,7 @@ from dpgt_node.protocol.calls import Note
 from dpgt_node.protocol.coordinator.comparison import NOTHING_YET, Compared, Comparison, Forgeries
 from dpgt_node.protocol.coordinator.coordination_types import KeepCompared
 from dpgt_node.protocol.digests import Dispute
+from dpgt_node.protocol.outliers import Outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Witnesses:
         self._held = held
         self._K = last_round
         self._stops = stops
+        self._outliers = {(who, one.sender, one.stream): one for who, one in held.outliers}
 
     @classmethod
     def of(cls, run: RunConfig, held: Compared) -> Witnesses:
@@ -69,6 +71,20 @@ class Witnesses:
         theirs = ((word.receiver, word.theirs),) if word.theirs else ()
         return self._said((Dispute(name, word.stream, word.k, own + theirs),), word.line(name))
 
+    def outlier(self, name: str, word: Outlier) -> Said | None:
+        """Agent ``name`` says that an in-neighbour's vectors lie far beyond the others.  None: that cannot be."""
+        names = self._network.names
+        if word.sender not in names or names.index(name) not in self._to[word.sender].get(word.stream, ()):
+            return None
+        if word.k > self._K or word.sender == name:
+            return None
+        key = name, word.sender, word.stream
+        held = self._outliers.get(key)
+        if held is not None and word.rounds < 2 * held.rounds:
+            return NOTHING
+        self._outliers[key] = word
+        return Said(effects=(Note("warning", word.line(name)), self._kept()))
+
     def _said(self, disputes: tuple[Dispute, ...], line: str) -> Said:
         loud = [self._forgeries.add(dispute) for dispute in disputes]  # every one of them counts
         if not any(loud):
@@ -79,7 +95,12 @@ class Witnesses:
     def _kept(self) -> KeepCompared:
         held, now = self._held, self._comparison
         return KeepCompared(
-            Compared(self._forgeries.all(), held.rounds + now.compared, held.incomplete + now.incomplete)
+            Compared(
+                self._forgeries.all(),
+                held.rounds + now.compared,
+                held.incomplete + now.incomplete,
+                tuple((who, one) for (who, _, _), one in self._outliers.items()),
+            )
         )
 
     def ended(self) -> tuple[Note | KeepCompared, ...]:

@@ -26,6 +26,12 @@ FAMILIES: Final = (
     Family("dpgt_node_epsilon", "gauge", "What this run has cost so far", ("accountant",)),
     Family("dpgt_node_epsilon_of_run", "gauge", "What the whole run costs", ("accountant",)),
     Family("dpgt_node_neighbour_late", "gauge", "1 where vectors have been missing for a second", ("neighbour",)),
+    Family(
+        "dpgt_node_outlier_rounds_total",
+        "counter",
+        "Rounds in which a neighbour's vectors lay far beyond the others', as far as it was named",
+        ("neighbour", "stream"),
+    ),
     Family("dpgt_node_inbox_vectors", "gauge", "Vectors that wait to be mixed"),
     Family("dpgt_node_sent_bytes_total", "counter", "To neighbours, since the process started"),
     Family("dpgt_node_rounds_total", "counter", "Rounds since the process started"),
@@ -50,6 +56,8 @@ def samples(name: str, run: str, watch: Watch, session: Session) -> Iterator[Sam
     if inside is None:
         return
     yield Sample("dpgt_node_released_rounds", inside.agent.released_through + 1)
+    for (neighbour, stream), rounds in inside.outliers.items():
+        yield Sample("dpgt_node_outlier_rounds_total", rounds, (neighbour, stream.lower()))
     yield Sample("dpgt_node_inbox_vectors", inside.agent.inbox_size)
     yield Sample("dpgt_node_sent_bytes_total", inside.bytes_sent())
     yield Sample("dpgt_node_rounds_total", inside.took.rounds)

@@ -92,7 +92,8 @@ def watched(*, free: bool = False) -> Any:
     watch._progress, watch._streams_in = SimpleNamespace(rate=lambda: 7.0), {"agent-2": {"X"}, "agent-3": {"Y"}}  # type: ignore[assignment]
     took = Took()
     took.add(5, (1_000_000, 2, 3, 4, 5, 2_500_000))
-    inside = SimpleNamespace(agent=agent, bytes_sent=lambda: 99, took=took)
+    outliers = {("agent-3", "Y"): 10}
+    inside = SimpleNamespace(agent=agent, bytes_sent=lambda: 99, took=took, outliers=outliers)
     watch._session = SimpleNamespace(agent=agent, phase=SessionPhase.INSIDE, inside=inside)  # type: ignore[assignment]
     return watch
 
@@ -115,6 +116,7 @@ def test_a_scrape_says_what_the_log_says() -> None:
     assert found["phase_seconds_total", "compute"] == 1.0 and found["phase_seconds_total", "evaluate"] == 2.5
     assert (found["neighbour_late", "agent-2"], found["neighbour_late", "agent-3"]) == (1, 0)
     assert [state for state in exported.STATES if found["state", state]] == ["running"]
+    assert found["outlier_rounds_total", "agent-3", "y"] == 10
     assert found["inbox_vectors",] == 2 and found["sent_bytes_total",] == 99 and found["rounds_per_second",] == 7.0
 
 

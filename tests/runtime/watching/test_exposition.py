@@ -88,6 +88,7 @@ async def test_both_daemons_export_what_is_documented_and_nothing_private(tmp_pa
         "dpgt_agent_epsilon",  # no clip, so no epsilon
         "dpgt_node_epsilon",
         "dpgt_node_epsilon_of_run",
+        "dpgt_node_outlier_rounds_total",  # of [robust]
     }
     assert not [name for name in exported if PRIVATE.search(name)]
     assert "accuracy_test" not in str(coordinator) and k >= 20

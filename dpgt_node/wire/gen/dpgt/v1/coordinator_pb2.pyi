@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned", "dones")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned", "dones", "outlier")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class AgentMessage(_message.Message):
     KEY_PROOFS_FIELD_NUMBER: _ClassVar[int]
     DISOWNED_FIELD_NUMBER: _ClassVar[int]
     DONES_FIELD_NUMBER: _ClassVar[int]
+    OUTLIER_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -64,7 +65,8 @@ class AgentMessage(_message.Message):
     key_proofs: KeyProofs
     disowned: Disowned
     dones: Dones
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ..., dones: _Optional[_Union[Dones, _Mapping]] = ...) -> None: ...
+    outlier: Outlier
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ..., dones: _Optional[_Union[Dones, _Mapping]] = ..., outlier: _Optional[_Union[Outlier, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -139,6 +141,20 @@ class Disowned(_message.Message):
     theirs: bytes
     ours: bytes
     def __init__(self, receiver: _Optional[str] = ..., stream: _Optional[_Union[_agent_pb2.Stream, str]] = ..., round: _Optional[int] = ..., theirs: _Optional[bytes] = ..., ours: _Optional[bytes] = ...) -> None: ...
+
+class Outlier(_message.Message):
+    __slots__ = ("sender", "stream", "round", "rounds", "ratio")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    stream: _agent_pb2.Stream
+    round: int
+    rounds: int
+    ratio: float
+    def __init__(self, sender: _Optional[str] = ..., stream: _Optional[_Union[_agent_pb2.Stream, str]] = ..., round: _Optional[int] = ..., rounds: _Optional[int] = ..., ratio: _Optional[float] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("round", "loss_train", "accuracy_train", "accuracy_test", "grad_norm", "epsilon")
