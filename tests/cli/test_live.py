@@ -72,6 +72,24 @@ def test_plain_line_without_what_does_not_apply() -> None:
         assert plain_line(replace(infinite, accountant=accountant)) == f"k 120/200  {head} infinite"
 
 
+def test_the_largest_epsilon_and_the_worst_known_accuracy_are_the_run_s() -> None:
+    agents = (
+        LiveAgent("a", True, 120, None, 2.0),
+        LiveAgent("b", True, 120, 0.9, 7.5),
+        LiveAgent("c", True, 120, 0.8, 3.0),
+    )
+    said = plain_line(replace(status(), agents=agents))
+    assert "worst test accuracy 0.800 (c)" in said and "epsilon (gdp, delta 1e-05) 7.5" in said
+
+
+def test_an_end_has_nobody_missing_and_no_time_left() -> None:
+    left = tuple(replace(agent, connected=False) for agent in status().agents)
+    over = replace(status(state="stopped"), agents=left, over=True)
+    assert eta_s(over) is None and "not connected" not in plain_line(over) and "ETA" not in plain_line(over)
+    assert "epsilon (gdp, delta 1e-05) 1234.5" in plain_line(over)
+    assert "not connected: agent-1, agent-2, agent-3 and 2 more" in plain_line(replace(over, over=False))
+
+
 def test_plain_line_names_who_is_missing() -> None:
     gone = status()
     gone = replace(gone, agents=(replace(gone.agents[0], connected=False), *gone.agents[1:]))

@@ -8,6 +8,7 @@ import pytest
 from dpgt_node.config.model import Model, Privacy
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.data import features, shards
+from dpgt_node.learning.data.arrays import frozen
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
 from tests.learning.cases import blobs, run, save
@@ -172,3 +173,11 @@ def test_the_lipschitz_constant_follows_the_features(picture_file, kind, normali
     phi = features.transform(pictures().x_train, kind, normalise)
     largest = max(float(row @ row) for row in phi)
     assert constants(config)[0] == pytest.approx((largest + 0.09) / 2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("row", [0, 4095, 4096, 8999])
+def test_the_largest_norm_is_looked_for_in_all_samples(row, npz):
+    x = np.ones((9000, 2))
+    x[row] = 3.0, 4.0
+    data = frozen(x, np.zeros(9000, np.int64), x[:0], np.zeros(0, np.int64), classes=2)
+    assert shards.largest_square_norm(run(f"npz:{npz}"), data) == 25.0

@@ -140,8 +140,20 @@ def holes(spoken: Talk, seed: int) -> tuple[Callable[[int, int], bool], list[int
 @pytest.mark.parametrize("seed", range(25))
 def test_a_lost_segment_costs_the_records_it_is_part_of_and_no_other(spoken: Talk, folder: Path, seed: int) -> None:
     lose, missing = holes(spoken, seed)
-    _, found = opened(spoken, folder / "keys", lose=lose)
+    counts, found = opened(spoken, folder / "keys", lose=lose)
     assert [faults(f, s, m) for f, s, m in zip(found, spoken.said, missing, strict=True)] == [[], []]
+    assert counts.records_lost > 0 and counts.records + counts.records_lost == encrypted(spoken)
+
+
+def encrypted(spoken: Talk) -> int:
+    """Encrypted records of both sides."""
+    number = 0
+    for side in (0, 1):
+        data, at = b"".join(part for who, part in spoken.wire if who == side), 0
+        while at < len(data):
+            number += data[at] == 23
+            at += 5 + int.from_bytes(data[at + 3 : at + 5], "big")
+    return number
 
 
 def test_broken_decryptors_are_noticed(spoken: Talk, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from dpgt_node.config import canonical_json, differing_keys, parse_document, to_toml
+from dpgt_node.config.data import without_paths
 from dpgt_node.config.declare.reader import parse_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.columns import Columns
@@ -122,6 +124,13 @@ def test_columns_of_different_size_get_a_hint(tmp_path: Path) -> None:
     (said,) = loaded(run_of(tmp_path, text)).remarks
     assert "'b' reaches 4e+03 and 'a' 0.6" in said and "[data] bounds" in said
     assert loaded(run_of(tmp_path, text, bounds={"b": [0, 5000]})).remarks == ()
+
+
+def test_a_published_run_file_names_no_file(tmp_path: Path) -> None:
+    run = run_of(tmp_path, **STATED)
+    params = {name: value for name, value in run.data.params.items() if name != "test_fraction"}
+    said = to_toml(without_paths(replace(run, data=replace(run.data, params={**params, "test": "ward-7.csv"}))))
+    assert "ward-7" not in said and "t.csv" not in said and said.count("not-published") == 2
 
 
 def test_a_chosen_column_is_one_column(tmp_path: Path) -> None:
