@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tomli_w
@@ -13,6 +13,7 @@ from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
 from dpgt_node.config.graphs.matrices import Matrix
+from dpgt_node.config.graphs.sparse import COMPACT_FROM, SparseRows
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.config.node_model import NodeConfig
 
@@ -48,12 +49,33 @@ def _stream_key(name: str, stream: NoiseStream) -> str:
 
 def canonical_json(run: RunConfig) -> str:
     """Sorted keys, no spaces, ASCII, finite numbers: equal for equal runs, whatever the file looked like."""
-    return json.dumps(document(run), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "".join(pieces(document(run)))
 
 
 def run_sha256(run: RunConfig) -> str:
     """Hex SHA-256 of :func:`canonical_json`."""
-    return hashlib.sha256(canonical_json(run).encode("utf-8")).hexdigest()
+    whole = hashlib.sha256()
+    for piece in pieces(document(run)):  # of ten thousand agents it is 800 MB, which no node should hold
+        whole.update(piece.encode("ascii"))
+    return whole.hexdigest()
+
+
+def pieces(value: object) -> Iterator[str]:
+    """The canonical JSON of ``value``, in order; a matrix of many agents comes row by row."""
+    if isinstance(value, SparseRows):
+        yield "["
+        for i, row in enumerate(value.texts()):
+            yield f",{row}" if i else row
+        yield "]"
+    elif isinstance(value, dict) and value:
+        mark = "{"
+        for key in sorted(value):
+            yield f"{mark}{json.dumps(key)}:"
+            yield from pieces(value[key])
+            mark = ","
+        yield "}"
+    else:
+        yield json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def diff_runs(mine: str, theirs: str) -> list[str]:
@@ -163,6 +185,9 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
 
 
 def _matrix(matrix: Matrix) -> str:
+    if isinstance(matrix, SparseRows) and len(matrix) >= COMPACT_FROM:
+        lines = (f"  [{sender}, {receiver}, {_number(weight)}]" for sender, receiver, weight in matrix.edges())
+        return '{ generator = "edges", edges = [\n' + ",\n".join(lines) + "\n] }"
     rows = ("  [" + ", ".join(map(_number, row)) + "]" for row in matrix)
     return "[\n" + ",\n".join(rows) + ",\n]"
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from dpgt_node.config.columns import ByColumn, ColumnBounds, ColumnNames, ColumnWords
 from dpgt_node.config.declare.keys import AtMostOne, Key, Variants
 from dpgt_node.config.declare.kinds import Integer, Integers, Number
+from dpgt_node.config.graphs.edges import Edge, EdgeList
 from dpgt_node.config.own_kinds import AgentPair, ClassNames, SelfLoops
 from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_DIMENSION, MAX_ENTRIES
 
@@ -251,6 +252,18 @@ class Circulant:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Of "edges"."""
+
+    edges: Annotated[
+        tuple[Edge, ...],
+        Key("each edge once, agent numbers from 1; an edge without a weight has the rule's", EdgeList()),
+    ]
+
+
 GENERATOR_KEYS = Variants(
-    "generator", "generator", {"ring-chord": Chord, "star": Star, "random": Random, "circulant": Circulant}
+    "generator",
+    "generator",
+    {"ring-chord": Chord, "star": Star, "random": Random, "circulant": Circulant, "edges": Listed},
 )

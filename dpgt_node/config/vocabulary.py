@@ -226,6 +226,7 @@ GENERATORS = described(
         "complete": "everybody -> everybody else",
         "random": "each edge with probability p",
         "circulant": "i -> i + offset for each of some offsets, modulo the agents",
+        "edges": "those of a list",
     },
 )
 DATASETS = described("Data sets", _DATASETS)

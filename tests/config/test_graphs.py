@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from dpgt_node.config.emit import run_sha256
+from dpgt_node.config.emit import canonical_json, run_sha256, to_toml
 from dpgt_node.config.graphs import matrices
-from dpgt_node.config.graphs.sparse import SPARSE_FROM, SparseRows
+from dpgt_node.config.graphs.sparse import COMPACT_FROM, SPARSE_FROM, SparseRows
+from dpgt_node.config.run import parse_run
+from dpgt_node.wire.fields import MAX_JSON_BYTES
 from tests.config.cases import parse, problems
 
 DEMO_R = [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
@@ -34,6 +38,12 @@ def build(n, **generator):
         ({"generator": "random", "p": 0.0}, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
         ({"generator": "random", "p": 1}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
         ({"generator": "ring-chord"}, [[0, 0, 1], [1, 0, 0], [1, 1, 0]]),
+        (
+            {"generator": "edges", "edges": [[1, 2], [3, 3, 0.5], [2, 1, 4]], "weight": 2.0},
+            [[0, 4, 0], [2, 0, 0], [0, 0, 0.5]],
+        ),
+        ({"generator": "edges", "edges": [[1, 2]], "reverse": True}, [[0, 1, 0], [0, 0, 0], [0, 0, 0]]),
+        ({"generator": "edges", "edges": []}, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
         ({"generator": "circulant", "offsets": [1]}, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]),
         ({"generator": "circulant", "offsets": [2, 4, 3]}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
     ],
@@ -77,6 +87,11 @@ def test_random_follows_its_seed_and_probability():
         ({"generator": "ring", "reverse": 1}, "graph.R.reverse", "must be true or false"),
         ({"generator": "star", "center": 4}, "graph.R.center", "must be <= 3"),
         ({"generator": "circulant"}, "graph.R.offsets", "is missing"),
+        ({"generator": "edges"}, "graph.R.edges", "is missing"),
+        ({"generator": "edges", "edges": [[1, 2], [1, 4]]}, "graph.R.edges[1]", "an agent number is 1 to 3"),
+        ({"generator": "edges", "edges": [[1, 2], [1, 2, 3]]}, "graph.R.edges[1]", "1 -> 2 is there already"),
+        ({"generator": "edges", "edges": [[1, 2, 0.0]]}, "graph.R.edges[0]", "must be > 0"),
+        ({"generator": "edges", "edges": [[1]]}, "graph.R.edges[0]", "must be [sender, receiver]"),
         ({"generator": "circulant", "offsets": 3}, "graph.R.offsets", "must be a list"),
         ({"generator": "circulant", "offsets": []}, "graph.R.offsets", "must be a list"),
         ({"generator": "circulant", "offsets": [0]}, "graph.R.offsets[0]", "must be >= 1"),
@@ -248,3 +263,18 @@ def test_a_graphml_file_of_many_agents(tmp_path):
     nx.write_graphml(graph, tmp_path / "r.graphml")
     ((key, message),) = problems(text, tmp_path)
     assert key == "graph.R" and "must be >= 0, not -1.0" in message
+
+
+def test_a_run_of_many_agents_fits_a_registration_and_its_file_reads_back():
+    random = {"generator": "random", "p": 0.01, "seed": 4, "weight": 0.3}
+    for n, compact in ((COMPACT_FROM - 1, False), (COMPACT_FROM, True)):
+        made = parse({"noise.scale_eta": 1, "graph": {"agents": n, "R": random, "C": {"generator": "ring"}}})
+        text = canonical_json(made)
+        assert len(text) < MAX_JSON_BYTES and ("0.0,0.0,0.0" in text) is not compact
+        assert run_sha256(made) == hashlib.sha256(text.encode()).hexdigest()
+        written = to_toml(made)
+        assert ("edges = [" in written) is compact
+        again = parse_run(written, "again", Path("/nowhere"))
+        assert again.graph == made.graph and run_sha256(again) == run_sha256(made)
+    whole = {"agents": COMPACT_FROM, "R": [list(row) for row in made.graph.R], "C": {"generator": "ring"}}
+    assert canonical_json(parse({"noise.scale_eta": 1, "graph": whole})) == text, "whatever form the file had"

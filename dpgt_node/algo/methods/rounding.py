@@ -7,13 +7,12 @@ a crash and in every simulator.  They hide nothing: only what was perturbed befo
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 import numpy as np
 
 from dpgt_node.algo.methods.base import Pick
-from dpgt_node.config.emit import document
+from dpgt_node.config.emit import document, pieces
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64
 
@@ -24,7 +23,7 @@ _TABLES = ("algorithm", "scheme", "noise", "graph", "method")
 def seed(run: RunConfig) -> bytes:
     """SHA-256 of these tables as canonical JSON."""
     tables = {name: table for name, table in document(run).items() if name in _TABLES}
-    return hashlib.sha256(json.dumps(tables, sort_keys=True, separators=(",", ":")).encode("ascii")).digest()
+    return hashlib.sha256("".join(pieces(tables)).encode("ascii")).digest()
 
 
 class Rounding:

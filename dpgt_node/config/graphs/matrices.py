@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any
 from dpgt_node.config.declare.keys import declared, read_fields
 from dpgt_node.config.declare.kinds import Integer
 from dpgt_node.config.declare.reader import Section, bad_number, decoded, read_bytes, show
+from dpgt_node.config.graphs.edges import Edge, EdgeList
 from dpgt_node.config.graphs.sparse import SPARSE_FROM, SparseRows
 from dpgt_node.config.own_kinds import AgentPair
-from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Random, Star
+from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Listed, Random, Star
 from dpgt_node.config.vocabulary import MAX_AGENTS
 from dpgt_node.errors import ConfigError
 
@@ -50,7 +52,8 @@ class MatrixForm:
             return ()
         if rows is None or isinstance(rows, SparseRows):
             return rows or ()
-        return _checked(section, key, rows, n)
+        whole = _checked(section, key, rows, n)
+        return whole if len(whole) < SPARSE_FROM else SparseRows(dict(enumerate(row)) for row in whole)
 
     def schema(self) -> dict[str, Any]:
         from dpgt_node.config.declare import schema  # only for editors, not for a node's start
@@ -108,6 +111,7 @@ def _generated(section: Section, n: int | None) -> Matrix:
     kind, weight, loops = values["generator"], values["weight"], values["self_loops"]
     known = section.ok("generator")
     edges: Iterator[tuple[int, int]] = iter(())
+    given: tuple[Edge, ...] = ()
     if known and kind == "ring-chord":
         edges = _ring_chord(n or 0, *_chord(section, n))
     elif known and kind == "star":
@@ -117,19 +121,25 @@ def _generated(section: Section, n: int | None) -> Matrix:
         edges = _random(n or 0, **read_fields(section, Random))
     elif known and kind == "circulant":
         edges = _circulant(n or 0, **read_fields(section, Circulant))
+    elif known and kind == "edges":
+        (listed,) = declared(Listed)
+        given = replace(listed, kind=EdgeList(n or MAX_AGENTS)).read(section)
     elif known:
         edges = {"ring": _ring, "path": _path, "complete": _complete}[kind](n or 0)
     if known:
         section.done()
-    if n is None or not section.ok("generator", "weight", "self_loops", "chord", "center", "p", "seed", "offsets"):
+    if n is None or not section.ok(
+        "generator", "weight", "self_loops", "chord", "center", "p", "seed", "offsets", "edges"
+    ):
         return ()
     entries: list[dict[int, float]] = [{} for _ in range(n)]
-    for j, i in edges:
+    ones = ((j, i, None) for j, i in edges)
+    for j, i, own in itertools.chain(ones, ((j - 1, i - 1, own) for j, i, own in given)):
         if values["reverse"] or values["undirected"]:
-            entries[j][i] = weight
+            entries[j][i] = weight if own is None else own
         if not values["reverse"] or values["undirected"]:
-            entries[i][j] = weight
-    for i in range(n):
+            entries[i][j] = weight if own is None else own
+    for i in range(n if loops else 0):
         entries[i][i] = weight if loops is True else float(loops)
     return _rows(entries)
 

@@ -10,6 +10,12 @@ SPARSE_FROM = 500
 """From so many agents on, generators and GraphML files give :class:`SparseRows` instead of a tuple of tuples."""
 
 
+COMPACT_FROM = 600
+"""From so many agents on the resolved run file and its canonical JSON leave zeros out: with them the JSON of both
+matrices would be above the 4 MiB of a registration.
+"""
+
+
 class SparseRows(Sequence[tuple[float, ...]]):
     """n x n weights > 0 by rows; reads, compares and hashes as the tuple of row tuples that it stands for.
 
@@ -59,9 +65,31 @@ class SparseRows(Sequence[tuple[float, ...]]):
     def __hash__(self) -> int:
         return hash(tuple(self))
 
-    def table(self) -> list[list[float]]:
-        """For the resolved run file and its hash, which have every entry."""
-        return [list(row) for row in self]
+    def table(self) -> SparseRows:
+        """For the resolved run file and its hash, which have every entry: they ask for one row after the other."""
+        return self
+
+    def edges(self) -> Iterator[tuple[int, int, float]]:
+        """(sender, receiver, weight), agents from 1, by receiver."""
+        for i in range(len(self)):
+            for at in range(self.starts[i], self.starts[i + 1]):
+                yield self.columns[at] + 1, i + 1, self.weights[at]
+
+    def texts(self) -> Iterator[str]:
+        """Every row as JSON; from COMPACT_FROM agents on as ``[column, weight, column, weight, ...]``."""
+        n = len(self)
+        if n >= COMPACT_FROM:
+            for i in range(n):
+                here = range(self.starts[i], self.starts[i + 1])
+                yield f"[{','.join(f'{self.columns[at]},{self.weights[at]!r}' for at in here)}]"
+            return
+        for i in range(n):
+            parts: list[str] = []
+            free = 0
+            for at in range(self.starts[i], self.starts[i + 1]):
+                parts += ["0.0," * (self.columns[at] - free), repr(self.weights[at]), ","]
+                free = self.columns[at] + 1
+            yield f"[{''.join([*parts, '0.0,' * (n - free)])[:-1]}]"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """numpy's protocol: the dense array, float64 unless ``dtype`` says otherwise."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpgt_node.config.emit import document
+from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.config.model import RunConfig
 from dpgt_node.report import text
 
@@ -41,6 +42,8 @@ def _shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return text.number(value, 6)
+    if isinstance(value, SparseRows):
+        return f"{len(value)} × {len(value)}, {len(value.weights)} entries"
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], list | tuple):
             edges = sum(1 for row in value for weight in row if weight)

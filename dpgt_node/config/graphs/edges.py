@@ -1,0 +1,54 @@
+"""A graph as the list of its edges: what a large sparse graph is written as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpgt_node.config.declare.kinds import Integer, Number, Schema
+from dpgt_node.config.declare.reader import Section, bad_number, show
+from dpgt_node.config.vocabulary import MAX_AGENTS
+
+Edge = tuple[int, int, float | None]
+"""Sender and receiver, by number from 1, and the weight where it is not the rule's."""
+MAX_EDGES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeList:
+    """``[[sender, receiver], ...]`` or ``[[sender, receiver, weight], ...]``, each pair once; of ``agents`` agents."""
+
+    agents: int = MAX_AGENTS
+
+    @property
+    def placeholder(self) -> tuple[Edge, ...]:
+        return ()
+
+    def read(self, section: Section, key: str, value: object) -> tuple[Edge, ...]:
+        if not isinstance(value, list) or not len(value) <= MAX_EDGES:
+            section.problem(key, f"must be a list of at most {MAX_EDGES} edges, not {show(value)}")
+            return ()
+        found: dict[tuple[int, int], float | None] = {}
+        for at, entry in enumerate(value):
+            if (why := self._wrong(entry)) is not None:
+                section.problem(f"{key}[{at}]", why)
+                return ()
+            if (entry[0], entry[1]) in found:
+                section.problem(f"{key}[{at}]", f"{entry[0]} -> {entry[1]} is there already")
+                return ()
+            found[entry[0], entry[1]] = float(entry[2]) if len(entry) == 3 else None
+        return tuple((sender, receiver, weight) for (sender, receiver), weight in found.items())
+
+    def _wrong(self, entry: object) -> str | None:
+        if not isinstance(entry, list) or len(entry) not in (2, 3):
+            return f"must be [sender, receiver] or [sender, receiver, weight], not {show(entry)}"
+        if any(isinstance(v, bool) or not isinstance(v, int) or not 1 <= v <= self.agents for v in entry[:2]):
+            return f"an agent number is 1 to {self.agents}"
+        return None if len(entry) == 2 else bad_number(entry[2], above=0.0)
+
+    def schema(self) -> Schema:
+        number, weight = Integer(1, self.agents).schema(), Number(above=0.0).schema()
+        edge: Schema = {"type": "array", "prefixItems": [number, number, weight], "minItems": 2, "maxItems": 3}
+        return {"type": "array", "items": edge, "maxItems": MAX_EDGES}
+
+    def words(self) -> str:
+        return "list of [sender, receiver] or [sender, receiver, weight]"
