@@ -68,14 +68,24 @@ def doctor(
     bad = sum(row.status == "failed" for row in rows)
     if format_ == "json":
         checks = [
-            {"check": r.check, "status": r.status, "passed": r.passed, "found": r.found, "todo": r.todo} for r in rows
+            {
+                "check": r.check,
+                "status": r.status,
+                "passed": r.passed,
+                "found": r.found.replace("\n", "; "),
+                "todo": r.todo,
+            }
+            for r in rows
         ]
         click.echo(json.dumps({"passed": bad == 0, "checks": checks}, indent=2, allow_nan=False))
     else:
         width = max(len(row.check) for row in rows)
         for row in rows:
-            for line in wrapped(row.found, " " * (width + 10), first=f"{row.status:8}{row.check:{width}}  "):
-                click.echo(line)
+            begin = f"{row.status:8}{row.check:{width}}  "
+            for sentence in row.found.split("\n"):
+                for line in wrapped(sentence, " " * (width + 12), first=begin):
+                    click.echo(line)
+                begin = " " * (width + 10)
             if row.todo and row.status != "passed":
                 for line in wrapped(row.todo, " " * (width + 13), first=f"{'':{width + 10}}-> "):
                     click.echo(line)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.cli.running.control import _show
+from dpgt_node.cli.running.control import _show, _show_end
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.runtime.coordinator.outdir import prepare, write_address
 from dpgt_node.sim.simulate import simulate
@@ -61,14 +61,25 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return code, captured.out + captured.err
 
 
+def test_the_end_of_a_run_has_what_agents_reached_and_spent() -> None:
+    agents = (AgentStatus("agent-1", False, 200, None, 0.9, 7.5, strength="weak", state="ended"),)
+    over = replace(REPLY, state="finished", k=200, agents=agents)
+    assert _show_end(over) == (
+        "digits: finished, round 200 of 200 was the last, 81.2 rounds/s on average\n"
+        "  adjacent data sets: replace-one\n"
+        "  agent-1: test accuracy 0.900, epsilon (gdp, delta 1e-05) 7.5 (weak)"
+    )
+
+
 def test_a_finished_run_says_so_without_its_coordinator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ended(tmp_path / "out")
     for address in (None, "127.0.0.1:1"):
         if address is not None:
             write_address(out, address, None)
         code, text = call(capsys, "status", "--run", out)
-        assert code == 0 and text.startswith("cluster: finished, k = 3 of 3, "), text
-        assert "\n  agent-2: finished, k = 3, ended" in text
+        assert code == 0 and text.startswith("cluster: finished, round 3 of 3 was the last"), text
+        assert "\n  agent-2: no accuracy and no epsilon\n" in text and "so far" not in text and "seen" not in text
+        assert text.endswith(f"Results in {out}; `dpgt report {out}` makes the report\n")
         code, text = call(capsys, "status", "--run", out, "--format", "json")
         document = json.loads(text)
         assert (code, document["state"], document["k"], document["K"]) == (0, "finished", 3, 3)
@@ -78,6 +89,13 @@ def test_a_finished_run_says_so_without_its_coordinator(tmp_path: Path, capsys: 
         for verb in ("pause", "resume", "stop"):
             code, text = call(capsys, verb, "--run", out)
             assert (code, text) == (1, f"dpgt {verb}: cannot {verb}: the run is finished\n")
+
+
+def test_a_coordinator_that_is_gone_leads_to_the_folder_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ((), ("--watch",)):
+        code, text = call(capsys, "status", "--coordinator", "127.0.0.1:1", "--insecure", *more)
+        assert code == 3 and "no answer from the coordinator at 127.0.0.1:1" in text
+        assert "`dpgt status --run DIR`, its --out, says how it ended and where the results are" in text
 
 
 def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(

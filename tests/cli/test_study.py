@@ -12,6 +12,7 @@ import pytest
 from dpgt_node.cli import run as dpgt
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.report.study import page
+from tests.cli.columns import too_long
 
 RUN = """
 name = "few"
@@ -116,7 +117,12 @@ def test_a_grid_is_simulated_and_what_is_refuted_is_said(few: Path, capsys: pyte
     audit.write_text(json.dumps(held))
     capsys.readouterr()
     assert study(few, *asked) == 1
-    assert "REFUTED" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "REFUTED" in said and said.endswith(f"Page: {out / page.PAGE_FILE}\n") and not too_long(said)
+    shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if "population" in line]
+    assert len(shown) == 2 and {cells[1] for cells in shown} == {
+        finding["verdict"] for one in document["grid"] for entry in one["attacks"] for finding in entry["findings"]
+    }
 
 
 @pytest.mark.parametrize(

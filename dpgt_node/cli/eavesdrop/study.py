@@ -22,6 +22,7 @@ from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig
+    from dpgt_node.report.study.page import Studied
 
 SHADOWS, CANARY_RUNS = 64, 2000
 _KEPT = "study-settings.json"
@@ -76,12 +77,34 @@ def study(
         case.report()
         points.append(case.canaries(canaries, jobs))
     about = {"dpgt_node": _version(), "run": run.name, "settings": settings}
-    refuted = write_study(out, points, about)
+    found = write_study(out, points, about)
     if format_ == "json":
         click.echo((out / JSON_FILE).read_text(encoding="utf-8"), nl=False)
     else:
-        say(f"{'REFUTED: see' if refuted else 'nothing claimed was refuted; see'} {out / PAGE_FILE}")
-    return ExitCode.CHECK_FAILED if refuted else ExitCode.DONE
+        _print(found, out / PAGE_FILE)
+    return ExitCode.CHECK_FAILED if found.refuted else ExitCode.DONE
+
+
+def _print(found: Studied, page: Path) -> None:
+    """What was found, by verdict, and where the rest is."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    table = Table(title="Attacks by verdict", title_justify="left")
+    for head in ("attack", *found.verdicts.heads[:4]):
+        table.add_column(head, justify="right" if head in ("value", "interval") else "left")
+    for row in found.verdicts.rows:
+        table.add_row(
+            row.head, *(Text(cell, style="red" if at in row.bad else "") for at, cell in enumerate(row.cells[:4]))
+        )
+    if found.verdicts.rows:
+        console.print(table)
+    if found.skipped:
+        say(f"{found.skipped} attacks were not run: the page says why.")
+    say("REFUTED: something that was claimed does not hold." if found.refuted else "Nothing claimed was refuted.")
+    say(f"Page: {page}")
 
 
 @dataclass(frozen=True, slots=True)

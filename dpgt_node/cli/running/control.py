@@ -40,6 +40,10 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_PERHAPS_OVER = (
+    "a coordinator leaves when its run is over: `dpgt status --run DIR`, its --out, says how it ended and where the "
+    "results are"
+)
 _ANSWERS = {
     "PERMISSION_DENIED": "the coordinator at {} refuses",
     "UNAUTHENTICATED": "the coordinator at {} refuses",
@@ -81,7 +85,7 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None, wa
         return common.run_async(main())
     except PeerError as error:
         what = _ANSWERS.get(error.grpc_status, "no answer from the coordinator at {}").format(target.address)
-        raise PeerError(f"{what}: {error}") from error
+        raise PeerError(f"{what}: {error}", grpc_status=error.grpc_status) from error
 
 
 def _ask(
@@ -91,7 +95,7 @@ def _ask(
     reply: ControlReply | StatusReply
     if run_dir is None:
         assert target is not None
-        reply = _call(target, action)
+        reply = _call_there(target, action)
         return reply
     over = _result(run_dir)
     if target is None:
@@ -105,6 +109,16 @@ def _ask(
         if over is not None and (over.state == "finished" or _gone(target.pid)):  # else it goes on, and does not answer
             return over
         raise PeerError(f"{error}; the run in {run_dir} is not over: the same command goes on with it") from error
+
+
+def _call_there(target: Address, action: Literal["pause", "resume", "stop"] | None, watcher: int = 0) -> Any:
+    """Ask a coordinator whose folder is not known.  Where nobody answers its run may be over: say who knows."""
+    try:
+        return _call(target, action, watcher)
+    except PeerError as error:
+        if error.grpc_status in _ANSWERS:
+            raise
+        raise PeerError(f"{error}; {_PERHAPS_OVER}") from error
 
 
 def _call_run(run_dir: Path, target: Address, action: Literal["pause", "resume", "stop"] | None) -> Any:
@@ -170,6 +184,32 @@ def _result(run_dir: Path) -> StatusReply | None:
     )
 
 
+def _results(run_dir: Path) -> str:
+    """Where to look, of a run that is over."""
+    report = run_dir / "report.html"
+    return f"Report: {report}" if report.exists() else f"Results in {run_dir}; `dpgt report {run_dir}` makes the report"
+
+
+def _show_end(reply: StatusReply) -> str:
+    """A run that is over: what became of it, and a line an agent."""
+    from dpgt_node.record.epsilons import head
+    from dpgt_node.report.text import accuracy, judged
+
+    rate = f", {reply.rounds_per_second:.1f} rounds/s on average" if reply.rounds_per_second else ""
+    why = f" ({reply.reason})" if reply.reason else ""
+    lines = [f"{reply.name}: {reply.state}, round {reply.k} of {reply.K} was the last{rate}{why}"]
+    if reply.accountant is not None:
+        lines.append(f"  adjacent data sets: {reply.adjacency}")
+    if reply.delta_warning:
+        lines.append(f"  WARNING: {reply.delta_warning}")
+    for agent in reply.agents:
+        parts = [] if agent.accuracy_test is None else [f"test accuracy {accuracy(agent.accuracy_test)}"]
+        if reply.accountant is not None and agent.epsilon is not None:
+            parts.append(f"{head(reply.accountant, reply.delta or 0.0)} {judged(agent.epsilon, agent.strength)}")
+        lines.append(f"  {agent.name}: {', '.join(parts) or 'no accuracy and no epsilon'}")
+    return "\n".join(lines)
+
+
 def _show(reply: StatusReply) -> str:
     from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import judged
@@ -192,8 +232,6 @@ def _show(reply: StatusReply) -> str:
         if agent.missing_s is not None:
             seen = f"MISSING for {agent.missing_s:.1f} s"
             seen += " (never seen)" if agent.last_seen_s is None else ""
-        elif agent.state == ENDED or reply.over:
-            state, seen = reply.state, "ended"
         if agent.waits_for:
             seen += f", waits for {', '.join(agent.waits_for)}"
         spent = ""
@@ -220,11 +258,15 @@ def status(
         if run_dir is None:  # nothing but the coordinator tells the end: it stays until this terminal knows
             assert target is not None
             own = secrets.randbits(63) + 1
-            return watch(lambda: cast("StatusReply", _call(target, None, own)), lambda: None)
-        return watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _result(run_dir))
+            return watch(lambda: cast("StatusReply", _call_there(target, None, own)), lambda: None)
+        code = watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _result(run_dir))
+        say(_results(run_dir))
+        return code
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
-        say(common.reddened(_show(reply)))
+        say(common.reddened(_show_end(reply) if reply.over else _show(reply)))
+        if reply.over and run_dir is not None:
+            say(_results(run_dir))
         return ExitCode.DONE
     from dpgt_node.record.summary import to_json
 

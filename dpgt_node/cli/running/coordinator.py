@@ -23,6 +23,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 @common.http_option
 @common.metrics_option
 @common.health_option
+@click.option("--page-waits", is_flag=True, hidden=True)  # of launch on a terminal
 @logs.log_format_option
 @common.die_with_parent_option
 @click.pass_context
@@ -37,6 +38,7 @@ def coordinator(
     http: str | None,
     metrics: str | None,
     health: str | None,
+    page_waits: bool,
     die_with_parent: int | None,
 ) -> ExitCode:
     """Coordinate one run in the foreground; exits 0 when every agent finished."""
@@ -70,7 +72,9 @@ def coordinator(
         for number in signals.ending_signals():
             loop.add_signal_handler(number, lambda: signals.end_now("coordinator") if stop.is_set() else stop.set())
         keystream = "test" if test_keystream is not None else None
-        outcome = await serve(run, out, listen, tls_folder, keystream=keystream, stop=stop, sites=sites)
+        outcome = await serve(
+            run, out, listen, tls_folder, keystream=keystream, stop=stop, sites=sites, page_waits=page_waits
+        )
         if outcome.summary is not None:
             with outdir.blamed(out):
                 path = await _report(out, stop, outcome.conclude.exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -100,7 +101,7 @@ def launch(
         test_keystream,
         restart=not no_restart,
         alone=alone,
-        watched=Watched(http, metrics),
+        watched=Watched(http, metrics, waits=sys.stdout.isatty()),
         places=places,
         format_=format_,
         go_on="" if tap is None else f", and --tap with another file name than {tap}",
@@ -209,6 +210,8 @@ def launch_run(
                 write_rivals(out, rivals(run, common.data_root()))
             common.report_or_word(out)
         print_result(run, summary, out, console, format_)
+        if watched is not None and watched.http is not None:
+            say(console, f"The live page is closed: its curves are in the report, its events in {out / 'events.jsonl'}")
         if after is not None:
             if interrupted:
                 raise KeyboardInterrupt

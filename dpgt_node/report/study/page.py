@@ -60,8 +60,19 @@ class _Seen:
         return f"{self.one.letter} (noise x {self.point.factor:g})"
 
 
-def write_study(out: Path, points: Sequence[Point], about: Mapping[str, Any]) -> bool:
-    """Write both files into ``out``; whether anything claimed was refuted.  ConfigError: a run cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Studied:
+    """``refuted``: whether anything claimed was.  ``verdicts``: every attack on every run, the adversary's best first;
+    ``skipped``: how many were not run.
+    """
+
+    refuted: bool
+    verdicts: Table
+    skipped: int
+
+
+def write_study(out: Path, points: Sequence[Point], about: Mapping[str, Any]) -> Studied:
+    """Write both files into ``out``.  ConfigError: a run cannot be read."""
     runs = load_runs([point.folder / RUN for point in points], least=1)
     seen = [_seen(point, one) for point, one in zip(points, runs, strict=True)]
     refuted = any(_refuted(one) for one in seen)
@@ -83,7 +94,7 @@ def write_study(out: Path, points: Sequence[Point], about: Mapping[str, Any]) ->
         "skipped": _skipped(seen),
     }
     page.write_page(out / PAGE_FILE, rendered("study.html", values))
-    return refuted
+    return Studied(refuted, _verdicts(seen), len(_skipped(seen)))
 
 
 def _seen(point: Point, one: Compared) -> _Seen:

@@ -63,7 +63,7 @@ class Standing:
     def line(self) -> str:
         """``running: round 120 of 200, 85.3 rounds/s, ETA 1 s, epsilon (gdp, delta 1e-05) 3.2 of 7.5 (weak)``."""
         parts = [f"{self.state}: round {self.k} of {self.K}" if self.k >= 0 else self.state]
-        if self.state == "running":
+        if self.state == "running" and self.rounds_per_second > 0:  # of the first second nobody knows it
             parts.append(f"{self.rounds_per_second:.3g} rounds/s")
         if (left := self.eta_s) is not None:
             parts.append(f"ETA {left:.0f} s")

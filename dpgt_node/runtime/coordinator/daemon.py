@@ -218,6 +218,8 @@ class Coordinator:
     def stands(self) -> m.StatusReply:
         """Where the run stands."""
         rate, slow, now_ns = self._progress.rate(), self.recent.slowest(), time.monotonic_ns()
+        if (summary := self._outcome.summary) is not None:  # over: the mean, as everything that is written says it
+            rate = summary.rounds_per_second or 0.0
         return status.reply(self._run, self._out.run_id, self.machine, self._results, rate, slow, now_ns)
 
     @property

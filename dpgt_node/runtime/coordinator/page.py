@@ -23,6 +23,7 @@ from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.phases import PHASES_FILE
 from dpgt_node.report.rendering import FOLDER as REPORT
 from dpgt_node.runtime.watching.httpd import Answer, Page, Query, Refused
+from dpgt_node.runtime.watching.sites import OPEN_S
 
 if TYPE_CHECKING:
     from dpgt_node.protocol.messages import StatusReply
@@ -57,6 +58,8 @@ class LivePage:
         self._made_s = -1e9
         self._state = b""
         self._over = self._told = False
+        self._began_s = time.monotonic()
+        self._opened = asyncio.Event()
 
     def pages(self) -> dict[str, Page]:
         """By path."""
@@ -67,6 +70,14 @@ class LivePage:
             f"/{METRICS_FILE}": _table(self._out / METRICS_FILE),
             f"/{PHASES_FILE}": _table(self._out / PHASES_FILE),
         }
+
+    async def latecomer(self, leave: asyncio.Event) -> None:
+        """The run is over: where nobody opened a page yet, wait for the first until ``OPEN_S``, or ``leave`` is set."""
+        left_s = self._began_s + OPEN_S - time.monotonic()
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._opened, leave)]
+        await asyncio.wait(waits, timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     async def farewell(self, leave: asyncio.Event) -> None:
         """All pages know the end: let them fetch the ends of the tables, unless ``leave`` is set."""
@@ -99,6 +110,7 @@ class LivePage:
         if (page := query.get("page", "")) and len(page) <= NAME_MAX:
             self._coordinator.watchers.asked(f"page {page}", every_ms / 1e3, told=self._over)
             self._told |= self._over
+            self._opened.set()
         return Answer(self._state, "application/json")
 
     def _document(self, reply: StatusReply) -> dict[str, Any]:

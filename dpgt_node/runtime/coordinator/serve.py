@@ -31,8 +31,12 @@ async def serve(
     keystream: str | None,
     stop: asyncio.Event,
     sites: Sites | None = None,
+    page_waits: bool = False,
 ) -> Outcome:
-    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does.  ``sites``: pages."""
+    """Serve until the run is over.  ``stop`` asks for a stop, as the operator's signal does.  ``sites``: pages.
+
+    ``page_waits``: the live page of a short run waits for whoever opens it (:meth:`LivePage.latecomer`).
+    """
     sites = sites or Sites({})
     security = Security.from_folder(tls_folder)
     server = services.server(run.n, run.runtime.round_timeout_s)
@@ -46,7 +50,9 @@ async def serve(
             watch = asyncio.ensure_future(security.watch())
             address = format_address(host, port)
             try:
-                return await _serve(server, run, claimed, address, tls_folder, security, keystream, stop, sites)
+                return await _serve(
+                    server, run, claimed, address, tls_folder, security, keystream, stop, sites, page_waits
+                )
             finally:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
@@ -64,6 +70,7 @@ async def _serve(
     keystream: str | None,
     stop: asyncio.Event,
     sites: Sites,
+    page_waits: bool,
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
     server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
@@ -102,6 +109,8 @@ async def _serve(
         finished = outcome.conclude.exit_code is ExitCode.DONE
         await coordinator.watchers.farewell(stop, finished=finished)
         if page is not None:
+            if page_waits and finished:
+                await page.latecomer(stop)
             await page.farewell(stop)
         return outcome
     finally:

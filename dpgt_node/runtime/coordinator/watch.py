@@ -163,7 +163,7 @@ def line(reply: m.StatusReply) -> str:
     parts = [f"{reply.state}: round {reply.k} of {reply.K}" if reply.k >= 0 else reply.state]
     if here < len(reply.agents) and not reply.over:
         parts.append(f"{here} of {len(reply.agents)} agents connected")
-    if reply.state == "running" and reply.k >= 0:
+    if reply.state == "running" and reply.k >= 0 and reply.rounds_per_second > 0:
         parts.append(f"{reply.rounds_per_second:.3g} rounds/s")
     if (left := eta_s(reply)) is not None:
         parts.append(f"ETA {left:.0f} s")

@@ -192,9 +192,10 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
         delta = float(alone.delta)
         word = strength(accountant, alone.epsilon, delta, samples=oracle.samples, enforced=privacy.enforced)
         named = f"{called(accountant)}, delta {delta:g}" if delta else called(accountant)
-        found = f"the run costs epsilon {alone.epsilon:.6g} ({named}): {word}"
+        found = f"the run costs epsilon {alone.epsilon:.6g} ({named}): {'no' if word == 'none' else word} protection"
     also = also_known(request.ids())
-    found += f", {len(spent)} run(s) on this data set{also} before"
+    runs = f"{len(spent)} run{'' if len(spent) == 1 else 's'}" if spent else "no run"
+    found += f"\n{runs} on this data set{also} before"
     if verdict.problems:
         return failed("; ".join(verdict.problems), "[policy] in NODE.toml, or another run file")
     if verdict.shortfall is not None:
@@ -206,7 +207,7 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
     void = delta_warning(privacy.delta, oracle.samples) if accountant in APPROXIMATE else None
     if verdict.warnings or void is not None:
         said = [*verdict.warnings, *([void] if void is not None else [])]
-        return warned(f"{found}; {'; '.join(said)}", "[policy] in NODE.toml")
+        return warned("\n".join((found, *said)), "[policy] in NODE.toml")
     return passed(found)
 
 

@@ -32,6 +32,7 @@ from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Superv
 from dpgt_node.runtime.launch.watched import Watched
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
+from dpgt_node.runtime.watching.sites import OPEN_S
 from dpgt_node.wire import services
 
 LOOPBACK = "127.0.0.1"
@@ -113,7 +114,8 @@ class Launcher:
                     await self._start_node(i, name, address)
                 await self._close_nursery()
                 if (found := read_address(self._out.path)) is not None and found.http is not None:
-                    self._say(f"live page: {found.http}")
+                    stays = f" (stays {OPEN_S:g} s at least)" if self._watched.waits else ""
+                    self._say(f"live page: {found.http}{stays}")
                 patience_s = PATIENCE_S
                 return await self._watch(coordinator, address)
         finally:

@@ -10,15 +10,20 @@ from dpgt_node.runtime.watching.sites import HTTP, METRICS
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """HOST:PORT, None: nobody serves it.  Port 0: every process takes any free one."""
+    """HOST:PORT, None: nobody serves it.  Port 0: every process takes any free one.
+
+    ``waits``: the live page waits a while for who opens it when the run is over already.
+    """
 
     http: str | None = None
     metrics: str | None = None
+    waits: bool = False
 
     def of_coordinator(self) -> list[str]:
         """Its options."""
         given = ((HTTP, self.http), (METRICS, self.metrics))
-        return [word for key, listen in given if listen is not None for word in (key, listen)]
+        waits = ["--page-waits"] if self.waits and self.http is not None else []
+        return [*(word for key, listen in given if listen is not None for word in (key, listen)), *waits]
 
     def of_node(self, i: int) -> list[str]:
         """Those of the agent in row ``i``, 0-based."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OPEN_S = 15.0
+"""So long after its start a page can be opened, where somebody is about to: their run may take two seconds."""
 HTTP, METRICS, HEALTH = "--http", "--metrics", "--health"
 
 

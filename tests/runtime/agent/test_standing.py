@@ -32,6 +32,7 @@ def test_the_line_says_round_rate_eta_cost_and_who_is_late() -> None:
     )
     late = replace(running, rounds_per_second=0.0, late=("agent-2", "agent-3"))
     assert late.line().endswith("late: agent-2, agent-3") and "ETA" not in late.line()
+    assert "rounds/s" not in late.line(), "of its first second nobody knows a speed"
     assert late.fields()["late"] == ["agent-2", "agent-3"] and late.fields()["eta_s"] is None
     assert Standing("waiting", -1, 200, 0.0, None, ()).line() == "waiting"
 

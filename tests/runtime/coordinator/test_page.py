@@ -88,6 +88,29 @@ async def test_an_open_page_is_told_the_end_and_nobody_waits_for_one_that_is_not
         await live.farewell(leave)
 
 
+async def test_a_page_that_is_opened_when_a_short_run_is_over_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "OPEN_S", 600.0)
+    made, leave = many(3, 20, tmp_path), asyncio.Event()
+    made.state, made.k = "finished", 400
+    live = LivePage(made.run, made, tmp_path)  # type: ignore[arg-type]
+    async with asyncio.timeout(30):
+        waiting = asyncio.ensure_future(live.latecomer(leave))
+        await live.pages()["/state.json"]({})  # a program's, no page
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert json.loads((await live.pages()["/state.json"]({"page": "a"})).body)["over"]
+        await waiting
+        await live.farewell(leave)
+        again = LivePage(made.run, made, tmp_path)  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(again.latecomer(leave))
+        leave.set()  # a signal
+        await waiting
+        monkeypatch.setattr(page_module, "OPEN_S", 0.0)
+        await LivePage(made.run, made, tmp_path).latecomer(asyncio.Event())  # type: ignore[arg-type]
+
+
 async def test_a_real_run_s_page_and_its_address(tmp_path: Path) -> None:
     sites = Sites({HTTP: "127.0.0.1:0"})
     async with cluster(tmp_path, make_run(1_000_000), sites=sites) as c:

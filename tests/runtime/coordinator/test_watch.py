@@ -29,6 +29,7 @@ def test_the_line_says_round_rate_eta_worst_epsilon_slowest_and_who_is_late() ->
     assert "1 of 2 agents connected" in said and said.endswith("late: agent-2")
     waiting = replace(REPLY, state="waiting", k=-1, agents=(AGENTS[0], replace(gone, state="absent", epsilon=None)))
     assert line(waiting).startswith("waiting, 1 of 2 agents connected") and "ETA" not in line(waiting)
+    assert line(replace(REPLY, rounds_per_second=0.0)).startswith("running: round 120 of 200, worst test accuracy")
     document = fields(slow)
     assert (document["k"], document["worst_agent"], document["epsilon"], document["late"]) == (120, "agent-2", 7.5, [])
     assert fields(replace(slow, rounds_per_second=4.0))["eta_s"] == 20.0, "80 rounds are left"

@@ -293,7 +293,7 @@ async def test_what_a_gaussian_run_costs_is_said_by_the_tightest_accountant(host
     host.run = parse_run(GAUSSIAN, "run.toml", host.folder)
     row = (await host.rows())["policy"]
     assert row.status == "warning" and re.search(
-        r"the run costs epsilon 0\.\d+ \(gdp, delta [\d.e-]+\): strong", row.found
+        r"the run costs epsilon 0\.\d+ \(gdp, delta [\d.e-]+\): strong protection\nno run on", row.found
     ), row
     host.run = parse_run(GAUSSIAN.replace("clip_l2 = 1.0", ""), "run.toml", host.folder)
     assert "not bounded: no sound accountant has a value" in (await host.rows())["policy"].found

@@ -307,7 +307,7 @@ function drawTiles() {
   const eta = state.state === "running" && state.rounds_per_second > 0 ? (state.K - state.k) / state.rounds_per_second : null;
   const shown = [
     tile("Round", `${number(Math.max(0, state.k))} of ${number(state.K)}`, eta === null ? state.state : `${span(eta)} left`),
-    tile("Rounds a second", state.state === "running" ? number(state.rounds_per_second) : "–", state.slowest ? `${state.slowest.agent}: ${state.slowest.phase} ${span(state.slowest.seconds)}` : ""),
+    tile("Rounds a second", state.state === "running" || (state.over && state.rounds_per_second > 0) ? number(state.rounds_per_second) : "–", state.over ? "on average" : state.slowest ? `${state.slowest.agent}: ${state.slowest.phase} ${span(state.slowest.seconds)}` : ""),
     state.over ? tile("Agents", number(n), state.state) : tile("Agents here", `${here} of ${n}`, here === n ? "everybody" : "see below", here === n ? "" : "bad"),
   ];
   const spent = worst("epsilon"), total = worst("epsilon_of_run"), most = state.agents.find((a) => a.epsilon !== null && (a.epsilon === "inf" ? Infinity : a.epsilon) === spent);
@@ -321,7 +321,7 @@ function drawTiles() {
 
 function drawAlarms() {
   const said = [];
-  if (silentSince !== null && overSince === null) said.push(`No answer from the coordinator for ${span((Date.now() - silentSince) / 1e3)}. It has ended, or it is being started again. This page goes on by itself.`);
+  if (silentSince !== null && overSince === null) said.push(`No answer from the coordinator for ${span((Date.now() - silentSince) / 1e3)}. It has ended (dpgt status --run DIR says how), or it is being started again. This page goes on by itself.`);
   if (state) {
     const until = state.gives_up_s === null ? "" : ` The run ends in ${span(state.gives_up_s)} unless they come.`;
     const missing = state.agents.filter((a) => a.missing_s !== null);
