@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpgt_node.cli import run as dpgt
+from dpgt_node.cli.eavesdrop.study import _studied
+from dpgt_node.config import load_run
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.report.study import page
 from tests.cli.columns import too_long
@@ -123,6 +126,14 @@ def test_a_grid_is_simulated_and_what_is_refuted_is_said(few: Path, capsys: pyte
     assert len(shown) == 2 and {cells[1] for cells in shown} == {
         finding["verdict"] for one in document["grid"] for entry in one["attacks"] for finding in entry["findings"]
     }
+    held["refuted"], held["findings"][0]["verdict"] = False, "not refuted"
+    audit.write_text(json.dumps(held))
+    assert study(few, *asked) == 0
+    attacks = audit.with_name("attacks.json")
+    found = json.loads(attacks.read_text())
+    found["attacks"][0]["findings"][0]["note"] = "REFUTES what is guaranteed: more than is allowed"
+    attacks.write_text(json.dumps(found))
+    assert study(few, *asked) == 1, "an attack refutes as an audit does"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +154,12 @@ def test_what_cannot_be_studied_is_named(
     (out / "study-settings.json").write_text(json.dumps(held))
     assert study(few, *words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_grid_is_of_times_the_run_file_s_noise(few: Path) -> None:
+    run = load_run(few)
+    doubled = replace(run, noise=replace(run.noise, multiplier=2.0))
+    assert _studied(doubled, 0.25, True).noise.multiplier == 0.5
 
 
 def test_a_folder_of_something_else_is_left_alone(few: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,9 @@ class HttpServer:
         self._open.add(task)
         try:
             await self._converse(h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES), reader, writer)
+            writer.close()
+            async with asyncio.timeout(WRITE_S):  # the last of an answer may wait for a reader that never comes
+                await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()
         finally:

@@ -18,6 +18,7 @@ from dpgt_node.adversary.membership import likelihood, rates
 from dpgt_node.adversary.membership.likelihood import Moments
 from dpgt_node.adversary.membership.rates import Guarantee
 from dpgt_node.adversary.membership.shadows import NOBODY, Shadows, Signals
+from dpgt_node.adversary.membership.signals import published
 from dpgt_node.config import RunConfig
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
@@ -129,6 +130,8 @@ def test_the_ceiling_is_the_best_test_of_two_gaussians() -> None:
     alpha = np.array([0.001, 0.01, 0.3])
     np.testing.assert_allclose(Guarantee("gdp", 5.0, 1e-5, 1.3).ceiling(alpha), norm.cdf(norm.ppf(alpha) + 1.3))
     both = rates.ceiling([Guarantee("gdp", 5.0, 1e-5, 1.3), Guarantee("tight", 0.1)], alpha)
+    turned = rates.ceiling([Guarantee("tight", 0.1), Guarantee("gdp", 5.0, 1e-5, 1.3)], alpha)
+    np.testing.assert_array_equal(turned, both)
     np.testing.assert_allclose(both, np.minimum(math.exp(0.1) * alpha, 1 - math.exp(-0.1) * (1 - alpha)))
     assert rates.bounds([Guarantee("gdp", 5.0, 1e-5, 1.3)])["bound_auc"] == pytest.approx(
         norm.cdf(1.3 / math.sqrt(2)), abs=1e-3
@@ -273,6 +276,50 @@ def test_members_are_found_and_nobody_else(open_case: SimpleNamespace) -> None:
         shadowed.lira.run(open_case.observation, None, Options())
 
 
+def test_shadow_runs_are_seen_through_the_holes_of_the_run(open_case: SimpleNamespace) -> None:
+    seen = open_case.observation
+    name = (1, "X", 3)
+    holed = replace(seen, vectors={**seen.vectors, name: np.where(np.arange(650) < 9, np.nan, seen.vectors[name])})
+    game = shadow_runs.Game.of(holed, 1, None)
+    assert game.key() != shadow_runs.Game.of(seen, 1, None).key()
+    sent = {(stream, k): np.ones((3, 650)) for _, stream, k in seen.vectors}
+    shadow = game._seen(sent)
+    assert shadow.vectors.keys() == seen.vectors.keys()
+    for key, vector in shadow.vectors.items():
+        assert int(np.isnan(vector).sum()) == (9 if key == name else 0)
+
+
+def test_the_published_model_is_the_mean_of_the_second_half(open_case: SimpleNamespace) -> None:
+    for i in range(3):
+        rows = [open_case.observation.vectors[i, "X", k] for k in range(5, 11)]
+        np.testing.assert_allclose(published(open_case.observation, i), np.mean(rows, axis=0), rtol=1e-12)
+
+
+def test_who_another_agent_holds_is_neither_member_nor_other() -> None:
+    held = np.array([0, 1, NOBODY, 0, NOBODY, 2])
+    inside, outside = shadowed._told({"": np.arange(6.0)}, held, 0)
+    assert inside[""].tolist() == [0.0, 3.0] and outside[""].tolist() == [2.0, 4.0]
+    rng = np.random.default_rng(8)
+    signals, shadows, deals = rng.normal(size=5), rng.normal(size=(40, 5)), rng.integers(-1, 2, (40, 5))
+    moments = Moments.of(shadows, deals == 1, deals == NOBODY)
+    found = shadowed._two_sided(signals, shadows, deals, 1)
+    np.testing.assert_array_equal(found[""], likelihood.lira_online(signals, moments))
+    np.testing.assert_array_equal(found["offline_"], likelihood.lira_offline(signals, moments))
+
+
+def test_what_stands_as_guaranteed_is_proven_and_has_its_delta(few: Path, tmp_path: Path) -> None:
+    for mechanism, law, clip, expected in (
+        ("paper", "laplace", "clip_l1", {"corrected": True}),
+        ("published-point", "laplace", "clip_l1", {"tight": True, "zcdp": False, "amplified": True}),
+        ("published-point", "gaussian", "clip_l2", {"zcdp": False, "gdp": False}),
+    ):
+        run = replace(small(few, 5.0, mechanism=mechanism, law=law), privacy=Privacy(**{clip: 1.0}))
+        game = shadow_runs.Game.of(play(run).observe(tmp_path / f"{mechanism}-{law}"), 0, None)
+        claims = {one.accountant: one for one in game.guarantees()["agent-1"]}
+        assert {name: one.delta == 0.0 for name, one in claims.items()} == expected
+        assert {one.delta for one in claims.values()} <= {0.0, run.privacy.delta}
+
+
 def test_under_noise_nothing_is_found_and_the_guarantee_stands_beside_it(few: Path, tmp_path: Path) -> None:
     run = small(few, 20.0, mechanism="published-point", law="gaussian")
     run = replace(run, privacy=Privacy(clip_l2=1.0))
@@ -295,6 +342,11 @@ def test_an_attack_above_the_guarantee_refutes_it() -> None:
         finding = shadowed._finding("agent-1", scored, claims, {})  # type: ignore[arg-type]
         assert finding.note.startswith("REFUTES") == refuted
         assert finding.verdict == ("succeeds" if refuted else "partly")
+    # Of several agents the weakest guarantee bounds, and nothing is refuted: their scores are on scales of their own.
+    claims = SimpleNamespace(guarantees={"agent-1": (Guarantee("tight", 0.5),), "agent-2": (Guarantee("tight", 0.1),)})
+    finding = shadowed._finding("", replace(scored, agents=(0, 1)), claims, {})  # type: ignore[arg-type]
+    assert finding.note == "all agents together" and finding.verdict == "partly"
+    assert finding.predicted["bound_tpr_at_1_percent"] == pytest.approx(0.01 * math.exp(0.5))
 
 
 def test_population_without_shadow_runs_needs_the_study_files(open_case: SimpleNamespace, tmp_path: Path) -> None:

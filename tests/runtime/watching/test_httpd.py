@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -135,6 +136,33 @@ async def test_a_reader_that_takes_no_answer_is_dropped_and_an_idle_one_delays_n
         await server.close()
     for writer in (deaf, idle):
         writer.close()
+
+
+async def test_the_last_of_an_answer_waits_no_longer_than_the_rest(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def large(_: Query) -> Answer:
+        return Answer(bytes(1 << 24))
+
+    async def at_once(_: asyncio.StreamWriter) -> None:
+        """As for an answer that fits into the buffers of this process."""
+
+    server.pages["/large"] = large
+    monkeypatch.setattr(httpd, "WRITE_S", 0.2)
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", at_once)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.split(":")[2].rstrip("/")), limit=1024)
+    writer.write(request("/large"))
+    taken = 0
+    async with asyncio.timeout(30):
+        while not server._open:
+            await asyncio.sleep(0.001)
+        while server._open:
+            await asyncio.sleep(0.001)
+        with contextlib.suppress(ConnectionError):
+            while part := await reader.read(1 << 20):
+                taken += len(part)
+    writer.close()
+    assert taken < 1 << 24
 
 
 async def test_who_listens_beyond_this_host_is_warned(
