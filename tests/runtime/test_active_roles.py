@@ -79,11 +79,12 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
 
 
 def test_check_and_the_report_say_so_first(tmp_path: Path) -> None:
-    run = attacked(3, {"agent-2": "poison"})
+    run = replace(attacked(3, {"agent-2": "poison"}), robust=Robust("clipped-gossip", 2.0))
     path = tmp_path / "run.toml"
     path.write_text(to_toml(run), encoding="utf-8")
     said = CliRunner().invoke(dpgt, ["check", str(path)]).output
     assert said.startswith("ACTIVE ADVERSARIES: agent-2 = poison. These agents attack the run on purpose")
+    assert "[robust]: the paper's theorems are of linear mixing" in said
     assert any("ACTIVE ADVERSARIES" in line for line in warnings_for(run))
     assert any("ACTIVE ADVERSARIES" in line for line in caveats(run))
 

@@ -22,6 +22,7 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
 
     ``refused``: why launch would refuse it beside the conditions.  Of a run that is refused no epsilon is printed.
     """
+    from dpgt_node.algo.facts import ROBUST
     from dpgt_node.algo.methods import method_of
 
     f = report.facts
@@ -41,6 +42,8 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
     out += _open(report)
     if f.bounded:
         out += wrapped(f"Of {f.n:,} agents the eigenvalues are bounded, not computed (--all).")
+    if f.run.robust.on:
+        out += wrapped(f"[robust]: {ROBUST}.")
     if needs:
         from dpgt_node.runtime.disk import readable
 
