@@ -211,11 +211,13 @@ def out_of_range(run: RunConfig) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def warn_of_data(run: RunConfig, source: str) -> None:
-    """Log what looks odd about the data on this machine.  Raises ConfigError."""
+def warn_of_data(run: RunConfig, source: str, said: str | None = None) -> None:
+    """Log what looks odd about the data on this machine, but for what was ``said``.  Raises ConfigError."""
     from dpgt_node.learning.oracle import odd_about_data
 
     for line in odd_about_data(run, data_root()):
+        if said is not None and line.startswith(said):
+            continue
         logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
 
 

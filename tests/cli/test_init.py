@@ -111,6 +111,7 @@ def test_a_table_is_learnt_at_the_epsilon_and_the_reasons_stand_in_the_file(
     assert re.search(r"with 51 draws of the noise, the worst agent's .* Alone, .* 120 test rows\.", flat(capsys_text))
     assert "no epsilon covers what you decide by them" in flat(capsys_text)
     assert f"dpgt launch {tmp_path / 'run.toml'} --out runs/first" in copied
+    assert copied.rstrip().endswith("dpgt predict model --data new.csv")
     assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
     assert cli.run(["export", str(out), "--out", str(tmp_path / "m")]) == 0
     assert "(`bounds_from`): the run file shows them, and no epsilon covers" in (tmp_path / "m/PRIVACY.md").read_text()
@@ -130,15 +131,24 @@ def test_where_nothing_learns_it_says_so_and_from_which_epsilon_on(
     assert "WARNING: nothing learns on the rows here" in said
     found = re.search(r"nothing learns at epsilon = 0.01 from 96 samples .* guessing .* epsilon = (\S+) on", said)
     assert found is not None and 0.01 < float(found[1]) < 3.0
+    first = said[said.index("Next, since nothing learns: a larger epsilon") :].replace(" \\", "")
+    assert f"--bounds table --epsilon {2 * float(found[1]):.2g} --out {tmp_path / 'run-again.toml'}" in first
+    assert first.index("dpgt init --data") < first.index("What was written, all the same: dpgt launch")
 
 
 def test_columns_without_bounds_get_a_hint_and_keep_their_values(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begun(tmp_path / "run.toml", "--data", str(data / "trees.csv"), "--label", "kind", "--bounds", "height=0:50")
+    asked = ("--data", str(data / "trees.csv"), "--label", "kind", "--bounds", "height=0:50", "--epsilon", "0.01")
+    begun(tmp_path / "run.toml", *asked)
     document = tomllib.loads((tmp_path / "run.toml").read_text())["data"]
     assert document["bounds"] == {"height": [0.0, 50.0]}
-    said = flat(capsys.readouterr().err)
+    out, err = capsys.readouterr()
+    said = flat(err)
+    assert said.count("columns differ in size") == 1, "said once, by init itself"
+    assert "have no bounds: state these first" in flat(out)
+    again = "--bounds height=0:50 --bounds table --epsilon 0.01 --out"
+    assert again in flat(out).replace(" \\", ""), "the remedy, before anything is launched"
     assert '--bounds "girth=' in said and "WARNING: 1 of 3 columns reach beyond -1 to 1" in said
     odd = "columns differ in size: 'girth' reaches 1"
     assert odd in said and "where these differ in size, less comes of it" in flat((tmp_path / "run.toml").read_text())

@@ -32,11 +32,15 @@ _WIDE = 10.0
 
 @dataclass
 class Draft:
-    """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone."""
+    """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone.
+
+    ``uneven``: what is odd about columns without bounds, which is in the hints; None: nothing is.
+    """
 
     data: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
+    uneven: str | None = None
 
 
 def is_table(path: Path) -> bool:
@@ -260,6 +264,7 @@ def _set_bounds(
             ready = " ".join(f'--bounds "{name}={low:g}:{high:g}"' for name, (low, high) in list(apart.items())[:4])
             sizes = {name: max(map(abs, ends)) for name, ends in numbers.items() if name not in stated}
             odd = uneven(sizes, scaled=bool(stated or draft.data.get("categories")))
+            draft.uneven = odd[0] if odd else None
             draft.hints.append(
                 f"{'WARNING: ' if odd else ''}{len(apart)} of {len(draft.data['columns'])} columns reach beyond -1 to "
                 f"1 and have no bounds, so they are used as they are. {f'So {odd[0]}. ' if odd else ''}State what is "

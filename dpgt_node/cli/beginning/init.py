@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ def init(
     """
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import drafted
-    from dpgt_node.cli.beginning.made import Made, said, to_json
+    from dpgt_node.cli.beginning.made import Made, again, said, to_json
     from dpgt_node.cli.pki.shared import parse_hosts
 
     if not names:
@@ -111,7 +112,7 @@ def init(
     chosen, shape = _planned(draft, names if owners else (), count, target, folder)
     text = _rendered(draft, chosen, shape)
     rows = _tried(chosen.plan.run, names if owners else ())
-    steps = _next(target_file)
+    steps = _next(target_file, chosen.plan.run)
     if owners:
         from dpgt_node.cli.beginning.owners import write_owners
 
@@ -121,10 +122,14 @@ def init(
 
         target_file.parent.mkdir(parents=True, exist_ok=True)
         write_text(target_file, text)
-        common.warn_of_data(chosen.plan.run, str(target_file))
+        common.warn_of_data(chosen.plan.run, str(target_file), draft.uneven)
     for hint in draft.hints:
         _say(f"dpgt init: {hint}")
     made = Made(target_file, chosen, shape, rows, draft, tuple(steps))
+    if not made.learns:
+        given = {"--data": names, "--label": (label,), "--agents": (None if owners else count,), "--delta": (delta,)}
+        given |= {"--bounds": bounds, "--missing": (missing,), "--ignore": ignore, "--host": hosts}
+        made = replace(made, steps=(*again(made, given, owners=owners), *steps[not owners :]))
     click.echo(json.dumps(to_json(made), indent=2, allow_nan=False) if format_ == "json" else "\n".join(said(made)))
     return ExitCode.DONE
 
@@ -249,10 +254,12 @@ def _rendered(draft: Draft, chosen: Choice, shape: Shape) -> str:
     return text.replace("# dpgt plan:", "# dpgt init:", 1)
 
 
-def _next(target: Path) -> list[str]:
+def _next(target: Path, run: RunConfig) -> list[str]:
+    rows = "new.csv" if run.data.dataset.partition(":")[0] in ("csv", "parquet") else "new.npy"
     return [
         "Next:",
         f"dpgt launch {target} --out runs/first",
         "dpgt export runs/first --out model",
         f"dpgt evaluate model --run {target}",
+        f"dpgt predict model --data {rows}",
     ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgt_node.cli.beginning.draft import FROM_TABLE
 from dpgt_node.cli.beginning.rendering import useless
 from dpgt_node.cli.plan import expected_json
 from dpgt_node.cli.wrapping import command, wrapped
@@ -36,6 +38,40 @@ class Made:
     rows: OwnRows | None
     draft: Draft
     steps: tuple[str, ...]
+
+    @property
+    def learns(self) -> bool:
+        """Whether it does on the rows here; where they were not tried, whether it is expected to."""
+        return not self.chosen.useless if self.rows is None else self.rows.learns
+
+    @property
+    def bounds(self) -> bool:
+        """Whether bounds of columns are what is missing first."""
+        return not self.learns and self.draft.uneven is not None
+
+
+def again(made: Made, given: Mapping[str, Sequence[object]], *, owners: bool) -> list[str]:
+    """What to do first where nothing learns: the same command with the remedy, for ``steps``.
+
+    ``given``: the values of every option, None: it has none.
+    """
+    found, options = made.chosen.plan, dict(given)
+    epsilon = found.target.epsilon
+    if made.bounds:
+        options["--bounds"] = (*options["--bounds"], FROM_TABLE)
+        why = "Next, since nothing learns: bounds for the columns. Where their ranges in this table are public:"
+    else:
+        epsilon = float(f"{2.0 * max(found.begins or 0.0, epsilon):.2g}")
+        why = "Next, since nothing learns: a larger epsilon, if the owners of the data can bear it, or more rows:"
+    options |= {"--epsilon": (epsilon,), "--out": (made.target.with_stem(f"{made.target.stem}-again"),)}
+    words = [
+        f"{option} {shlex.quote(f'{one:g}' if isinstance(one, float) else str(one))}"
+        for option, values in options.items()
+        for one in values
+        if one is not None
+    ]
+    words += ["--owners"] * owners
+    return [why, f"dpgt init {' '.join(words)}", "What was written, all the same:"]
 
 
 def said(made: Made) -> list[str]:
@@ -71,10 +107,13 @@ def _forecast(made: Made) -> Iterator[str]:
             f"in {_percent(rows.guessing)}. {rows.tested:,} test rows."
         )
     else:
+        remedy = "A larger epsilon, more samples or more agents help."
+        if made.bounds:
+            remedy = "Columns differ in size and have no bounds: state these first, little else helps before that."
         yield (
             f"WARNING: nothing learns on the rows here: {_percent(rows.expected)}, the median of {draws} draws of the "
             f"noise, where naming the largest class is right in {_percent(rows.guessing)} and the worst agent alone in "
-            f"{_percent(rows.alone)}. A larger epsilon, more samples or more agents help."
+            f"{_percent(rows.alone)}. {remedy}"
         )
     for name, together, alone in rows.own:
         yield f"  {name} on its own test rows: {_percent(together)} together, {_percent(alone)} alone."

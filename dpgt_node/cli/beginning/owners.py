@@ -91,4 +91,5 @@ def _result(folder: str) -> list[str]:
     return [
         f"dpgt export {folder}/state --run {folder}/run.toml --out model",
         f"dpgt evaluate model --node {folder}/NODE.toml",
+        "dpgt predict model --data new.csv",
     ]

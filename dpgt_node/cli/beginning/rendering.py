@@ -114,7 +114,7 @@ def _towards(found: Plan) -> str:
 
 
 def useless(found: Plan, samples: Sequence[int]) -> str:
-    start = "" if found.starts_at is None else f"; from about epsilon = {found.starts_at:.2g} on it would learn"
+    start = "" if found.begins is None else f"; from about epsilon = {found.begins:.2g} on it would learn"
     return (
         f"nothing learns at epsilon = {found.target.epsilon:g} from {min(samples):,} samples an agent: expect guessing "
         f"({100 * found.chance:.1f} %){start}. More samples an agent, more agents or fewer features help too"

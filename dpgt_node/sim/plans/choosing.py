@@ -104,7 +104,7 @@ class Choice:
         """The accuracy of the worst agent, and where learning begins, in a sentence."""
         found = self.plan
         known = f"{100 * found.outcome.worst:.0f} %" if self.staying is None else self.staying.expected
-        begins = "" if found.starts_at is None else f" Learning begins at about epsilon {found.starts_at:.2g}."
+        begins = "" if found.begins is None else f" Learning begins at about epsilon {found.begins:.2g}."
         return (
             f"Expected test accuracy of the worst agent: about {known}; guessing on such data: "
             f"{100 * found.chance:.0f} %.{begins}"

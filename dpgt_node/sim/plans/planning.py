@@ -39,7 +39,8 @@ class Plan:
     ``found``: how it was searched for, with how many candidates.  ``outcome``: rehearsed, on synthetic data.
     ``one_step``: 1 over the steepest curvature at the start, synthetic data.  ``chance``: accuracy there of a model
     that always says the most frequent class.  ``kept``, ``kept_clip``: K and steps, or the clip, are the run file's
-    own.  ``starts_at``: about the epsilon from which on such data learn; None: not known.
+    own.  ``starts_at``: about the epsilon from which on such data learn, whatever
+    the target; None: not known.
     """
 
     run: RunConfig
@@ -56,6 +57,12 @@ class Plan:
     @property
     def outcome(self) -> Outcome:
         return self.found.outcome
+
+    @property
+    def begins(self) -> float | None:
+        """``starts_at``, where the plan itself does not contradict it: it is about so much."""
+        known = self.starts_at is not None and (self.starts_at > self.target.epsilon) == self.useless
+        return self.starts_at if known else None
 
     @property
     def useless(self) -> bool:
@@ -140,7 +147,7 @@ class Planner:
         if search is None:
             return found
         self._given[-1](f"epsilon {found.target.epsilon:g}: looking for the epsilon where learning begins")
-        return replace(found, starts_at=search.starts_at(learnt(found.chance), learns=not found.useless))
+        return replace(found, starts_at=search.starts_at(learnt(found.chance)))
 
     def accounts(self, run: RunConfig) -> Sequence[AgentAccount]:
         """The accounts of a run, as its agents will keep them."""

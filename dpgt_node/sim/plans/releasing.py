@@ -97,29 +97,31 @@ class Releasing:
         central = self._centre(best.r).accuracy(best.recipe)
         return Drawn(self._run(best, exact=True), best, self._outcome(best), central, tried, len(self._found))
 
-    def starts_at(self, useless: float, *, learns: bool) -> float | None:
-        """About the least epsilon, a power of two times the target, at which one holder's model is better than
-        ``useless``; None where no noise is little enough.  ``learns``: whether the run found does.
+    def starts_at(self, useless: float) -> float | None:
+        """About the least epsilon, a power of sqrt(2), at which one holder's model is better than ``useless``; None
+        where no noise is little enough.
+
+        The target's own epsilon has no part in it: the search begins at 1, whatever is asked for.
         """
-        epsilon = self._target.epsilon
-        for _ in range(_DOUBLINGS if learns else 0):
-            if not self._learns(0.5 * epsilon, useless):
-                return epsilon
-            epsilon *= 0.5
-        if learns:
-            return None
-        below, above = 0, 1
-        while not self._learns(2.0**above * epsilon, useless):  # by leaps first: it may be far
-            if above == _DOUBLINGS:
-                return None
-            below, above = above, min(2 * above, _DOUBLINGS)
+        below, above = 0, 0
+        if self._learns(1.0, useless):
+            while above > -_DOUBLINGS and self._learns(2.0 ** (above - 1), useless):
+                above -= 1
+            below = above - 1
+        else:
+            above = 1
+            while not self._learns(2.0**above, useless):  # by leaps first: it may be far
+                if above == _DOUBLINGS:
+                    return None
+                below, above = above, min(2 * above, _DOUBLINGS)
         while above - below > 1:
             middle = (below + above) // 2
-            if self._learns(2.0**middle * epsilon, useless):
+            if self._learns(2.0**middle, useless):
                 above = middle
             else:
                 below = middle
-        return 2.0**above * epsilon
+        nearer: float = 2.0 ** (above - 0.5)
+        return nearer if self._learns(nearer, useless) else 2.0**above
 
     def _hopeless(self, useless: float) -> Recipe | None:
         """The best of a few recipes, where none of them is better than ``useless``, nor with far less noise; else None.

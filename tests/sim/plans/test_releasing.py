@@ -81,3 +81,15 @@ def test_more_rounds_are_taken_where_agents_are_still_apart() -> None:
     ready = search._begin(GIVEN, None)
     kept = search._climbed(ready, 12)
     assert search._outcome(kept).worst <= search._outcome(ready).worst + 0.02
+
+
+@pytest.mark.parametrize("least", [1e-4, 0.07, 0.3, 0.99, 1.0, 1.1, 3.0, 100.0, 5e5])
+def test_where_learning_begins_is_the_least_of_its_ladder(least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Releasing, "_learns", lambda self, epsilon, useless: epsilon >= least)
+    found = object.__new__(Releasing).starts_at(0.5)
+    assert found is not None and least <= found <= 2.0**0.5 * least * (1.0 + 1e-12)
+
+
+def test_where_no_noise_is_little_enough_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Releasing, "_learns", lambda self, epsilon, useless: False)
+    assert object.__new__(Releasing).starts_at(0.5) is None
