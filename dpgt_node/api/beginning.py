@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,9 +23,9 @@ class Begun:
     """
 
     out: Path
-    text: str
-    run: RunConfig
-    told: str
+    text: str = field(repr=False)
+    run: RunConfig = field(repr=False)
+    told: str = field(repr=False)
 
 
 def init(

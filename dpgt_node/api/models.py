@@ -6,7 +6,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,8 +29,8 @@ class Exported:
     """
 
     folder: Path
-    statement: str
-    privacy: dict[str, Any]
+    statement: str = field(repr=False)
+    privacy: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Noise, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, EPSILONS, HEADLINE
 from dpgt_node.privacy.laws.laplace import LAPLACE
@@ -192,3 +193,11 @@ def comparison(summary: Summary) -> tuple[float | None, ...] | None:
     """Lemma 5 of the paper mechanism at the same scale, one value an agent; None where there is nothing to compare."""
     values = tuple(agent.paper_lemma5 for agent in summary.agents)
     return values if any(value is not None for value in values) else None
+
+
+def releases(run: RunConfig, through: int) -> int:
+    """How many releases an agent makes in the rounds up to ``through``: vectors that are charged, a row of its ledger
+    each.  What is sent besides is post-processing and costs nothing.
+    """
+    rounds = sum(k <= through for k in Schedule.from_config(run).releases)
+    return rounds * len(MECHANISMS[run.algorithm.mechanism].charged)

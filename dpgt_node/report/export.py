@@ -137,6 +137,7 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
                 "mechanism": run.algorithm.mechanism,
                 "K": run.K,
                 "released_through": source.released_through,
+                "releases": epsilons.releases(run, source.released_through),
                 "keystream": source.keystream,
                 "metrics": run.evaluate.metrics,
             },
@@ -237,7 +238,7 @@ def statement(data: Mapping[str, Any]) -> str:
         "",
         f"Adjacent data sets: {data['adjacency']}; {_enforcement(data)}. Mechanism {run['mechanism']}, "
         f"{epsilons.noise_words(data['law'], run['mechanism'])}, "
-        f"rounds 0..{run['released_through']} of 0..{run['K']} released, delta {data['delta']:g}.",
+        f"{_rounds(run)}, delta {data['delta']:g}.",
         "",
         "| agent | data set | " + " | ".join(listed) + " |",
         "|---|---|" + "---|" * len(listed),
@@ -261,6 +262,12 @@ def statement(data: Mapping[str, Any]) -> str:
     ]
     lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _rounds(run: Mapping[str, Any]) -> str:
+    """Which rounds there were, and how many releases: a file of an older version does not say."""
+    rounds, count = f"rounds 0..{run['released_through']} of 0..{run['K']}", run.get("releases")
+    return f"{rounds} released" if count is None else f"{count:,} releases (vectors charged) an agent in {rounds}"
 
 
 def _towards(data: Mapping[str, Any]) -> list[str]:

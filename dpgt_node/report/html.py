@@ -329,7 +329,7 @@ def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None)
     alone = {} if rivals is None else rivals.alone
     heads = ["agent", "test accuracy", *(["alone"] if alone else []), "training loss"]
     heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
-    heads += ["releases", "sent"]
+    heads += ["payloads", "sent"]
     many = len(summary.agents) > svg.SERIES_MAX
     rows = []
     for i, agent in enumerate(text.worst_first(summary.agents) if many else summary.agents, start=1):

@@ -210,6 +210,7 @@ def test_a_table_becomes_a_run_a_model_and_predictions(tmp_path: Path) -> None:
         api.init(table, tmp_path / "other.toml", label="kind", bounds={"height": (6.5, 0.0)})
     api.simulate(begun.out, tmp_path / "out")
     model = api.export(tmp_path / "out", tmp_path / "model", agent="agent-2")
+    assert max(len(repr(one).replace(str(tmp_path), "")) for one in (begun, model)) < 100, "short enough for a notebook"
     assert model.privacy == json.loads((model.folder / "privacy.json").read_text()) and "epsilon" in model.statement
     judged = api.evaluate(model.folder, run=begun.out)
     said = processes.dpgt("evaluate", model.folder, "--run", begun.out).stdout

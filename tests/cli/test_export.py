@@ -146,7 +146,7 @@ def test_the_statement_names_what_matters(tmp_path):
         data["run"]["run_id"],
         data["run"]["run_sha256"],
         "noise-once",
-        "rounds 0..12",
+        "13 releases (vectors charged) an agent in rounds 0..12 of 0..12",
         "delta 1e-05",
         "agent-3",
         "made to be as hard as the training samples of digits",

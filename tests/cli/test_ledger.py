@@ -125,7 +125,7 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
     lines = out.splitlines()
     assert code == 0
     assert 'data set "ward 7": 2 runs' in lines and 'data set "default": 1 run' in lines
-    assert f"  run {RUNS[0].hex()}: paper, laplace noise, rounds 0..2" in lines
+    assert f"  run {RUNS[0].hex()}: paper, laplace noise, 6 releases in rounds 0..2" in lines
     assert f"    {OTHER.adjacency}" in lines
     assert any("zero-concentrated" in line and line.endswith("epsilon 0.15 (strong), delta 1e-05") for line in lines)
     assert any("tight (pure)" in line and line.endswith("epsilon 0.7 (strong)") for line in lines)
@@ -135,7 +135,7 @@ def test_text_shows_no_epsilon_without_accountant_delta_and_adjacency(state: Pat
         f"{together} 0.7 (strong), pure (sum of tight x2)",
     ]
     assert "  the run by the smallest declared value: epsilon 0.5 (none), pure (corrected)" in lines
-    assert lines[-3].startswith("12 rows, chain verified") and lines[-2].startswith("head ")
+    assert lines[-3].startswith("12 rows, one a release, chain verified") and lines[-2].startswith("head ")
     assert lines[-1] == f"by {ALONE}"
 
 

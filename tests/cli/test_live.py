@@ -266,7 +266,31 @@ def test_summary_says_what_every_accountant_says(tmp_path: Path) -> None:
     print_summary(run, summary, tmp_path, out)
     shown = printed(out)
     assert TABLE in shown and HEAD in shown
+    assert "201 releases an agent" in shown.splitlines()[0] and "payloads" in shown
     assert text.WHY_CONDITIONAL not in shown
+
+
+def test_columns_that_say_nothing_of_anybody_are_left_out(tmp_path: Path) -> None:
+    run, summary = private()
+    assert "test accuracy" in _heads(run, summary, tmp_path)
+    quiet = tuple(replace(agent, accuracy_test=None, loss_train=None) for agent in summary.agents)
+    assert _heads(run, replace(summary, agents=quiet), tmp_path) == [
+        "agent",
+        "epsilon (gdp, delta 1e-05)",
+        "payloads",
+        "sent",
+    ]
+    one = (*quiet[:-1], replace(quiet[-1], loss_train=0.5))
+    assert "training loss" in _heads(run, replace(summary, agents=one), tmp_path)
+
+
+def _heads(run: RunConfig, summary: Summary, folder: Path) -> list[str]:
+    out = console(width=80)
+    print_summary(run, summary, folder, out)
+    lines = printed(out).splitlines()
+    first, last = (next(i for i, line in enumerate(lines) if line.startswith(edge)) for edge in "┏┡")
+    cells = [[cell.strip() for cell in line.split("┃")[1:-1]] for line in lines[first + 1 : last]]
+    return [next(filter(None, column), "") for column in zip(*cells, strict=True)]
 
 
 def test_a_summary_fits_80_columns_and_breaks_at_words(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_rows_get_names_in_the_order_of_the_file(folder: Path, capsys: pytest.Ca
     head, *found = out.splitlines()
     assert "new.csv: column 'site' has words that categories does not list in 1 of 4 rows" in err
     assert "column 'size' has 1 values outside its bounds 0 to 100" in err
-    assert head == "kind" and (found[0], found[1], found[3]) == ("large", "small", "large")
+    assert head == "class" and (found[0], found[1], found[3]) == ("large", "small", "large")
     asked = ["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--chances", "--format", "json"]
     assert cli.run(asked) == 0
     out, err = capsys.readouterr()
@@ -166,7 +166,7 @@ def test_an_array_is_taken_as_it_is(folder: Path, capsys: pytest.CaptureFixture[
     lifted = np.hstack([x, np.full((2, 1), 3**0.5 / 4)])
     lifted /= np.linalg.norm(lifted, axis=1, keepdims=True)
     best = (lifted @ held["weight"].T + held["bias"]).argmax(axis=1)
-    assert capsys.readouterr().out.split() == ["kind", *(["small", "large"][i] for i in best)]
+    assert capsys.readouterr().out.split() == ["class", *(["small", "large"][i] for i in best)]
 
 
 def test_pictures_are_told_by_file_in_folders_and_in_arrays(

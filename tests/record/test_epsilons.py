@@ -137,3 +137,14 @@ def test_comparison_says_what_was_changed() -> None:
         assert epsilons.comparison(summary) is None
     agents = tuple(replace(agent, epsilon=Epsilon(), paper_lemma5=7.0) for agent in summary.agents)
     assert epsilons.comparison(replace(summary, agents=agents)) == (7.0,) * 5
+
+
+def test_a_release_is_a_vector_that_is_charged() -> None:
+    """As the ledger counts: two of a round that releases, or one where x is a function of what was released."""
+    run = digits_run()
+    assert [epsilons.releases(run, k) for k in (-1, 0, 6, run.K, run.K + 9)] == [0, 2, 14, 2 * run.K + 2, 2 * run.K + 2]
+    once = replace(run, algorithm=replace(run.algorithm, mechanism="noise-once"))
+    assert epsilons.releases(once, 6) == 7
+    apart = replace(once, scheme=replace(once.scheme, release_every=3, settle=2))
+    rounds = [k for k in range(run.K + 1 - 2) if k % 3 == 0]
+    assert [epsilons.releases(apart, k) for k in (0, 2, 3, run.K)] == [1, 1, 2, len(rounds)]

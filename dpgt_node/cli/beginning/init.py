@@ -255,7 +255,9 @@ def _rendered(draft: Draft, chosen: Choice, shape: Shape) -> str:
 
 
 def _next(target: Path, run: RunConfig) -> list[str]:
-    rows = "new.csv" if run.data.dataset.partition(":")[0] in ("csv", "parquet") else "new.npy"
+    rows = {"csv": "new.csv", "parquet": "new.csv", "folder": "pictures"}.get(
+        run.data.dataset.partition(":")[0], "new.npy"
+    )
     return [
         "Next:",
         f"dpgt launch {target} --out runs/first",

@@ -12,6 +12,7 @@ from dpgt_node.cli.beginning.draft import FROM_TABLE
 from dpgt_node.cli.beginning.rendering import useless
 from dpgt_node.cli.plan import expected_json
 from dpgt_node.cli.wrapping import command, wrapped
+from dpgt_node.record.epsilons import releases
 
 if TYPE_CHECKING:
     from dpgt_node.cli.beginning.draft import Draft
@@ -80,7 +81,8 @@ def said(made: Made) -> list[str]:
     delta = f" (delta {found.route.delta:g})" if found.route.delta else ""
     each = f"{min(samples):,} samples each" if len(set(samples)) == 1 else f"{min(samples):,} samples or more each"
     cost = f"epsilon {found.target.epsilon:g}{delta}"
-    head = f"{made.target}: {found.run.n} agents, {each}, {cost}, {found.run.K + 1} rounds"
+    count = releases(found.run, found.run.K)
+    head = f"{made.target}: {found.run.n} agents, {each}, {cost}, {found.run.K + 1} rounds, {count} releases each"
     steps = (command(step) if step.startswith("dpgt ") else wrapped(step) for step in made.steps)
     return [part for line in (head, *_forecast(made)) for part in wrapped(line)] + [
         part for one in steps for part in one

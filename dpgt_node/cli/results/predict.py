@@ -69,7 +69,7 @@ def predict(folder: Path, data: str, chances: bool, temperature: float | None, f
         click.echo(json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False))
         return ExitCode.DONE
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    head = [str(run.data.params.get("label", "class")), *(f"chance of {name}" for name in names if chances)]
+    head = ["class", *(f"chance of {name}" for name in names if chances)]
     writer.writerow([*files[0], *head])
     for file, label, row in zip(files, labels.tolist(), probabilities.tolist(), strict=True):
         writer.writerow([*file.values(), names[label], *(f"{chance:.6f}" for chance in row if chances)])

@@ -19,9 +19,10 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.strength import delta_warning
 from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.rivals import Rivals, load_rivals
-from dpgt_node.record.summary import SUMMARY_FILE, AgentSummary, Summary
+from dpgt_node.record.summary import SUMMARY_FILE, Summary
 from dpgt_node.report import text
 
+_NOTHING = "–"
 ROWS_MAX = 12
 """Above this many agents a table shows the worst, the middle and the best only."""
 COLUMNS_MAX = 6
@@ -71,6 +72,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     ]
     if summary.consensus_error is not None:
         head.append(f"consensus error {text.number(summary.consensus_error)}")
+    head.append(f"{epsilons.releases(run, summary.rounds - 1):,} releases an agent")
     style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
     say(console, "  ".join(head), style)
     console.print(_summary_table(summary, rivals))
@@ -172,34 +174,31 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 
 def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
-    table = Table()
-    table.add_column("agent")
-    table.add_column("test accuracy", justify="right")
     alone = {} if rivals is None else rivals.alone
-    if alone:
-        table.add_column("alone", justify="right")
-    table.add_column("training loss", justify="right")
     accountant = epsilons.shown(summary)
+    agents, everybody = summary.agents, len(summary.agents)
+    if everybody > 2 * ROWS_MAX:
+        agents = tuple(text.worst_first(agents)[:ROWS_MAX])
+    columns: dict[str, Sequence[str | Text]] = {
+        "test accuracy": [text.accuracy(agent.accuracy_test) for agent in agents],
+        "alone": [text.accuracy(alone.get(agent.name)) for agent in agents],
+        "training loss": [text.number(agent.loss_train, 4) for agent in agents],
+    }
     if accountant is not None:
-        table.add_column(epsilons.head(accountant, summary.privacy.delta), justify="right")
-    table.add_column("releases", justify="right")
-    table.add_column("sent", justify="right")
-    worst = text.worst_agent(summary.agents)
-    agents: Sequence[AgentSummary] = summary.agents
-    if len(agents) > 2 * ROWS_MAX:
-        agents = text.worst_first(agents)[:ROWS_MAX]
-        table.caption = f"the {ROWS_MAX} worst of {len(summary.agents)} agents; all of them are in summary.json"
-    for agent in agents:
-        table.add_row(
-            Text(agent.name),
-            text.accuracy(agent.accuracy_test),
-            *([text.accuracy(alone.get(agent.name))] if alone else []),
-            text.number(agent.loss_train, 4),
-            *([] if accountant is None else [_judged(summary, accountant, agent.epsilon[accountant])]),
-            "–" if agent.releases is None else str(agent.releases),
-            text.size(agent.bytes_sent),
-            style="bold yellow" if agent is worst and len(agents) > 1 else "",
-        )
+        head = epsilons.head(accountant, summary.privacy.delta)
+        columns[head] = [_judged(summary, accountant, agent.epsilon[accountant]) for agent in agents]
+    columns["payloads"] = [_NOTHING if agent.releases is None else str(agent.releases) for agent in agents]
+    columns["sent"] = [text.size(agent.bytes_sent) for agent in agents]
+    # A column that has nothing to say of anybody, as accuracies of a local run, is left out.
+    columns = {name: cells for name, cells in columns.items() if any(str(cell) != _NOTHING for cell in cells)}
+    table, worst = Table("agent"), text.worst_agent(summary.agents)
+    for name in columns:
+        table.add_column(name, justify="right")
+    if len(agents) < everybody:
+        table.caption = f"the {ROWS_MAX} worst of {everybody} agents; all of them are in summary.json"
+    for agent, cells in zip(agents, zip(*columns.values(), strict=True), strict=True):
+        marked = agent is worst and everybody > 1
+        table.add_row(Text(agent.name), *cells, style="bold yellow" if marked else "")
     return table
 
 

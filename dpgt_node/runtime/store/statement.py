@@ -62,7 +62,11 @@ def render(ledger: Ledger) -> str:
         if (warning := delta_warning(total, _samples(charges))) is not None and _uses_delta(spent):
             lines.append(f"  WARNING: {warning}")
         for charge in charges:
-            lines.append(f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, rounds 0..{charge.k}")
+            count = sum(entry.run_id == charge.run_id for entry in ledger.entries)
+            lines.append(
+                f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, {count:,} releases in rounds "
+                f"0..{charge.k}"
+            )
             if charge.terms.keystream == TEST:
                 lines.append("    NO GUARANTEE: its noise came from a test keystream")
             lines.append(f"    {charge.terms.adjacency}")
@@ -76,7 +80,7 @@ def render(ledger: Ledger) -> str:
         lines.append("")
     if ledger.entries:
         lines.append("totals are at the sum of the deltas; what a policy counts: --what-if RUN.toml --node NODE.toml")
-    lines.append(f"{len(ledger.entries)} rows, chain verified; --format csv or json lists them")
+    lines.append(f"{len(ledger.entries)} rows, one a release, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
     return "\n".join(lines)
 
