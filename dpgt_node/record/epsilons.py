@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
@@ -201,3 +201,11 @@ def releases(run: RunConfig, through: int) -> int:
     """
     rounds = sum(k <= through for k in Schedule.from_config(run).releases)
     return rounds * len(MECHANISMS[run.algorithm.mechanism].charged)
+
+
+def released_words(data: Mapping[str, Any]) -> str:
+    """Of a privacy.json: which rounds there were, how many releases (older files do not say), and delta."""
+    run, delta = data["run"], f"delta {data['delta']:g}"
+    rounds, count = f"rounds 0..{run['released_through']} of 0..{run['K']}", run.get("releases")
+    known = f"{rounds} released" if count is None else f"{count:,} releases (vectors charged) an agent in {rounds}"
+    return f"{known}, {delta}"

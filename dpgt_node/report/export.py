@@ -237,8 +237,7 @@ def statement(data: Mapping[str, Any]) -> str:
         f"Model: {release['what']}",
         "",
         f"Adjacent data sets: {data['adjacency']}; {_enforcement(data)}. Mechanism {run['mechanism']}, "
-        f"{epsilons.noise_words(data['law'], run['mechanism'])}, "
-        f"{_rounds(run)}, delta {data['delta']:g}.",
+        f"{epsilons.noise_words(data['law'], run['mechanism'])}, {epsilons.released_words(data)}.",
         "",
         "| agent | data set | " + " | ".join(listed) + " |",
         "|---|---|" + "---|" * len(listed),
@@ -262,12 +261,6 @@ def statement(data: Mapping[str, Any]) -> str:
     ]
     lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
     return "\n".join(lines) + "\n"
-
-
-def _rounds(run: Mapping[str, Any]) -> str:
-    """Which rounds there were, and how many releases: a file of an older version does not say."""
-    rounds, count = f"rounds 0..{run['released_through']} of 0..{run['K']}", run.get("releases")
-    return f"{rounds} released" if count is None else f"{count:,} releases (vectors charged) an agent in {rounds}"
 
 
 def _towards(data: Mapping[str, Any]) -> list[str]:

@@ -237,6 +237,30 @@ def test_a_model_of_columns_takes_no_pictures(folder: Path, tmp_path: Path, caps
     assert "is of pictures, and the model takes samples of 3 numbers: give a table" in capsys.readouterr().err
 
 
+def test_a_model_without_stated_columns_takes_all_but_the_label(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the file's order, wherever the label stands and whether or not it is there."""
+    text = RUN[: RUN.index("columns =")] + RUN[RUN.index("[model]") :]
+    (tmp_path / "run.toml").write_text(text)
+    rng = np.random.default_rng(2)
+    rows = [(f"{a:.2f}", f"{b:.2f}", "large" if a > b else "small") for a, b in rng.uniform(-1, 1, (80, 2))]
+    (tmp_path / "t.csv").write_text("a,kind,b\n" + "".join(f"{a},{kind},{b}\n" for a, b, kind in rows))
+    assert cli.run(["simulate", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")]) == 0
+    assert cli.run(["export", str(tmp_path / "out"), "--out", str(tmp_path / "m")]) == 0
+    (tmp_path / "new.csv").write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b, _ in rows))
+    found = []
+    for name in ("new.csv", "t.csv"):
+        capsys.readouterr()
+        assert cli.run(["predict", str(tmp_path / "m"), "--data", str(tmp_path / name)]) == 0
+        found.append(capsys.readouterr().out.split())
+    assert found[0] == found[1] and found[0][0] == "class"
+    assert np.mean([one == kind for one, (_, _, kind) in zip(found[0][1:], rows, strict=True)]) > 0.9
+    (tmp_path / "wide.csv").write_text("a,b,c\n1,2,3\n")
+    assert cli.run(["predict", str(tmp_path / "m"), "--data", str(tmp_path / "wide.csv")]) == 2
+    assert "numbers a sample, the model takes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -11,12 +12,19 @@ from dpgt_node.accounts.planner import Target
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.synthetic import APART, table_like
-from dpgt_node.sim.plans import recipe
+from dpgt_node.sim.plans import choosing, recipe
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.choosing import SHAPES, SPHERE, UNIT, Input, choose, inputs, is_tabular
-from dpgt_node.sim.plans.rehearsal import Shape
-from dpgt_node.sim.plans.staying import Ground
+from dpgt_node.sim.plans.mixing import Mixing
+from dpgt_node.sim.plans.planning import Plan, Planner
+from dpgt_node.sim.plans.recipe import Recipe
+from dpgt_node.sim.plans.rehearsal import Outcome, Shape
+from dpgt_node.sim.plans.releasing import Drawn, Sketch
+from dpgt_node.sim.plans.staying import Ground, Staying
 from tests.sim.plans.cases import SHAPE, run
+
+if TYPE_CHECKING:
+    from dpgt_node.accounts.planner import Route
 
 RAW = Input("raw", "none", 1.0)
 
@@ -102,3 +110,83 @@ def test_a_made_up_table_has_the_labels_asked_for_and_farther_classes_are_easier
         return float(np.linalg.norm(x[:200].mean(axis=0) - x[200:].mean(axis=0)))
 
     assert spread(far.x_train) > 2.0 * spread(near.x_train)
+
+
+class _Given:
+    """Stands for planner and ground, which take long: outcomes by the bias of the input; None: it is refused."""
+
+    outcomes: dict[float, tuple[float, float] | None]
+
+    def __init__(self, given: model.RunConfig, *rest: object, **options: object) -> None:
+        self.run = given
+
+    def _outcome(self) -> Outcome:
+        known = self.outcomes[self.run.model.bias]
+        if known is None:
+            raise ConfigError.one("run file", "", f"no plan with bias {self.run.model.bias:g}")
+        return Outcome(*known)
+
+    def plan(self, target: Target, *, keep_steps: bool) -> Plan:
+        known = self._outcome()  # where a ground compares, its figures count, not the search's
+        found = drawn(known if self.run.model.name == "mlp" else Outcome(0.5, 0.1 * self.run.model.bias))
+        return Plan(self.run, target, cast("Route", None), {}, found, 1.0, 0.2, False, False, 0.5)
+
+    def begins(self, found: Plan) -> Plan:
+        return found
+
+    def compare(self, given: model.RunConfig) -> Staying:
+        return Staying(0.1, self._outcome(), Alike(), 300, "stand-in data", 1.0)
+
+
+def drawn(outcome: Outcome) -> Drawn:
+    return Drawn(run(), Sketch(Recipe(1, 1.0, 1.0), Mixing(0.1, 0.1, 1, 0)), outcome, 0.5, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "best"),
+    [
+        ([(0.8, 0.7), (0.8, 0.7)], 0),  # a tie: the likeliest input, which is the first
+        ([(0.8, 0.7), (0.8, 0.7038)], 0),  # not noticeable
+        ([(0.8, 0.7), (0.8, 0.7042)], 1),
+        ([(0.9, 0.5), (0.75, 0.72)], 1),  # the worst agent counts
+        ([(0.9, 0.5), (0.72, 0.66)], 0),  # and so does the mean
+        ([(0.8, 0.8), (0.81, 0.81), (0.811, 0.811)], 1),  # noticeable against the best one so far
+        ([None, (0.3, 0.3), None], 1),
+    ],
+)
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+def test_which_input_is_chosen(
+    outcomes: list[tuple[float, float] | None], best: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("Planner", "Ground"):
+        monkeypatch.setattr(choosing, kind, _Given)
+    tried = [Input("raw", "none", float(i + 1)) for i in range(len(outcomes))]
+    monkeypatch.setattr(
+        _Given, "outcomes", dict(zip([one.bias for one in tried], outcomes, strict=True)), raising=False
+    )
+    found = choose(of("digits", name=name), SHAPE, Target(1.0), tried)
+    assert Input.of(found.plan.run) == tried[best]
+    assert found.plan.run.model.temperature is None, "1 changes nothing"
+    assert found.tried == tuple(
+        (one, known[1]) for one, known in zip(tried, outcomes, strict=True) if known is not None
+    )
+    worst = outcomes[best]
+    assert worst is not None and f"of the worst agent: about {100 * worst[1]:.0f} %; guessing" in found.expected
+    assert "guessing on such data: 20 %. Learning begins at about epsilon 0.5." in found.expected
+    monkeypatch.setattr(_Given, "outcomes", dict.fromkeys([1.0, 2.0]))
+    with pytest.raises(ConfigError, match="no plan with bias 1"):
+        choose(of("digits", name=name), SHAPE, Target(1.0), tried[:2])
+
+
+def test_nothing_is_useless_that_a_table_with_classes_far_apart_can_teach() -> None:
+    poor, good = Outcome(0.21, 0.2), Outcome(0.25, 0.2)
+    given = _Given(of("digits", name="mlp"))
+    given.outcomes = {1.0: (0.21, 0.2)}
+    plan = given.plan(Target(1.0), keep_steps=False)
+    staying = Staying(0.1, poor, Alike(), 300, "stand-in data", 1.0)
+    planner = cast("Planner", given)
+    for easier, useless in ((None, True), (poor, True), (good, False)):
+        found = choosing.Choice(plan, planner, None, replace(staying, easier=easier), ())
+        assert found.useless is useless
+    given.outcomes = {1.0: (0.25, 0.2)}
+    assert not choosing.Choice(given.plan(Target(1.0), keep_steps=False), planner, None, staying, ()).useless

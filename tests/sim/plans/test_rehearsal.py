@@ -9,9 +9,10 @@ import pytest
 
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.synthetic import synthetic
 from dpgt_node.learning.nets.clipping import Clip
-from dpgt_node.sim.plans.rehearsal import Rehearsal, Table
+from dpgt_node.sim.plans.rehearsal import Outcome, Rehearsal, Shape, Table
 from tests.oracles import mechanisms
 from tests.sim.plans.cases import CHORD, RING, SHAPE, run
 
@@ -92,3 +93,22 @@ def test_a_rehearsal_clips_each_release_as_the_run_does() -> None:
             y, held = y + new - held, new
         x, y = A @ x - (y if k < 5 else 0.0), B @ y
     np.testing.assert_allclose(rehearsal.final(config, 0), x, atol=1e-12)
+
+
+def test_stand_in_samples_are_shared_as_the_agents_hold_theirs() -> None:
+    """Each has its own number up to an equal part; where public data are too few, all get the same part of that."""
+
+    def sizes(public: Dataset | None = None, **options: int) -> list[int]:
+        made = Rehearsal(run(), Shape(16, 3, (60, 300, 500)), public, **options)
+        assert sorted(np.concatenate(made._shards).tolist()) == list(range(len(made._data.y_train)))
+        return [len(shard) for shard in made._shards]
+
+    assert sizes() == [60, 300, 500] and sizes(together=300) == [60, 100, 100] and sizes(together=9) == [50] * 3
+    rng = np.random.default_rng(0)
+    few = Dataset(rng.random((130, 16)), np.arange(130) % 3, rng.random((9, 16)), np.arange(9) % 3, 3)
+    assert sizes(few, together=300) == [30, 50, 50]
+
+
+def test_an_outcome_is_the_mean_and_the_worst_agent_of_each_draw() -> None:
+    found = Outcome.of([np.array([0.9, 0.5]), np.array([0.6, 0.8])])
+    assert (found.mean, found.worst, found.score) == pytest.approx((0.7, 0.55, 0.625))

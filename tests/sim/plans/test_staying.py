@@ -59,6 +59,7 @@ def test_words():
     )
     pays = replace(found, alone=0.187, alike=TWO)
     assert "divided like by-label (2)" in pays.words and not pays.better and "better" not in pays.words
+    assert replace(found, exchange=Outcome(0.99, 0.97)).better, "the worst agent's view"
     assert replace(found, alone=0.9749).better, "an exchange that gains nothing is not worth its cost"
 
 
