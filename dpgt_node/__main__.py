@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from types import FrameType
 
+_USAGE = 2
 _STOPPED = 5
 """ExitCode.STOPPED, before anything of ours is imported."""
 
@@ -24,7 +26,12 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupted)
 
-    from dpgt_node import cli
+    try:
+        from dpgt_node import cli
+    except ImportError as error:  # `python -m` looks into the current folder first
+        words = f"dpgt: {error}: is a file of that name in {os.getcwd()}? Else install dpgt-node anew\n"
+        os.write(2, words.encode(errors="replace"))
+        sys.exit(_USAGE)
 
     cli.main()
 

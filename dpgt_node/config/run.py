@@ -43,6 +43,7 @@ from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
 _LOG_RANGE = 700.0  # exp(+-700) is the range of normal float64
 # What privacy.grid draws; a hair inside, as logarithms are rounded.
 _LOG_MIN_SCALE, _LOG_MAX_SCALE = math.log(1e-290) * (1 - 1e-12), math.log(1e290) * (1 - 1e-12)
+_LOG_MAX_FLOAT32 = math.log(1e33)  # 65,536 scales, as far as noise reaches, are still a float32
 _LOG_MAX_SAMPLES = 53 * math.log(2.0)
 
 
@@ -97,7 +98,8 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         if scheme_section.ok("kind", "release_every", "releases", "settle"):
             check_releases(scheme_section, scheme, algorithm)
         if scheme_section.ok("kind"):
-            _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations)
+            wire = run.runtime.wire_dtype
+            _check_noise_magnitudes(noise_section, noise, algorithm.mechanism, scheme.kind, algorithm.iterations, wire)
     if privacy_section.ok("by_release", "decay"):
         check_clips(privacy_section, run.privacy, algorithm)
     if data_section.ok("dataset", "features", "normalise") and scheme_section.ok("first"):
@@ -131,7 +133,8 @@ def with_overrides(
         if section.ok("iterations"):
             _check_scheme_magnitudes(section, run.scheme, iterations)
             check_releases(section, run.scheme, replace(run.algorithm, iterations=iterations))
-            _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations)
+            wire = run.runtime.wire_dtype
+            _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations, wire)
         run = replace(run, algorithm=replace(run.algorithm, iterations=iterations))
     if seed is not None:
         seed = section.read("seed", Integer())
@@ -263,8 +266,12 @@ def _check_scheme_magnitudes(section: Section, scheme: Scheme, iterations: int) 
         section.problem("p_m", "makes m_K larger than 2^53 samples")
 
 
-def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind: str, iterations: int) -> None:
-    """Refuse scales that no sampler draws, in the first round or the last: every schedule is monotone in between."""
+def _check_noise_magnitudes(
+    section: Section, noise: Noise, mechanism: str, kind: str, iterations: int, wire: str
+) -> None:
+    """Refuse scales that no sampler draws, or that leave the floats of the wire, in the first round or the last: every
+    schedule is monotone in between.
+    """
     if noise.multiplier == 0.0 or not section.ok("multiplier"):
         return
     for name, stream in (("zeta", noise.zeta), ("eta", noise.eta)):
@@ -286,6 +293,9 @@ def _check_noise_magnitudes(section: Section, noise: Noise, mechanism: str, kind
             ends = (0.0, -math.log(noise.decay)) if noise.decay is not None else (0.0,)
             factors = [math.log(noise.multiplier) + math.log(factor) for factor in noise.by_release or (1.0,)]
             times = [factor + end for factor in factors for end in ends]
+            if wire == "float32" and any(log + more > _LOG_MAX_FLOAT32 for log in logs for more in times):
+                section.problem(key, f'{value!r} makes noise leave float32: runtime.wire_dtype = "float64"')
+                break
             if any(not _LOG_MIN_SCALE <= log + more <= _LOG_MAX_SCALE for log in logs for more in times):
                 section.problem(
                     key, f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290"

@@ -158,3 +158,15 @@ def test_a_torch_model_without_torch(tmp_path, capsys, monkeypatch):
     (tmp_path / "run.toml").write_text(to_toml(run("digits", softmax=model.Model("mlp"))))
     line = one_line(["simulate", str(tmp_path / "run.toml"), "--out", str(tmp_path / "o")], capsys)
     assert "model.name: needs torch: pip install 'dpgt-node[torch]'" in line
+
+
+def test_a_file_that_stands_in_for_a_package_is_no_traceback(monkeypatch, capfd):
+    """``numpy.py`` in the current folder, say, where ``python -m`` looks first."""
+    from dpgt_node import __main__ as entry
+
+    monkeypatch.setitem(sys.modules, "dpgt_node.cli", None)
+    monkeypatch.delattr("dpgt_node.cli", raising=False)
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as end:
+        entry.main()
+    assert end.value.code == 2 and "is a file of that name in" in capfd.readouterr().err

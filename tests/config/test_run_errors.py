@@ -56,6 +56,7 @@ BAD = [
     ({"algorithm.iterations": 10.0}, "algorithm.iterations", "must be an integer, not 10.0"),
     ({"algorithm.iterations": True}, "algorithm.iterations", "must be an integer, not true"),
     ({"algorithm.iterations": "10"}, "algorithm.iterations", 'must be an integer, not "10"'),
+    ({"runtime.wire_dtype": "float32", "noise.scale_eta": 1e34}, "noise.scale_eta", "makes noise leave float32"),
     ({"algorithm.iterations": 10**7 + 1}, "algorithm.iterations", "must be <= 10000000"),
     ({"algorithm.iterations": 10**30}, "algorithm.iterations", "beyond 10^18"),
     ({"algorithm.iterations": datetime.date(2024, 1, 1)}, "algorithm.iterations", "must be an integer, not a date"),

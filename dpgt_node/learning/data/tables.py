@@ -189,6 +189,8 @@ def _csv(path: Path) -> Table:
         with path.open(encoding=encoding, newline="") as file:
             header = file.readline(_MAX_HEADER)
             names = [name.strip() for name in next(csv.reader([header]), [])]
+            if len(names) <= 2 and names[:1] == ["sep="]:  # what spreadsheets begin with where a comma is meant
+                names = [name.strip() for name in next(csv.reader([file.readline(_MAX_HEADER)]), [])]
             if not names:
                 raise _bad(path, "is empty; the first line must name the columns")
             if len(names) == 1 and (foreign := next((mark for mark in ";\t|" if mark in names[0]), None)):

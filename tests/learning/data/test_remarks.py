@@ -57,6 +57,7 @@ def said(path: Path) -> str:
 
 def test_ordinary_data_are_not_odd(tmp_path: Path) -> None:
     assert said(npz(tmp_path)) == "" and said(csv(tmp_path, "a,b,y", table())) == ""
+    assert said(csv(tmp_path, "sep=,", ["a,b,y", *table()])) == "", "as a spreadsheet begins a file"
 
 
 def test_labels_that_are_other_numbers_keep_their_names(tmp_path: Path) -> None:
