@@ -14,6 +14,7 @@ import pytest
 
 from dpgt_node import __version__
 from dpgt_node.config import NodeConfig
+from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call, Heard
@@ -268,7 +269,9 @@ def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("placed")
 async def test_an_agent_that_comes_back_goes_on_with_the_same_bits(tmp_path: Path) -> None:
-    async with cluster(tmp_path, make_run(300), secure=True) as c:
+    """In threads with robust mixing, which asks for the agent's own releases of before, too."""
+    robust = Robust() if driver_module.INLINE_BYTES else Robust("clipped-gossip", 0.3, None, "norm-clip", 0.5)
+    async with cluster(tmp_path, replace(make_run(300), robust=robust), secure=True) as c:
         c.start_all()
         for k, name in ((20, "agent-2"), (60, "agent-1"), (100, "agent-3")):
             await c.reached(k, name)
