@@ -319,7 +319,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     accuracy = re.search(r"test: accuracy ([\d.]+) %", done.stdout)
     assert accuracy is not None and float(accuracy[1]) > 70.0
     assert "epsilon 1 (strong), delta 1e-05" in (folder / "model" / "PRIVACY.md").read_text()
-    assert "outcome\n2\n" in done.stdout
+    assert "class\n2\n" in done.stdout
 
 
 def masked(text: str) -> str:
