@@ -195,7 +195,7 @@ def test_coins_have_their_epsilon_or_the_reason_why_not(
     assert predicted == [agent["epsilon"]["binomial"] for agent in summary["agents"]] and all(predicted)
     assert cli.run(["check", str(changed(demo, "trials = 1000000", "trials = 10")), "--all"]) == 0
     text = capsys.readouterr().out
-    assert "no value: binomial (epsilon, delta): 10 coins are too few for its theorem" in text
+    assert "no value: binomial (epsilon, delta): 10 coins are too few to hide anything" in text
     assert "of the paper's fail. WARNING: no epsilon is proved for this run." in text and "no warning" not in text
 
 

@@ -57,13 +57,22 @@ def theorem_1(d: int, delta: float, s: float, N: int, D1: float, D2: float, Dinf
     )
 
 
-def composed_delta(epsilon: float, K: int, target: float) -> float:
-    """delta at ``target`` of K randomised responses of ``epsilon`` each: the worst there are; all 2^K outcomes."""
-    yes = 1.0 / (1.0 + math.exp(-epsilon))
+def law(N: int, v: float) -> dict[int, Fraction]:
+    """Of the code of v: stochastic rounding, then the heads."""
+    low, up = math.floor(v), Fraction(v) - math.floor(v)
+    rows = range(low, low + N + 2)
+    return {k: p for k in rows if (p := (1 - up) * pmf(N, k - low) + up * pmf(N, k - low - 1))}
+
+
+def delta_of(pairs: list[tuple[dict[int, Fraction], dict[int, Fraction]]], epsilon: float) -> float:
+    """sup over sets of P(S) - e^epsilon Q(S) for independent coordinates, all outcomes one at a time."""
     total = 0.0
-    for outcome in itertools.product((0, 1), repeat=K):
-        ones = sum(outcome)
-        p = yes**ones * (1 - yes) ** (K - ones)
-        q = yes ** (K - ones) * (1 - yes) ** ones
-        total += max(0.0, p - math.exp(target) * q)
+    floats = [[(float(p), float(Q.get(k, 0))) for k, p in P.items()] for P, Q in pairs]
+    for outcome in itertools.product(*floats):
+        total += max(0.0, math.prod(p for p, _ in outcome) - math.exp(epsilon) * math.prod(q for _, q in outcome))
     return total
+
+
+def moment(P: dict[int, Fraction], Q: dict[int, Fraction], order: float, within: range) -> float:
+    """sum of P^order Q^(1 - order) over some outcomes."""
+    return math.fsum(float(P[k]) ** order * float(Q[k]) ** (1.0 - order) for k in within if P.get(k) and Q.get(k))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from dpgt_node.privacy.accountants.responses.variation import product
 from dpgt_node.privacy.laws import ternary
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.ternary import TernaryQuantiser
@@ -64,6 +67,32 @@ def test_two_inputs_differ_by_their_distance_over_r() -> None:
     for v in grid:
         for w in grid:
             assert 0.5 * np.abs(law(v) - law(w)).sum() <= abs(v - w) / R + 1e-12
+
+
+def worst_delta(moves: list[float], epsilon: float, start: float = 0.0) -> float:
+    """Of a run whose coordinate is ``start`` in one world and so much more in the other: every outcome."""
+
+    def law(v: float) -> list[float]:
+        p = min(abs(v), R) / R
+        return [p if v < 0 else 0.0, 1 - p, p if v > 0 else 0.0]
+
+    rounds = [list(zip(law(start + move), law(start), strict=True)) for move in moves]
+    total = 0.0
+    for outcome in itertools.product(*rounds):
+        p, q = (math.prod(pair[world] for pair in outcome) for world in (0, 1))
+        total += max(0.0, p - math.exp(epsilon) * q)
+    return total
+
+
+@pytest.mark.parametrize("moves", [[0.1], [0.4, 0.2, 0.9], [R, 0.1, 0.0]])
+def test_no_epsilon_lowers_the_delta_of_a_run(moves: list[float]) -> None:
+    """Theorem 7: the delta of ``variation`` is what the worst state has, at any epsilon; no other state has more."""
+    told = float(product(np.array(moves) / R)[-1])
+    for epsilon in (0.0, 0.5, 3.0, 40.0):
+        assert worst_delta(moves, epsilon) == pytest.approx(told, rel=1e-12)
+        assert max(worst_delta(moves, epsilon, start) for start in (-0.3, 0.2, 1.0, 2.4)) <= told + 1e-12
+    with pytest.raises(AssertionError):  # a state away from 0 is no witness
+        assert worst_delta(moves, 3.0, 0.2) == pytest.approx(told, rel=1e-3)
 
 
 def test_rows_are_drawn_like_agents() -> None:

@@ -416,6 +416,8 @@ def test_a_quantiser_has_no_scale_and_needs_its_range() -> None:
     assert refused(run, None) == []
     ((key, said),) = refused(replace(run, noise=replace(run.noise, multiplier=0.0)), None)
     assert key == "noise.multiplier" and "no scale" in said
+    ((key, said),) = refused(replace(run, noise=replace(run.noise, law="gaussian")), None)
+    assert key == "noise.law" and "has no law" in said
     with pytest.raises(ConfigError, match=r"method\.r"):
         refused(replace(run, method_options={}), None)
 

@@ -9,16 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpgt_node.agent.noise import accounts_for
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import load_run
 from dpgt_node.experiments.families import conduct, ours
-from dpgt_node.experiments.families.ours import FAMILY, Cell, cells, forms, front
+from dpgt_node.experiments.families.ours import FAMILY, Cell, cells, forms, front, uncovered
 from dpgt_node.experiments.families.runs.engine import Pool
 from dpgt_node.experiments.families.runs.folder import Folder
 from dpgt_node.experiments.families.runs.measured import Measured
-from dpgt_node.experiments.families.runs.private import on_training_samples
+from dpgt_node.experiments.families.runs.private import at_epsilon, on_training_samples
 from dpgt_node.experiments.families.section_iv import Settings
 from dpgt_node.learning.data.datasets import load_dataset
-from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER
+from dpgt_node.learning.oracle import sample_counts
+from dpgt_node.privacy.mechanisms import CODED_COINS, NOISE_ONCE, PAPER
 
 SHARE = Settings("digits", iterations=4, seeds=1, sets=("digits",), agents=(5,), partitions=("iid",), epsilons=(1.0,),
                  budget=2)  # fmt: skip
@@ -97,6 +101,31 @@ def test_the_best_candidate_on_kept_back_samples_is_chosen(out, monkeypatch):
 def test_only_what_a_sound_accountant_covers_is_compared():
     assert ("dpgt", PAPER.name) not in forms() and ("dpgt", NOISE_ONCE.name) in forms()
     assert ("s-ab", PAPER.name) not in forms()
+
+
+def test_coins_are_the_fewest_for_the_epsilon_and_no_coarser_code_has_as_many():
+    run = Cell("quantised-binomial-sgd", CODED_COINS.name, "digits", 5, "iid", 1.0).run(4, 1.0, 0)
+    found = at_epsilon(run, 1.0, None)
+    levels, trials = (int(found.run.method_options[key]) for key in ("levels", "trials"))
+
+    def epsilon(levels: int, trials: int) -> float:
+        one = replace(run, method_options={**run.method_options, "levels": levels, "trials": trials})
+        topology, schedule, counts = (
+            Topology.from_config(run.graph),
+            Schedule.from_config(one),
+            sample_counts(run, None),
+        )
+        return max(account.total("binomial") for account in accounts_for(one, topology, schedule, counts, 650))
+
+    assert trials >= 1024 and found.accountant == "binomial"
+    assert epsilon(levels, trials) == found.reached <= 1.0 < epsilon(levels, trials - 1)
+    assert epsilon((levels - 1) // 2 + 1, 1024) <= 1.0, "half as fine, fewer coins would do"
+
+
+def test_what_is_not_compared_has_its_reason():
+    told = uncovered()
+    assert [line.split(":")[0] for line in told] == ["s-ab", "gt-saga", "gt-svrg", "ternary-dsgd"]
+    assert "delta is at least D/r whatever epsilon is" in told[-1]
 
 
 def test_all_cells_of_the_real_thing():

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, chi2
 
 from dpgt_node.privacy.counts import code as coding
-from dpgt_node.privacy.counts import cpsgd
+from dpgt_node.privacy.counts import renyi
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.types import F64
@@ -119,98 +119,108 @@ def test_the_rounding_is_unbiased() -> None:
         assert abs(values.mean() - g) < 4 * 0.5 * code.step / math.sqrt(100_000)
 
 
-# --- one release ----------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------------------------
+
+SHIFTS = (0.01, 0.3, 0.5, 1.0, 1.25, 2.0, 2.7)
+STARTS = (0.0, 0.2, 0.5, 0.7, 0.9, 1.0)
 
 
-def test_theorem_1_as_printed() -> None:
-    assert cpsgd.epsilon_of(1, 1e-6, 1.0, 1.0, 1.0, 2000) == pytest.approx(0.637513410643578, rel=1e-14)
-    for d, delta, D1, D2, Dinf, N in (
-        (1, 1e-6, 1, 1, 1, 2000),
-        (3930, 1e-7, 40.0, 7.0, 3.0, 9000),
-        (10, 1e-5, 1, 1, 1, 500),
-    ):
-        assert cpsgd.epsilon_of(d, delta, D1, D2, Dinf, N) == pytest.approx(
-            dumb.theorem_1(d, delta, 1.0, N, D1, D2, Dinf), rel=1e-13
-        )
-    assert cpsgd.epsilon_of(1, 1e-6, 1.0, 1.0, 1.0, 1482) == math.inf, "N/4 is below 23 ln(10 d/delta)"
-    assert cpsgd.epsilon_of(1, 1e-6, 1.0, 1.0, 1.0, 1483) < math.inf
+def epsilon(N: int, shift: float, d: int = 1, releases: int = 1, delta: float = 1e-3) -> float:
+    return float(renyi.curve(N, np.full(releases, shift), d, delta)[-1])
 
 
-@pytest.mark.parametrize(("N", "shift"), [(2000, 1), (2000, 5), (4000, 3)])
-def test_theorem_1_bounds_the_exact_delta_of_a_shift(N: int, shift: int) -> None:
-    epsilon = cpsgd.epsilon_of(1, 1e-6, shift, shift, shift, N)
-    assert dumb.delta_of_shift(N, shift, epsilon) <= 1e-6
-    assert dumb.delta_of_shift(N, shift, 0.25 * epsilon) > 1e-6, "a quarter of it would be too little"
+@pytest.mark.parametrize(("N", "delta"), [(60, 1e-3), (201, 1e-3), (400, 1e-5)])
+def test_no_pair_of_values_has_a_larger_delta(N: int, delta: float) -> None:
+    """Every outcome one at a time, in both directions, wherever the values lie between whole numbers."""
+    for shift in SHIFTS:
+        told, exact = epsilon(N, shift, delta=delta), list[float]()
+        for start in STARTS:
+            P, Q = dumb.law(N, start), dumb.law(N, start + shift)
+            exact += [dumb.delta_of([pair], told) for pair in ((P, Q), (Q, P))]
+            exact += [dumb.delta_of([(P, Q)], 0.6 * told)]
+        assert max(exact[0::3] + exact[1::3]) <= delta
+        assert shift not in (0.5, 1.0) or max(exact[2::3]) > delta, "it is not far from the least there is"
 
 
-@pytest.mark.parametrize("d", [1, 40, 2000])
-@pytest.mark.parametrize("size", [0.05, 3.0, 60.0])
-def test_rounded_gradients_differ_by_no_more_than_the_bounds(d: int, size: float) -> None:
-    """At a failing probability of one half, half the draws would be allowed to; the bounds are far from that."""
-    rng = np.random.default_rng(d)
-    failed = 0
-    for _ in range(200):
-        a = rng.uniform(-50, 50, d)
-        w = rng.dirichlet(np.ones(d)) * size * rng.choice([-1.0, 1.0], d)
-        u = rng.random(d)
-        rounded = [np.floor(v) + (u < v - np.floor(v)) for v in (a, a + w)]
-        dw = rounded[1] - rounded[0]
-        D1, D2, Dinf = cpsgd.rounded(d, float(np.abs(w).sum()), float(np.linalg.norm(w)), 1e-2)
-        assert np.abs(dw).max() <= Dinf
-        failed += bool(np.abs(dw).sum() > D1 or np.linalg.norm(dw) > D2)
-    assert failed <= 6, "one in a hundred, at most"
+def test_coordinates_add_up_by_their_squares_and_releases_do() -> None:
+    N, delta = 80, 1e-3
+    for parts in ((0.6, 0.8), (1.0, 0.0), (0.28, 0.96)):
+        pairs = [(dumb.law(N, 0.3), dumb.law(N, 0.3 + part)) for part in parts]
+        assert dumb.delta_of(pairs, epsilon(N, 1.0, 2)) <= delta
+        assert dumb.delta_of(pairs, epsilon(N, max(parts), 1, 2)) <= delta, "as two releases of the larger shift"
+    both = renyi.curve(N, np.array([0.6, 0.8]), 1, delta)
+    pairs = [(dumb.law(N, 0.0), dumb.law(N, part)) for part in (0.6, 0.8)]
+    assert dumb.delta_of(pairs[:1], float(both[0])) <= delta and dumb.delta_of(pairs, float(both[1])) <= delta
+    assert both[0] < both[1]
+    assert dumb.delta_of(pairs, float(both[0])) > delta, "one release does not pay for two"
 
 
-def test_without_the_part_of_chance_the_bounds_fail() -> None:
-    """A mutant: the shift of the numbers themselves."""
-    rng, w = np.random.default_rng(1), np.full(400, 0.02)
-    found = [np.linalg.norm(np.floor(w + u) - np.floor(u)) for u in rng.random((200, 400))]
-    assert np.mean(np.array(found) > np.linalg.norm(w)) > 0.9
+def moments_are_bounded(N: int = 300, eta: float = 1e-9) -> None:
+    orders = tuple(renyi.ORDERS[renyi.ORDERS < 60].tolist()[::7])
+    wide = renyi.reach(N, eta)
+    for largest, shifts in ((0.4, (0.05, 0.4)), (1.0, (0.05, 0.5, 1.0)), (3.0, (0.5, 1.0, 1.3, 1.6, 2.5, 3.0))):
+        growth, least = renyi._growth(N, largest, eta, orders)
+        steps = math.ceil(largest)
+        kept = range(N // 2 - wide, N - N // 2 + wide + steps + 2)
+        assert float(dumb.pmf(N, kept[-1])) >= 0.99 * least
+        for shift in shifts:
+            for start in STARTS:
+                P, Q = dumb.law(N, start), dumb.law(N, start + shift)
+                assert 1 - sum(P.get(k, 0) for k in kept) <= eta and 1 - sum(Q.get(k, 0) for k in kept) <= eta
+                for order, c in zip(orders, growth.tolist(), strict=True):
+                    found = max(dumb.moment(P, Q, order, kept), dumb.moment(Q, P, order, kept))
+                    assert math.log(found) <= c * shift**2 + order * eta + 1e-12, (largest, shift, start, order)
 
 
-# --- many releases --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("K", [2, 5, 10, 13])
-@pytest.mark.parametrize("epsilon", [0.05, 0.7, 2.0])
-def test_optimal_composition_is_that_of_randomised_responses(K: int, epsilon: float) -> None:
-    for i in range(K // 2 + 1):
-        exact = dumb.composed_delta(epsilon, K, (K - 2 * i) * epsilon)
-        assert cpsgd._delta(epsilon, K, i) == pytest.approx(exact, rel=1e-8, abs=1e-15)
-        found = cpsgd.optimal(epsilon, K, exact * (1 + 1e-6) + 1e-300)
-        assert found == pytest.approx((K - 2 * i) * epsilon)
-
-
-def test_unlike_releases_are_composed_by_the_other_theorem() -> None:
-    epsilons, slack = np.array([0.1, 0.2, 0.1, 0.3] * 40), 1e-6
-    found = cpsgd.composed(epsilons, slack)
-    squares, drift = (epsilons**2).sum(), (np.expm1(epsilons) / (np.exp(epsilons) + 1) * epsilons).sum()
-    bounds = [
-        epsilons.sum(),
-        drift + math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / slack)),
-        drift + math.sqrt(2 * squares * math.log(1 / slack)),
-    ]
-    assert found[-1] == pytest.approx(min(bounds), rel=1e-12) and (np.diff(found) >= 0).all()
-    assert found[0] == pytest.approx(0.1), "one release costs what it costs"
-    alike = cpsgd.composed(np.full(60, 0.1), 1e-6)
-    assert alike[-1] == pytest.approx(3.6) and alike[0] == pytest.approx(0.1)
+def test_moments_grow_no_faster_than_the_squares_of_shifts() -> None:
+    moments_are_bounded()
 
 
 @pytest.mark.parametrize(
     "mutant",
     [
-        lambda epsilon, count, i: 0.5 * delta(epsilon, count, i),
-        lambda epsilon, count, i: delta(epsilon, count, max(i - 1, 0)),
+        ("_curvature", lambda weights, ratio, p, first: 0.9 * curvature(weights, ratio, p, 0.0)),
+        ("_first", lambda weights, ratio, p, first: renyi._curvature(weights, ratio, p, 0.0)),
+        ("_chords", lambda heights: np.zeros(heights.shape[1])),
+        ("_convex", lambda weights, x, p: 0.9 * convex(weights, x, p)),
     ],
+    ids=["too flat", "at the first end alone", "no larger shifts", "too little in between"],
 )
-def test_another_delta_is_noticed(mutant: Callable[..., float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpsgd, "_delta", mutant)
-    exact = [dumb.composed_delta(0.7, 9, (9 - 2 * i) * 0.7) for i in range(5)]
-    found = [cpsgd.optimal(0.7, 9, value * (1 + 1e-6) + 1e-300) for value in exact]
-    assert found != pytest.approx([(9 - 2 * i) * 0.7 for i in range(5)])
+def test_other_bounds_are_noticed(mutant: tuple[str, Callable[..., F64]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renyi, *mutant)
+    renyi._growth.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            moments_are_bounded(N=100)
+    finally:
+        renyi._growth.cache_clear()
 
 
-delta = cpsgd._delta
+curvature, convex = renyi._curvature, renyi._convex
+
+
+def test_rounding_costs_nothing_on_top_of_the_coins() -> None:
+    """To leading order it is Gaussian noise of variance N/4, however small the shift."""
+    orders = (3.0, 8.0, 20.0)
+    growth, _ = renyi._growth(1_000_000, 0.01, 1e-12, orders)
+    np.testing.assert_allclose(growth, [2.0 * a * (a - 1.0) / 1e6 for a in orders], rtol=1e-3)
+
+
+def test_cpsgd_asks_for_more() -> None:
+    """Its Theorem 1 as printed, on the value known for it, and the exact delta of that shift."""
+    theirs = dumb.theorem_1(1, 1e-6, 1.0, 2000, 1.0, 1.0, 1.0)
+    assert theirs == pytest.approx(0.637513410643578, rel=1e-14)
+    ours = epsilon(2000, 1.0, delta=1e-6)
+    assert dumb.delta_of_shift(2000, 1, ours) <= 1e-6 < dumb.delta_of_shift(2000, 1, 0.75 * ours)
+    assert ours < 0.5 * theirs
+
+
+def test_as_few_coins_as_are_enough_to_hide_anything() -> None:
+    for largest, coordinates in ((0.02, 600_000), (10.5, 1), (15.0, 10**6)):
+        least = renyi.least_trials(largest, coordinates, 1e-5)
+        assert epsilon(least, largest, coordinates, delta=1e-5) < math.inf
+        assert epsilon(least - 1, largest, coordinates, delta=1e-5) == math.inf
+    assert epsilon(10**6, renyi.MOST_STEPS + 0.1) == math.inf
 
 
 def test_coins_that_are_not_fair_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

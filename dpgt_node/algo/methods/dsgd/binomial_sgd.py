@@ -25,6 +25,7 @@ from dpgt_node.config.declare.kinds import Integer, Number
 from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.counts.code import BinomialCode
+from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import CODED_COINS
 from dpgt_node.types import F64, Codes
 
@@ -92,6 +93,10 @@ def _scaled(setting: Setting) -> tuple[str, ...]:
     return () if plain and setting.schedule.noise_decay == 1.0 else setting.topology.names
 
 
+def _lawful(setting: Setting) -> tuple[str, ...]:
+    return () if setting.run.noise.law == LAPLACE.name else setting.topology.names
+
+
 QUANTISED_BINOMIAL_SGD = replace(
     WEIGHTED_SGD,
     name="quantised-binomial-sgd",
@@ -102,6 +107,7 @@ QUANTISED_BINOMIAL_SGD = replace(
     sends=(Mixing("X", "the complete graph", _equal),),
     demands=(
         Demand("method.trials alone says how much noise there is, in every round", "noise", _scaled),
+        Demand("coins are the noise and have no law: leave noise.law out", "noise.law", _lawful),
         Demand("levels - 1 + trials fits into 32 bits", "method.trials", _too_large),
     ),
     options=Options,

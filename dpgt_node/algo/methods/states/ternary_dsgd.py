@@ -23,6 +23,7 @@ from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.declare.kinds import Number
 from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
+from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import QUANTISED_STATE
 from dpgt_node.types import Codes
 
@@ -48,6 +49,10 @@ def _scaled(setting: Setting) -> tuple[str, ...]:
     return () if setting.run.noise.multiplier == 1.0 else setting.topology.names
 
 
+def _lawful(setting: Setting) -> tuple[str, ...]:
+    return () if setting.run.noise.law == LAPLACE.name else setting.topology.names
+
+
 def _codes(run: RunConfig) -> Codes | None:
     return Codes(method_options(run, Options).r, 0.0, -1, 1)
 
@@ -62,6 +67,7 @@ TERNARY_DSGD = Method(
     demands=(
         CONNECTED,
         LAZY,
+        Demand("a quantiser is the noise and has no law: leave noise.law out", "noise.law", _lawful),
         Demand("a quantiser has no scale, so noise.multiplier = 1.0", "noise.multiplier", _scaled),
     ),
     couplings=closure_couplings,

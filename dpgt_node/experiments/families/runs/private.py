@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.planner import calibrate
 from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.vocabulary import NAME
@@ -26,6 +27,10 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 KEPT_BACK = 6
 """One training sample in so many judges candidates."""
 _SEED = 123
+_COINS = 1024
+"""Fair coins in a code, at least: their noise is 16 steps of the code then, and next to Gaussian."""
+_LEVELS = tuple((1 << power) + 1 for power in range(4, 24))
+_MOST_COINS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,8 @@ class Private:
 
 
 def at_epsilon(run: RunConfig, epsilon: float, data_root: Path | None) -> Private:
-    """``run`` with the least constant noise at which no agent exceeds ``epsilon``, by the accountant that asks for the
-    least.  ConfigError: no sound accountant of (epsilon, delta) covers every agent.
+    """``run`` with the least constant noise, or the fewest coins, at which no agent exceeds ``epsilon``, by the
+    accountant that asks for the least.  ConfigError: no sound accountant of (epsilon, delta) covers every agent.
     """
     counts, d = sample_counts(run, data_root), build_oracle(run, 0, data_root=data_root).dimension
 
@@ -47,6 +52,8 @@ def at_epsilon(run: RunConfig, epsilon: float, data_root: Path | None) -> Privat
         topology, schedule = Topology.from_config(one.graph), Schedule.from_config(one)
         return accounts_for(one, topology, schedule, counts, d)
 
+    if method_of(run).coins(run) is not None:
+        return _with_coins(run, epsilon, accounts)
     ratio, found = None if MECHANISMS[run.algorithm.mechanism].x_public else 1.0, list[Private]()
     for name in APPROXIMATE:
         if all(account.total(name) is not None for account in accounts(run)):
@@ -56,6 +63,32 @@ def at_epsilon(run: RunConfig, epsilon: float, data_root: Path | None) -> Privat
     if not found:
         raise ConfigError.one("run file", "", "no sound accountant covers every agent: there is no epsilon to meet")
     return min(found, key=lambda one: _total(one.run))
+
+
+def _with_coins(run: RunConfig, epsilon: float, accounts: Callable[[RunConfig], Sequence[AgentAccount]]) -> Private:
+    """The coarsest code, its step halved each time, that needs ``_COINS`` coins or more, and the fewest of them."""
+
+    def spent(levels: int, trials: int) -> float:
+        one = _coded(run, levels, trials)
+        totals = [account.total(name) for account in accounts(one) for name in APPROXIMATE]
+        return max((total for total in totals if total is not None), default=math.inf)
+
+    levels = next((one for one in _LEVELS if spent(one, _COINS) > epsilon), _LEVELS[-1])
+    low, high, most = _COINS - 1, _COINS, _MOST_COINS - levels
+    while spent(levels, high) > epsilon:
+        if high == most:
+            raise ConfigError.one("run file", "method.trials", f"no number of coins has an epsilon of {epsilon:g} here")
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if spent(levels, middle) <= epsilon else (middle, high)
+    reached = spent(levels, high)
+    (name,) = {name for account in accounts(_coded(run, levels, high)) for name in APPROXIMATE if account.total(name)}
+    return Private(_coded(run, levels, high), name, reached)
+
+
+def _coded(run: RunConfig, levels: int, trials: int) -> RunConfig:
+    return replace(run, method_options={**run.method_options, "levels": levels, "trials": trials})
 
 
 def _total(run: RunConfig) -> float:
