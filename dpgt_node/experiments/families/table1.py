@@ -147,6 +147,9 @@ ENTRIES = (
           _LITTLE),
     Entry("wang2024differentiallya", "sampled-dsgd", "sampled DSGD", "-", "quadratics", _FALLING, _LITTLE),
     Entry("Bayrooti et al. 2023", "dp-dsgt", "DP-DSGT", "-", "quadratics", _FALLING, _LITTLE),
+    Entry("Bayrooti et al. 2023", "dp-dsgd", "DP-DSGD", "-", "quadratics", _FALLING, _LITTLE),
+    Entry("kang2021weighted", "weighted-sgd", "weighted SGD", "-", "quadratics", _FALLING, _LITTLE),
+    Entry("arXiv 2505.06651", "dyn-d2p", "Dyn-D2P", "-", "quadratics", _FALLING, _LITTLE),
 )  # fmt: skip
 
 

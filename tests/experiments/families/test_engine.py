@@ -64,6 +64,9 @@ def test_nobody_at_the_address_is_one_message(monkeypatch):
         with pytest.raises(ConfigError, match="--scheduler: nothing answers at tcp") as caught, pool(1, address):
             pass
     assert len(caught.value.problems) == 1
+    for wrong in ("", "http://x", "tcp://127.0.0.1:port"):
+        with pytest.raises(ConfigError, match="is no address of a scheduler: tcp://HOST:PORT"), pool(1, wrong):
+            pass
 
 
 def test_without_dask_one_process_works_and_two_are_a_message(monkeypatch):

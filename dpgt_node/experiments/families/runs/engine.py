@@ -148,7 +148,10 @@ def _remote(scheduler: str) -> Iterator[Pool]:
 
         try:
             client = Client(scheduler, timeout=CONNECT_S)
-        except (OSError, ValueError, TimeoutError) as error:
+        except ValueError as error:
+            message = f'"{scheduler}" is no address of a scheduler: tcp://HOST:PORT'
+            raise ConfigError.one("command line", "--scheduler", message) from error
+        except (OSError, TimeoutError) as error:
             message = f"nothing answers at {scheduler} ({type(error).__name__})"
             raise ConfigError.one("command line", "--scheduler", message) from error
         with client:
