@@ -409,6 +409,30 @@ def test_a_p_value_is_that_of_all_questions_together() -> None:
     assert shape.p == pytest.approx(2 * math.exp(-2 * 4 * 0.75**2), rel=1e-2)
 
 
+def test_p_values_are_of_both_sides() -> None:
+    """Against sums and integrals: each is at most as small as how often an honest run is further off."""
+    for n, total in ((1, 0.1), (1, 3.0), (4, 1.0), (4, 9.0)):
+        below = 1.0 - math.exp(-total) * sum(total**j / math.factorial(j) for j in range(n))
+        p = tally_module._gamma(np.array([n]), np.array([total]))
+        assert p == pytest.approx(2.0 * min(below, 1.0 - below), rel=1e-9)
+    for heads in range(11):
+        ways = [math.comb(10, j) / 1024 for j in range(11)]
+        (p,) = tally_module._binomial(np.array([heads]), np.array([10]), 0.5)
+        assert p == pytest.approx(min(1.0, 2.0 * min(sum(ways[: heads + 1]), sum(ways[heads:]))), rel=1e-9)
+
+
+def test_every_answer_counts_as_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coins: one a coordinate of each agent and of all together, and one of all draws; pairs of vectors: each."""
+    tally = tallied(2, 40, 4, lambda *_: None)
+    tests = {one.question: one.tests for one in tally.scores()}
+    assert tests["sign"] == 3 * 40 + 1, tests
+    assert tests["shape"] == len(tally._counts) == 5 and tests["coordinates"] == 3 * 40, tests
+    assert tests["reuse"] == 16 * 15 // 2
+    monkeypatch.setattr(tally_module, "ROWS", 4)
+    (reuse,) = (one for one in tally.scores() if one.question == "reuse")
+    assert reuse.tests == 4 * 6 + 3 * 16, "pairs in four blocks, and between neighbours of them"
+
+
 def test_no_integers_of_the_lattice_are_each_others_negatives() -> None:
     both = {tuple(h) for h in TRIPLES.tolist()} | {tuple(-h) for h in TRIPLES}
     assert len(both) == 2 * len(TRIPLES)

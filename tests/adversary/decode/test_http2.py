@@ -10,7 +10,7 @@ import pytest
 from dpgt_node.adversary.decode.http2 import Calls, Frames
 from dpgt_node.adversary.decode.stages import Gap, Segment
 from tests.adversary.decode.wires import opening
-from tests.fuzz.http2 import DATA, END_STREAM, HEADERS, RST, frame, request
+from tests.fuzz.http2 import DATA, END_STREAM, HEADERS, RST, WINDOW, frame, request
 
 NOISE = random.Random(5).randbytes(60_000)
 """What no header looks like by chance."""
@@ -91,3 +91,25 @@ def test_a_call_that_its_sender_broke_off_has_no_end(last: bytes, ended: bool) -
 def test_padded_data_are_nobody_s() -> None:
     one = begun().say(frame(DATA, 8, 5, b"\4" + NOISE[:100] + bytes(4)))
     assert 5 not in one.frames._open
+
+
+def test_a_header_block_with_a_hole_names_nothing() -> None:
+    one, block = begun(), request(b"/dpgt.v1.Agent/Exchange")
+    known = list(one.named)
+    one.say(frame(HEADERS, 4, 7, block)[:-3]).lose(3)
+    assert one.named == known
+
+
+def test_what_was_read_wrongly_is_said_to_be_so() -> None:
+    """A frame that cannot be: what came before it may have been taken for something else."""
+    one, told = begun(), list[bool]()
+    one.frames._last = SimpleNamespace(gap=lambda *_, broken, **__: told.append(broken), data=lambda *_: None)  # type: ignore[assignment]
+    one.say(bytes([0, 0, 1, 99, 0, 0, 0, 0, 3]) + NOISE[:500], frame(DATA, 0, 3, NOISE[500:900]))
+    one.frames._last = SimpleNamespace(gap=lambda *_, broken, **__: told.append(broken), data=lambda *_: None)  # type: ignore[assignment]
+    one.lose(700).say(NOISE[900:950], frame(DATA, 0, 3, NOISE[1_000:1_400]))
+    assert told == [True, False]
+
+
+@pytest.mark.parametrize(("size", "sensible"), [(3, False), (4, True), (8, False)])
+def test_a_window_is_four_bytes(size: int, sensible: bool) -> None:
+    assert begun().frames._sensible(bytearray(frame(WINDOW, 0, 3, bytes(size))), 0) == sensible
