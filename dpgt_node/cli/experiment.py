@@ -15,7 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dpgt_node.cli import common
+from dpgt_node.cli import common, wrapping
+from dpgt_node.cli.running.ended import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def experiment(
     conduct.check(held, names, settings, root)
     with pool(processes or os.cpu_count() or 1, scheduler) as workers, outdir.claim(out):
         console = Console()
-        console.print(f"{', '.join(names)} into {out}, {workers.words}", soft_wrap=True, highlight=False)
+        say(console, f"{', '.join(names)} into {out}, {workers.words}")
         try:
             with _progress(console) as progress:
                 failed = conduct.conduct(held, names, settings, workers, root, progress)
@@ -111,7 +112,7 @@ def experiment(
             raise error from interrupt
         finally:  # what an interrupted command has made is worth a look, too
             page = conduct.write(held)
-    console.print(f"Page: {page}", soft_wrap=True, highlight=False)
+    say(console, f"Page: {page}")
     if failed:
         lines = [f"{name}: {held.failed[name]}" for name in failed[:_TOLD]]
         lines += [f"and {len(failed) - _TOLD} more: dpgt experiment status {out}"] if len(failed) > _TOLD else []
@@ -143,7 +144,7 @@ def _status(path: Path | None, format_: str) -> ExitCode:
     for name, (done, of) in families.items():
         click.echo(f"{name}: {done} of {of} runs")
     for name, why in status.failed.items():
-        click.echo(f"failed: {name}: {why}")
+        wrapping.say(f"failed: {name}: {why}")
     return ExitCode.DONE
 
 
@@ -163,7 +164,7 @@ def _progress(console: Console) -> Iterator[Callable[[Clock, Done | None], None]
         def show(clock: Clock, done: Done | None) -> None:
             bar.update(task, total=clock.total, completed=clock.done)
             if done is not None and done.files is None:
-                bar.console.print(_failure(done), style="red", soft_wrap=True, highlight=False)
+                say(bar.console, _failure(done), "red")
 
         yield show
 
@@ -177,7 +178,7 @@ def _line(console: Console, clock: Clock, done: Done | None) -> None:
     left = clock.left_s(time.monotonic())
     eta = "" if not left else f"  ETA {text.duration(left)}"
     said = done.name if done.files is not None else _failure(done)
-    console.print(f"{clock.done}/{clock.total}  {said}{eta}", soft_wrap=True, highlight=False)
+    say(console, f"{clock.done}/{clock.total}  {said}{eta}")
 
 
 def _failure(done: Done) -> str:

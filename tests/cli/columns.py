@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+from rich.cells import cell_len
 
 from dpgt_node.cli import wrapping
 
@@ -20,7 +21,7 @@ def too_long(text: str, breaks: Collection[str] = ()) -> list[str]:
     What cannot break is allowed: a line of one word, one that is too long by the path at its end, a command to copy.
     """
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    lines = [line for line in re.split(r"[\r\n]+", plain) if len(line) > wrapping.WIDTH and line not in breaks]
+    lines = [line for line in re.split(r"[\r\n]+", plain) if cell_len(line) > wrapping.WIDTH and line not in breaks]
     return [line for line in lines if not re.fullmatch(rf" *(\S+|(dpgt|--).*)|.{{,80}} \S{{{LONG_PATH},}}", line)]
 
 

@@ -96,9 +96,8 @@ def _print(found: Studied, page: Path) -> None:
     for head in ("attack", *found.verdicts.heads[:4]):
         table.add_column(head, justify="right" if head in ("value", "interval") else "left")
     for row in found.verdicts.rows:
-        table.add_row(
-            row.head, *(Text(cell, style="red" if at in row.bad else "") for at, cell in enumerate(row.cells[:4]))
-        )
+        brief = (cell.partition(", by ")[0] for cell in row.cells[:4])  # of which estimate it is stands on the page
+        table.add_row(row.head, *(Text(cell, style="red" if at in row.bad else "") for at, cell in enumerate(brief)))
     if found.verdicts.rows:
         console.print(table)
     if found.skipped:
