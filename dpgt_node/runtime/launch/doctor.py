@@ -41,7 +41,7 @@ from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown,
 from dpgt_node.runtime.requirements import outdated
 from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import DATABASE, Charge, last_charges, look_on, read_ledger
-from dpgt_node.runtime.store.runs import salt_of, select_runs
+from dpgt_node.runtime.store.runs import RunInfo, salt_of, select_runs
 from dpgt_node.runtime.store.terms import differences, of_these_data
 from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
@@ -90,6 +90,9 @@ async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | 
         rows.append(_tried("policy", lambda: _policy(config, run, oracle, data_root)))
         if oracle is not None and _begun(config, run) is not None:
             rows.append(_tried("goes on", lambda: _goes_on(config, run, data_root)))
+        if (mine := _mine(config, run)) and mine[-1].finished:
+            ended = f"run {mine[-1].run_id.hex()[:12]} of this run file is finished here"
+            rows.append(_row("finished", passed(f"{ended}; a start is another run, and costs again")))
     host, port = parse_address(config.listen)
     rows += _certificates(config)
     if rows[1].passed and (graph := masks(run)) is not None:
@@ -213,16 +216,18 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
 
 def _begun(config: NodeConfig, run: RunConfig) -> Charge | None:
     """What this agent has released in the unfinished run of this run file, which it would go on with."""
-    if not (config.state_dir / DATABASE).exists():
-        return None
-    mine = [
-        known
-        for known in look_on(config.state_dir, select_runs)
-        if (known.run_sha256, known.name) == (run_sha256(run), config.name)
-    ]
+    mine = _mine(config, run)
     if not mine or mine[-1].finished:
         return None
     return next((charge for charge in _charges(config) if charge.run_id == mine[-1].run_id), None)
+
+
+def _mine(config: NodeConfig, run: RunConfig) -> list[RunInfo]:
+    """Runs of this run file by this agent, in the order in which they were begun."""
+    if not (config.state_dir / DATABASE).exists():
+        return []
+    known = look_on(config.state_dir, select_runs)
+    return [one for one in known if (one.run_sha256, one.name) == (run_sha256(run), config.name)]
 
 
 def _goes_on(config: NodeConfig, run: RunConfig, data_root: Path | None) -> Finding:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpgt_node import cli
@@ -261,6 +262,10 @@ async def test_a_resume_that_would_be_refused_is_foretold(host: Host) -> None:
             store.commit_round(bytes(16), record(0))
         row = (await host.rows())["goes on"]
         assert row.status == ("passed" if says is None else "failed") and (says or "the same data") in row.found
+    with contextlib.closing(Store(host.options["state_dir"], "process")) as store:
+        store.finish_run(bytes(16), np.zeros(650))
+    rows = await host.rows()
+    assert "goes on" not in rows and "a start is another run" in rows["finished"].found
 
 
 GAUSSIAN = """
