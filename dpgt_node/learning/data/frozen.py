@@ -55,7 +55,7 @@ class Frozen:
         function = plugin(name, _KEY)
         try:
             made = function(p)
-        except Exception as error:  # an operator's own code may fail in any way
+        except (Exception, SystemExit) as error:  # an operator's own code may fail in any way
             raise self._bad(f"failed: {type(error).__name__}: {error}") from error
         digest = hashlib.sha256(_source(function))
         if not callable(made):
@@ -108,7 +108,7 @@ class Frozen:
     def _features(self, rows: F64) -> F64:
         try:
             found = np.asarray(self._apply(rows))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit in there is no end of ours
             raise self._bad(f"failed on {len(rows)} samples: {type(error).__name__}: {error}") from error
         if found.dtype.kind not in "fiu" or found.ndim < 1 or len(found) != len(rows) or not found.size:
             raise self._bad(

@@ -98,7 +98,7 @@ class Network:
                     first, second = self.module.train()(inputs), self.module(inputs)
             except (lib.OutOfMemoryError, MemoryError):
                 raise
-            except Exception as error:  # an operator's own code may fail in any way
+            except (Exception, SystemExit) as error:  # an operator's own code may fail in any way
                 raise self._unfit(name, f"fails on samples of shape {shape}", error) from error
         if not isinstance(first, lib.Tensor) or tuple(first.shape) != (_PROBED, classes):
             found = tuple(first.shape) if isinstance(first, lib.Tensor) else type(first).__name__
@@ -194,10 +194,10 @@ class Network:
             self.add_clipped(inputs, labels, clip, _PROBED, self.zeros())
         except (self._lib.OutOfMemoryError, MemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._unfit(name, "has no gradient of one sample, which a clip needs", error) from error
 
-    def _unfit(self, name: str, message: str, error: Exception | None = None) -> ConfigError:
+    def _unfit(self, name: str, message: str, error: BaseException | None = None) -> ConfigError:
         why = "" if error is None else f": {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         return ConfigError.one("run file", "model.name", f"{name!r} {message}{why}")
 

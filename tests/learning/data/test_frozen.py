@@ -18,6 +18,7 @@ from dpgt_node.learning.oracle import build_oracle
 from tests.learning.cases import blobs, run, save
 
 PLUG_IN = """
+import sys
 import numpy as np
 CALLS = []
 def square(p):
@@ -33,6 +34,7 @@ def raises(p): raise RuntimeError("no such weights")
 def fails(p):
     def apply(rows): return rows @ np.zeros((p + 1, 2))
     return apply
+def exits(p): return lambda rows: sys.exit(0)
 def short(p): return lambda rows: rows[:-1]
 def empty(p): return lambda rows: rows[:, :0]
 def nan(p): return lambda rows: rows / 0.0
@@ -178,6 +180,7 @@ def test_a_folder_that_cannot_be_written_costs_time_only(plug, caplog):
         ("number", "must return a torch.nn.Module or a function of arrays, not int"),
         ("raises", "failed: RuntimeError: no such weights"),
         ("fails", "failed on 8 samples: ValueError"),
+        ("exits", "failed on 8 samples: SystemExit: 0"),
         ("short", r"gave float64 of shape \(7, 4\) for \(8, 4\)"),
         ("empty", r"gave float64 of shape \(8, 0\)"),
         ("nan", "gave numbers that are not finite"),
