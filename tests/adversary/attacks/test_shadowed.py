@@ -12,13 +12,15 @@ import pytest
 from scipy.stats import norm
 
 from dpgt_node.adversary.attack import NotApplicable, Options
+from dpgt_node.adversary.attacks import population as population_module
 from dpgt_node.adversary.attacks import shadowed
+from dpgt_node.adversary.attacks.membership import verdict
 from dpgt_node.adversary.attacks.population import attack as population
 from dpgt_node.adversary.membership import likelihood, rates
 from dpgt_node.adversary.membership.likelihood import Moments
 from dpgt_node.adversary.membership.rates import Guarantee
 from dpgt_node.adversary.membership.shadows import NOBODY, Shadows, Signals
-from dpgt_node.adversary.membership.signals import published
+from dpgt_node.adversary.membership.signals import logit, published
 from dpgt_node.config import RunConfig
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
@@ -170,6 +172,37 @@ def test_a_delta_allows_what_it_allows() -> None:
     assert top == pytest.approx(math.e * 0.05 + 0.1)
     (high,) = Guarantee("zcdp", 1.0, 0.1).ceiling(np.array([0.6]))
     assert high == pytest.approx(1.0 - (1.0 - 0.1 - 0.6) / math.e)
+
+
+def test_an_interval_of_the_auc_is_delong_s_on_the_logit() -> None:
+    members, others = np.array([0.1, 0.9, 1.5, 2.0]), np.array([0.0, 0.5, 1.0])
+    wins = [[float(a > b) for b in others] for a in members]
+    value = sum(map(sum, wins)) / 12
+    spread = np.var([np.mean(row) for row in wins], ddof=1) / 4 + np.var(np.mean(wins, axis=0), ddof=1) / 3
+    half = norm.ppf(0.975) * math.sqrt(spread) / (value * (1 - value))
+    expected = [value, *(1 / (1 + math.exp(-(math.log(value / (1 - value)) + side * half))) for side in (-1, 1))]
+    assert rates.auc(members, others) == pytest.approx(expected)
+    np.testing.assert_allclose(logit(np.log([0.25, 0.9])), [math.log(1 / 3), math.log(9)])
+
+
+@pytest.mark.parametrize(
+    ("low", "hits", "said"),
+    [
+        (0.95, 0.0, "succeeds"),
+        (0.6, 0.55, "succeeds"),
+        (0.6, 0.0, "partly"),
+        (0.4, 0.3, "partly"),
+        (0.4, 0.02, "fails"),
+    ],
+)
+def test_a_verdict_looks_at_the_auc_and_at_few_false_alarms(low: float, hits: float, said: str) -> None:
+    assert verdict({"auc_low": low, "tpr_at_1_percent_low": hits, "others": 100.0}) == said
+
+
+def test_thresholds_of_public_samples_are_their_upper_quantiles() -> None:
+    scores = (np.arange(100.0), np.array([150.0, 50.0]), np.array([60.0, 98.0, 160.0, 2.0]))
+    found = population_module._finding("agent-1", scores, {}).measured  # type: ignore[arg-type]
+    assert (found["tpr_at_own_threshold_1_percent"], found["fpr_at_own_threshold_1_percent"]) == (0.5, 0.25)
 
 
 def test_a_curve_of_false_alarms_counts() -> None:
