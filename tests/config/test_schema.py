@@ -51,6 +51,8 @@ ACROSS = (
     'unless evaluate.metrics = "study"',
     "m_K larger than 2^53",
     "range of float64",
+    "noise leave float32",
+    "is no coordinator",
     "leave 1e-290",
     "(multiplier 1.0) makes",
     "multiplier 1e-100",
