@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import IO
 
 from dpgt_node.errors import BudgetReached, ConfigError, DpgtError, ExitCode, PeerLost, Problem, RefusedError
@@ -130,7 +131,20 @@ class Child:
         if not text:  # no error of ours: a usage error, a signal, a bug
             return _as_error(code, last or "\n".join(list(self._lines)[-20:]), [])
         told = json.loads(text)
-        return _as_error(told["exit_code"], told["message"], [Problem(*parts) for parts in told["problems"]])
+        problems = [_as_argument(Problem(*parts)) for parts in told["problems"]]
+        return _as_error(told["exit_code"], told["message"], problems)
+
+
+_ARGUMENTS = {"--as": "which", "DIR": "folder", "FOLDER": "folder", "RUN.toml": "run", "NODE.toml": "node"}
+"""Of a function, by the words of its command; other options have the name of the argument."""
+
+
+def _as_argument(problem: Problem) -> Problem:
+    """A problem of an option as one of the argument that stands for it."""
+    if problem.source != "command line":
+        return problem
+    key = _ARGUMENTS.get(problem.key, problem.key.removeprefix("--").replace("-", "_"))
+    return replace(problem, source="argument", key=key)
 
 
 def _reader(read: Callable[[IO[bytes]], None], stream: IO[bytes]) -> threading.Thread:

@@ -164,7 +164,7 @@ class Dataset:
 
     def meanings(self) -> tuple[tuple[str, str], ...]:
         files = ((f"{prefix}:PATH", text) for prefix, text in DATASET_PREFIXES.meanings())
-        own = "a Python function of your own, found by PYTHONPATH: returns a mapping with the four arrays of npz"
+        own = "yours, found by PYTHONPATH or in the current folder: returns a mapping with the four arrays of npz"
         return (*DATASETS.meanings(), *files, ("module:function", own))
 
 

@@ -95,8 +95,8 @@ def choose(
             f"it: publish --as average or --as last (or run with {covering}, where it is covered)"
         )
         raise ConfigError.one("command line", "--as", message)
-    if which is None:
-        which = "final" if public and final is not None else "average" if mean is not None else "last"
+    default: Which = "final" if public and final is not None else "average" if mean is not None else "last"
+    asked, which = ("DIR", default) if which is None else ("--as", which)
     if which == "final" and final is not None:
         return Chosen("final", agent, run.K + 1, run.K + 1, final)
     if which == "average" and mean is not None:
@@ -109,7 +109,7 @@ def choose(
         "last": f"no x of {agent} is here: a coordinator never sees one of a local run. Every owner can make the model "
         "on its own host, of its own state_dir: dpgt export STATE_DIR --run RUN.toml --out MODEL",
     }
-    raise ConfigError.one("command line", "--as", missing[which])
+    raise ConfigError.one("command line", asked, missing[which])
 
 
 def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str, str], notes: Sequence[str]) -> Any:

@@ -112,7 +112,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert api.run(run, out).status == "finished"
     with pytest.raises(api.ConfigError, match="finished; choose another folder") as refused:
         list(api.start(run, out))  # no old round before the refusal
-    assert refused.value.problems[0].key == "--out"
+    assert (refused.value.problems[0].source, refused.value.problems[0].key) == ("argument", "out")
 
 
 # ---------------------------------------------------------------- errors
@@ -138,7 +138,7 @@ def test_what_a_command_refuses_is_raised_with_its_problems(tmp_path: Path) -> N
     with pytest.raises(api.ConfigError) as error:
         api.simulate(run, tmp_path / "out", test_keystream="ab" * 16)
     (problem,) = error.value.problems
-    assert (problem.source, problem.key) == ("command line", "--test-keystream")
+    assert (problem.source, problem.key) == ("argument", "test_keystream")
     with pytest.raises(api.ConfigError, match="cuba"):
         api.simulate(run, tmp_path / "out", device="cuba")  # type: ignore[arg-type]
     with pytest.raises(api.ConfigError, match=r"run\.toml: cannot read"):

@@ -160,15 +160,18 @@ def test_columns_without_bounds_get_a_hint_and_keep_their_values(
     ("arguments", "words"),
     [
         (["trees.csv"], "--label: is needed: which of number, height"),
-        (["trees.csv", "--label", "knid"], "0 columns 'knid'"),
+        (
+            ["trees.csv", "--label", "knid"],
+            "has no column 'knid'; did you mean \"kind\"? Its columns: number, he",
+        ),
         (["gaps.csv", "--label", "kind"], r"4 empty cells (4 in 'height'): leave these rows out"),
         (["trees.csv", "--label", "kind", "--bounds", "height=5"], "must be COLUMN=LOW:HIGH"),
-        (["trees.csv", "--label", "kind", "--bounds", "hight=5:6"], "there is no column 'hight'"),
+        (["trees.csv", "--label", "kind", "--bounds", "hight=5:6"], "has no column 'hight'; did you mean \"height\"?"),
         (["trees.csv", "--label", "remark"], "different labels"),
         (["t.npz", "--label", "kind"], "is for tables"),
         (["t.npz", "--owners"], "needs a --data for each owner"),
         (["absent.csv", "--label", "kind"], "cannot be read"),
-        (["t.txt"], "is none of digits"),
+        (["t.txt"], "t.txt is neither here nor one of digits"),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -222,6 +225,10 @@ def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "run.toml").write_text("mine")
     assert cli.run(["init", "--data", "digits", "--out", str(tmp_path / "run.toml")]) == 2
     assert (tmp_path / "run.toml").read_text() == "mine" and "is there already" in capsys.readouterr().err
+    absent = ["init", "--data", str(tmp_path / "nosuch.csv"), "--label", "x", "--out", str(tmp_path / "run.toml")]
+    assert cli.run(absent) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "nosuch.csv" in first and "cannot be read" in first and "is there already" in second
 
 
 def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:

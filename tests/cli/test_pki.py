@@ -44,6 +44,36 @@ def hosts(dpgt: Run, tmp_path: Path) -> Path:
     return tmp_path / "h"
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            {"dataset": "csv:rows/t.csv", "label": "y", "test": "u.csv"},
+            "run's data at AGENT/rows/t.csv, its test",
+        ),
+        (
+            {"dataset": "npz:/srv/t.npz"},
+            "run's data at /srv/t.npz: copy them there, or give it",
+        ),
+        ({"dataset": "mnist"}, "needs the run's data: dpgt data fetch mnist, or give it"),
+        (
+            {"dataset": "digits"},
+            "digits, come with the program; give it data of its own: [data] path",
+        ),
+        ({"dataset": "mine:rows"}, "makes the run's data by mine:rows"),
+    ],
+)
+def test_init_says_where_every_host_looks_for_the_data(
+    data: dict[str, str], words: str, dpgt: Run, tmp_path: Path
+) -> None:
+    run = documents.edited(documents.quadratic(2, K=5), {}) | {"data": data}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
+    at = [f"--host={name}=127.0.0.1:{7700 + i}" for i, name in enumerate(("coordinator", "agent-1", "agent-2"))]
+    code, said, err = dpgt("pki", "init", "run.toml", "--out", "h", "--keys", "none", *at)
+    assert code == 0, err
+    assert words in " ".join(said.split())
+
+
 @pytest.fixture
 def open_umask() -> Iterator[None]:
     before = os.umask(0)

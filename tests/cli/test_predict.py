@@ -142,6 +142,9 @@ def test_an_owner_without_test_rows_is_told_what_to_add_and_where(
     node.write_text(NODE.replace("[data]\n", '[data]\ntest = "t.csv"\n'))
     assert cli.run(asked) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 120
+    node.write_text(NODE.replace('path = "t.csv"', "shard = 1"))
+    assert cli.run(asked) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 24, "a node without data of its own has the run's"
 
 
 NODE = """

@@ -23,7 +23,7 @@ PORTS = ("7700", "7701", "7702")
 @pytest.mark.e2e
 def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
     """But for the ports, which are free ones here."""
-    shutil.copy(EXAMPLE / "make_tables.py", tmp_path)
+    shutil.copytree(EXAMPLE, tmp_path / "examples" / "two-owners")
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, module in (("dpgt", "-m dpgt_node "), ("python", "")):
@@ -57,13 +57,14 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
     alone = re.search(r"Alone, without exchange and noise, the worst agent reaches ([\d.]+) %", said)
     assert alone is not None and float(alone[1]) < 75.0 and "Staying alone is expected to be better" not in said
     assert "agent-2 on its own test rows:" in said
-    one, two = (load_file(tmp_path / f"model-{name}" / "model.safetensors") for name in ("north", "south"))
+    flowers = tmp_path / "flowers"
+    one, two = (load_file(flowers / f"model-{name}" / "model.safetensors") for name in ("north", "south"))
     for name, weights in one.items():
         np.testing.assert_allclose(weights, two[name], atol=0.1 * np.abs(weights).max())
-    assert "epsilon 3 (moderate)" in (tmp_path / "model-north" / "PRIVACY.md").read_text()
+    assert "epsilon 3 (moderate)" in (flowers / "model-north" / "PRIVACY.md").read_text()
     predicted = set(done.stdout.split("\nspecies\n")[1].splitlines()[:700])
     assert {"iris", "tulip"} <= predicted <= {"daisy", "iris", "tulip"}
-    apart = tmp_path / "apart"
+    apart = flowers / "apart"
     assert (apart / "agent-1" / "request.pem").is_file() and not list(apart.glob("*/cert.pem"))
     assert not (apart / "agent-2" / "key.pem").exists()
     node = (apart / "agent-2" / "NODE.toml").read_text()

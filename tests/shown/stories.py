@@ -179,6 +179,8 @@ NOT_RUN: dict[Block, str] = {
     (EXPERIMENTS, "dpgt experiment ours --dataset mnist --agents 5 --partition iid --epsilon 1 --budget 4 --out "
      "runs/ours"): _DATA,
     ("docs/howto/own-model.md", "dpgt data fetch mnist"): _DATA,
+    ("docs/howto/own-model.md", "dpgt plan net.toml --epsilon 8 --keep-steps > run.toml"):
+        "needs torch; tests/torch/test_torch_page.py runs it",
 }  # fmt: skip
 """Why a block is not run; tests/test_docs.py parses its commands all the same."""
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from dpgt_node.config.data import CLASSES, expanded
-from dpgt_node.errors import ConfigError
+from dpgt_node.config.declare.reader import suggestion
+from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.columns import Column, uneven
 from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
@@ -26,6 +27,8 @@ FROM_TABLE: Final = "table"
 TEST_SHARE: Final = 0.2
 _WORDS = 20
 """A column of more different words says little by each of them."""
+_NAMED = 20
+"""Columns that are named where one is missing."""
 _WIDE = 10.0
 """Numbers beyond this need bounds."""
 
@@ -79,7 +82,8 @@ def drafted(
             stated["layout"] = layout
     else:
         known = ", ".join((*CLASSES, *KINDS, ".npz", "a folder of pictures"))
-        raise ConfigError.one("command line", "--data", f"{first} is none of {known}")
+        there = "is none" if paths[0].exists() else f"is neither here{suggestion(first, CLASSES).rstrip('?')} nor one"
+        raise ConfigError.one("command line", "--data", f"{first} {there} of {known}")
     draft = Draft(stated, reasons=[_classes(data.names, data.classes)])
     if "layout" in stated:
         draft.reasons.append("layout: the arrays look like pictures with their channels last")
@@ -107,9 +111,12 @@ def _table(
     if label is None:
         raise ConfigError.one("command line", "--label", f"is needed: which of {', '.join(names)} is to be predicted")
     for path, (held, _) in zip(paths, tables, strict=True):
-        if absent := [name for name in (label, *ignore) if held.count(name) != 1]:
-            message = f"{path} has {held.count(absent[0])} columns {absent[0]!r}; it has {', '.join(held[:20])}"
-            raise ConfigError.one("command line", "--label" if absent[0] == label else "--ignore", message)
+        absent = [name for name in (label, *ignore) if held.count(name) != 1]
+        if absent:
+            raise ConfigError(
+                Problem("command line", "--label" if name == label else "--ignore", f"{path} {_not_one(name, held)}")
+                for name in absent
+            )
         if path != paths[0] and (lacks := [name for name in names if held.count(name) != 1]):
             raise ConfigError.one("command line", "--data", f"{path} has no column {lacks[0]!r}, {paths[0]} has")
     stated_bounds = _stated(bounds, names)
@@ -141,6 +148,15 @@ def _table(
         'normalise = "sphere": every row has length 1 and keeps its size as one more number; so noise is bounded by it'
     )
     return draft
+
+
+def _not_one(name: str, names: Sequence[str]) -> str:
+    """How a table whose columns are ``names`` lacks a column of this name alone."""
+    if name in names:
+        return f"has {names.count(name)} columns {name!r}, of which nobody can say one"
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    hint = suggestion(name, names) or "."
+    return f"has no column {name!r}{hint} Its columns: {', '.join(names[:_NAMED])}{rest}"
 
 
 @dataclass
@@ -233,9 +249,7 @@ def _stated(bounds: Sequence[str], names: Sequence[str]) -> dict[str, tuple[floa
             message = f'must be COLUMN=LOW:HIGH, e.g. --bounds "age=18:90", or --bounds {FROM_TABLE}; not {text!r}'
             raise ConfigError.one("command line", "--bounds", message)
         if name not in names:
-            raise ConfigError.one(
-                "command line", "--bounds", f"there is no column {name!r}; there are {', '.join(names)}"
-            )
+            raise ConfigError.one("command line", "--bounds", f"the table {_not_one(name, names)}")
         found[name] = (low, high)
     return found
 

@@ -14,7 +14,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.shape import find_shape
 from dpgt_node.cli.wrapping import wrapped
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ConfigError, ExitCode, Problem
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.planner import Target
@@ -100,10 +100,15 @@ def init(
         raise ConfigError.one("command line", "--host", "goes with --owners: launch starts all agents on this machine")
     places = parse_hosts(hosts, tuple(f"agent-{i + 1}" for i in range(len(names)))) if hosts else {}
     target_file = out or Path("hosts" if owners else "run.toml")
-    if target_file.exists():
-        raise ConfigError.one("command line", "--out", f"{target_file} is there already; choose another name")
+    taken = f"{target_file} is there already; choose another name"
+    there = [Problem("command line", "--out", taken)] if target_file.exists() else []
     count = len(names) if owners else agents or 3
-    draft = drafted(names, label, bounds=bounds, missing=missing, ignore=ignore)
+    try:
+        draft = drafted(names, label, bounds=bounds, missing=missing, ignore=ignore)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *there]) from error
+    if there:
+        raise ConfigError(there)
     folder = target_file.absolute() / "coordinator" if owners else target_file.absolute().parent
     _placed(draft, folder)
     if owners:

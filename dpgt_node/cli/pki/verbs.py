@@ -37,6 +37,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+    from dpgt_node.config import RunConfig
     from dpgt_node.runtime.trust.pki import Shown
 
 NOTICED_S = 2
@@ -112,12 +113,30 @@ def init(run_file: Path, out: Path, hosts: tuple[str, ...], keys: str, days: flo
     say("on every agent's host (dpgt doctor AGENT/NODE.toml checks that host first):")
     say("  dpgt node --config AGENT/NODE.toml")
     if run.data.dataset not in TOYS:
-        say("For a data file of an agent's own: [data] path = FILE in its NODE.toml, instead of shard")
+        say(_where_data_lie(run))
     say(
         f"Move {out / AUTHORITY} off line now: whoever has its key can be anybody in this run.  "
         "sign, issue, renew and revoke take it back with --authority DIR."
     )
     return ExitCode.DONE
+
+
+def _where_data_lie(run: RunConfig) -> str:
+    """Where every agent's host looks for the run's data, and how it has its own."""
+    from dpgt_node.config.data import CLASSES, expanded
+    from dpgt_node.config.vocabulary import DATASET_PREFIXES
+
+    kind, _, path = run.data.dataset.partition(":")
+    own = "or give it data of its own: [data] path = FILE in NODE.toml, instead of shard"
+    if kind in DATASET_PREFIXES.built:
+        beside = "" if expanded(path).is_absolute() else "AGENT/"
+        test = f", its test file at {run.data.params['test']}, likewise" if "test" in run.data.params else ""
+        return f"Every agent's host looks for the run's data at {beside}{path}{test}: copy them there, {own}."
+    if run.data.dataset == "digits":
+        return f"The run's data, digits, come with the program; {own.removeprefix('or ')}."
+    if kind in CLASSES:
+        return f"Every agent's host needs the run's data: dpgt data fetch {kind}, {own}."
+    return f"Every agent's host makes the run's data by {run.data.dataset}, {own}."
 
 
 @pki.command()

@@ -151,16 +151,14 @@ def _same_run(run: RunConfig, folder: Path, run_file: Path, option: str) -> RunC
 
 
 def _of_node(run: RunConfig, folder: Path, node_file: Path) -> tuple[Dataset, str]:
-    """The data of the owner of ``node_file``, and what they are.  ConfigError: it has none of its own."""
+    """The data of the owner of ``node_file``, and what they are; of a node with a shard, those of its run file."""
     from dpgt_node.config import load_node
-    from dpgt_node.learning.data.shards import own_file
+    from dpgt_node.learning.data.shards import own_file, run_dataset
 
     node = load_node(node_file)
     own = _same_run(run, folder, node.run, "--node")
     if node.data_path is None:
-        raise ConfigError.one(
-            "command line", "--node", f"{node_file} names no data of its own ([data] path): use --run"
-        )
+        return run_dataset(own, common.data_root(), to_learn=False), own.data.dataset
     return own_file(own, node.data_path, node.data_test), f"{node.name}'s {node.data_path.name}"
 
 
