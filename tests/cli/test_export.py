@@ -256,7 +256,7 @@ def test_tables_and_folders_of_one_s_own(tmp_path, capsys):
         (["--data", table], f"--label: {table} is a table: name the column with the labels"),
         (["--data", table, "--label", "x"], "has no column 'x'"),
         (["--data", f"npz:{tmp_path}/t.npz", "--label", "digit"], "--label: names a column of a table"),
-        (["--data", str(tmp_path / "t.txt")], "t.txt is none of .csv"),
+        (["--data", str(tmp_path / "t.txt")], "t.txt here; data are .csv"),
         (["--label", "digit"], "--label: names a column of a table"),
     ):
         assert cli.run(["evaluate", str(tmp_path / "e"), *arguments]) == 2

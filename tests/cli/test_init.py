@@ -171,7 +171,7 @@ def test_columns_without_bounds_get_a_hint_and_keep_their_values(
         (["t.npz", "--label", "kind"], "is for tables"),
         (["t.npz", "--owners"], "needs a --data for each owner"),
         (["absent.csv", "--label", "kind"], "cannot be read"),
-        (["t.txt"], "t.txt is neither here nor one of digits"),
+        (["t.txt"], "t.txt here. Data are digits, mnist"),
     ],
 )
 def test_what_cannot_be_is_one_line(

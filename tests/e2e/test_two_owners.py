@@ -62,7 +62,7 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
     for name, weights in one.items():
         np.testing.assert_allclose(weights, two[name], atol=0.1 * np.abs(weights).max())
     assert "epsilon 3 (moderate)" in (flowers / "model-north" / "PRIVACY.md").read_text()
-    predicted = set(done.stdout.split("\nspecies\n")[1].splitlines()[:700])
+    predicted = set(done.stdout.split("\nclass\n")[1].splitlines()[:700])
     assert {"iris", "tulip"} <= predicted <= {"daisy", "iris", "tulip"}
     apart = flowers / "apart"
     assert (apart / "agent-1" / "request.pem").is_file() and not list(apart.glob("*/cert.pem"))

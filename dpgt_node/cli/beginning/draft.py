@@ -82,8 +82,10 @@ def drafted(
             stated["layout"] = layout
     else:
         known = ", ".join((*CLASSES, *KINDS, ".npz", "a folder of pictures"))
-        there = "is none" if paths[0].exists() else f"is neither here{suggestion(first, CLASSES).rstrip('?')} nor one"
-        raise ConfigError.one("command line", "--data", f"{first} {there} of {known}")
+        said = f"{first} is none of {known}"
+        if not paths[0].exists():
+            said = f"there is no {first} here{suggestion(first, CLASSES) or '.'} Data are {known}"
+        raise ConfigError.one("command line", "--data", said)
     draft = Draft(stated, reasons=[_classes(data.names, data.classes)])
     if "layout" in stated:
         draft.reasons.append("layout: the arrays look like pictures with their channels last")

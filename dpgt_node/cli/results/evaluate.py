@@ -174,7 +174,8 @@ def _kind_and_path(data: str) -> str:
     kind = {**KINDS, ".npz": "npz"}.get(path.suffix.lower())
     if kind is None:
         known = ", ".join((*KINDS, ".npz", "a folder of pictures", *CLASSES))
-        raise ConfigError.one("command line", "--data", f"{data} is none of {known}")
+        said = f"{data} is none of {known}" if path.exists() else f"there is no {data} here; data are {known}"
+        raise ConfigError.one("command line", "--data", said)
     return f"{kind}:{data}"
 
 
