@@ -195,6 +195,15 @@ def check_startable(
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
 
 
+def check_memory(run: RunConfig) -> None:
+    """ConfigError where the gradients that every agent of ``run`` keeps do not fit into this machine together."""
+    from dpgt_node.algo.methods import rule_of
+    from dpgt_node.sim.simulate import build_oracles
+
+    if rule_of(run).keeps_table:
+        build_oracles(run, data_root())
+
+
 def out_of_range(run: RunConfig) -> tuple[Problem, ...]:
     """Why agents would not begin: noise so small that its sampler cannot cover what the clip allows."""
     from dpgt_node.agent.noise import check_range

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpgt_node import cli
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS, network_of, variance_reduced
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
-from dpgt_node.config import model
+from dpgt_node.config import model, to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning import tables
 from dpgt_node.learning.common import Metrics
@@ -318,6 +319,19 @@ def test_a_table_beyond_memory_is_refused_with_its_size(monkeypatch: pytest.Monk
     monkeypatch.setattr(tables, "memory_bytes", lambda: 3 * 8 * 2880 - 1)
     with pytest.raises(ConfigError, match="at one agent take"):
         build_oracle(run, 0)
+
+
+@pytest.mark.parametrize("command", ["simulate", "launch"])
+def test_tables_that_do_not_fit_together_begin_nothing(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each agent alone would have room, so no daemon would say so."""
+    path, out = tmp_path / "run.toml", tmp_path / "out"
+    path.write_text(to_toml(reduced("gt-saga", 5, data=model.Data("digits"))))
+    monkeypatch.setattr(tables, "memory_bytes", lambda: 3 * 8 * 2880)
+    assert cli.run([command, str(path), "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "at 5 agents take" in said and said.count("\n") == 1 and not out.exists()
 
 
 @pytest.mark.parametrize("method", REDUCED)

@@ -158,6 +158,7 @@ def launch_run(
         secure, keys = run.runtime.channel == "mtls", ("--insecure", "--durability")
         require_means(run, "command line", secure=secure, durability=durability, keys=keys)
     common.check_startable(run, source, sample_counts(run, common.data_root()))
+    common.check_memory(run)
     common.warn_of_data(run, source)
     if not contents(out):  # what goes on is checked by each node
         needed = sum(need.total for need in disk_needs(run))

@@ -69,6 +69,7 @@ def simulate(
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), sample_counts(run, common.data_root()), simulated=True)
+    common.check_memory(run)
     common.warn_of_data(run, str(run_file))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all
     console = Console(stderr=format_ == "json")
