@@ -94,7 +94,7 @@ def test_a_key_is_made_on_its_host_and_signed_elsewhere(authority: Path, dpgt: R
     code, said, error = signed(dpgt, "agent-1", host / "request.pem", spelled)
     assert code == 0, error
     assert "10.0.0.2" in said and told in said and "dpgt:agent:agent-1" in said
-    assert "(cert.pem, ca.pem) back" in said  # nothing was revoked, so there is no list
+    assert "Send cert.pem back, to lie beside the host's key.pem and ca.pem." in said  # nothing was revoked: no list
     assert not (authority / "agent-1" / "key.pem").exists()
     (host / "cert.pem").write_bytes((authority / "agent-1" / "cert.pem").read_bytes())
     material = load(Files.of(host))
@@ -105,6 +105,21 @@ def test_a_key_is_made_on_its_host_and_signed_elsewhere(authority: Path, dpgt: R
     assert code == 0 and fingerprint(shown) == told
     code, shown, _ = dpgt("pki", "show", "h", "--format", "json")
     assert told in {one["key_sha256"] for one in json.loads(shown)["certificates"]}
+
+
+def test_a_node_that_advertises_nothing_is_reached_where_it_listens(authority: Path, dpgt: Run, tmp_path: Path) -> None:
+    """As doctor has it; and whoever asks for this machine's addresses alone is told so."""
+    node, text = authority / "agent-1" / "NODE.toml", (authority / "agent-1" / "NODE.toml").read_text()
+    advertised = next(line for line in text.splitlines() if line.startswith("advertise"))
+    node.write_text(text.replace(advertised, "").replace("10.0.0.2:7701", "0.0.0.0:7701"))
+    before = contents(authority)
+    code, _, error = dpgt("pki", "request", "agent-1", "--into", authority / "agent-1")
+    assert code == 2 and "advertise: is needed because listen" in error and contents(authority) == before
+    node.write_text(text.replace(advertised, "").replace("10.0.0.2:7701", "192.0.2.7:7721"))
+    code, said, _ = dpgt("pki", "request", "agent-1", "--into", authority / "agent-1")
+    assert code == 0 and "addresses    192.0.2.7\n" in said
+    code, said, _ = dpgt("pki", "request", "coordinator", "--host", "127.0.0.1", "--into", tmp_path / "c")
+    assert code == 0 and "addresses    localhost, 127.0.0.1, ::1\n" in said
 
 
 def test_the_authority_may_be_asked_on_a_terminal(

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     "hosts",
     multiple=True,
     metavar="ADDR",
-    help="Host names and addresses it is reached by.  [default: advertise of the NODE.toml in --into]",
+    help="Host names and addresses it is reached by.  [default: advertise, else listen, of the NODE.toml in --into]",
 )
 @click.option("--into", type=common.FOLDER, help="The start-up folder.  [default: NAME]")
 def request(name: str, hosts: tuple[str, ...], into: Path | None) -> ExitCode:
     """On a host of its own: make NAME's private key here, and a request for its certificate.
 
     The key (key.pem, 0600) stays on this host.  Send request.pem to whoever has the authority, and tell them the
-    fingerprint over another way.  Nothing that is there is overwritten.
+    fingerprint (key sha256) over another way.  Nothing that is there is overwritten.
     """
     from dpgt_node.runtime.coordinator.outdir import blamed
     from dpgt_node.runtime.trust import requests
@@ -53,14 +53,14 @@ def request(name: str, hosts: tuple[str, ...], into: Path | None) -> ExitCode:
 
     check_name(name)
     folder = into or Path(name)
-    named = _addresses(hosts) or _advertised(folder / "NODE.toml", name)
+    named = _addresses(hosts) or _dialled(folder / "NODE.toml", name)
     if not named and name != OPERATOR:
         raise ConfigError.one("command line", "--host", f"is missing: where the others reach {name}")
     with blamed(folder):
         made = requests.make(folder, identity_of(name), named)
     say(shown(name, made))
     say(f"{folder / requests.REQUEST_FILE} goes to the authority, which types: dpgt pki sign {name} FILE")
-    say("Tell it the fingerprint over another way, such as the telephone.  The key never leaves this host.")
+    say("Tell it this key sha256 over another way, such as the telephone.  The key never leaves this host.")
     return ExitCode.DONE
 
 
@@ -81,8 +81,8 @@ def _addresses(hosts: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _advertised(node_file: Path, name: str) -> list[str]:
-    """Where the node file says that others reach it; empty without one."""
+def _dialled(node_file: Path, name: str) -> list[str]:
+    """Where others reach the node of this file: a wildcard to listen on needs ``advertise``.  Empty without a file."""
     from dpgt_node.config import load_node, parse_address
 
     if not node_file.exists():
@@ -90,15 +90,17 @@ def _advertised(node_file: Path, name: str) -> list[str]:
     node = load_node(node_file)
     if node.name != name:
         raise ConfigError.one(str(node_file), "name", f"is {node.name}, not {name}")
-    return [] if node.advertise is None else [parse_address(node.advertise)[0]]
+    return [parse_address(node.advertise or node.listen)[0]]
 
 
 def shown(name: str, asked: Request) -> str:
     """What two people compare."""
+    from dpgt_node.runtime.trust.requests import LOOPBACK
+
     lines = [
         f"request of {name}",
         f"  identity     {asked.identity}",
-        f"  addresses    {', '.join(asked.hosts) or 'none'}",
+        f"  addresses    {', '.join(asked.hosts or LOOPBACK)}",
         f"  key sha256   {asked.fingerprint}",
     ]
     return "\n".join(lines)
@@ -142,8 +144,8 @@ def sign(
     with blamed(target):
         certificate = registry.sign(asked, target, days=days)
     say(f"{said(name, certificate)}; in {target}")
-    there = [file for file in ("cert.pem", "ca.pem", "crl.pem") if (target / file).is_file()]
-    say(f"Send what {target} holds ({', '.join(there)}) back, to lie beside the host's key.pem.")
+    back = " and ".join(file for file in ("cert.pem", "crl.pem") if (target / file).is_file())
+    say(f"Send {back} back, to lie beside the host's key.pem and ca.pem.  A host without ca.pem needs that, too.")
     run, _ = known_run(folder)
     if run is not None and name not in (*run.graph.agents, COORDINATOR, OPERATOR):
         say(f"{folder} does not know a run with an agent {name}.")
@@ -183,5 +185,5 @@ def _agree(asked: Request, fingerprint: str | None) -> None:
     if not sys.stdin.isatty():
         message = "is needed where nobody can be asked: what the host's owner says that the key's SHA-256 is"
         raise ConfigError.one("command line", "--fingerprint", message)
-    if not click.confirm("Did its owner tell you this fingerprint, over another way?  Sign it?"):
+    if not click.confirm("Did its owner tell you this fingerprint (key sha256), over another way?  Sign it?"):
         raise RefusedError("nothing was signed")

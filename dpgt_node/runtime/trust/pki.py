@@ -33,13 +33,12 @@ from dpgt_node.runtime.trust.certificates import (
     target_name_override,
 )
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
-from dpgt_node.runtime.trust.requests import Request, key_fingerprint
+from dpgt_node.runtime.trust.requests import LOOPBACK, Request, key_fingerprint
 from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE, CertificateAuthority
 
 AUTHORITY = "authority"
 COORDINATOR, OPERATOR = "coordinator", "operator"
 _ISSUED = "issued"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def identity_of(name: str) -> str:
@@ -74,7 +73,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
     """The host names and addresses it was issued for, without those that every certificate has."""
     names = names_of(certificate)
-    own = {serial_name(certificate.serial_number), *_LOOPBACK, *map(target_name_override, names.identities)}
+    own = {serial_name(certificate.serial_number), *LOOPBACK, *map(target_name_override, names.identities)}
     return tuple(host for host in (*names.dns, *names.ip) if host not in own)
 
 

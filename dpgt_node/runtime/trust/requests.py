@@ -28,6 +28,8 @@ from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE, alternative_names, 
 REQUEST_FILE = "request.pem"
 MAX_BYTES = 64 << 10
 """Of a request's file; one of ours has less than 2 kB."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""What every certificate is valid for, asked or not."""
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 
 
@@ -39,7 +41,10 @@ def key_fingerprint(key: PublicKeyTypes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request says, its signature verified.  ``hosts``: names and addresses; ``fingerprint``: of its key."""
+    """What a request says, its signature verified.  ``hosts``: names and addresses; ``fingerprint``: of its key.
+
+    ``hosts`` leaves ``LOOPBACK`` out.
+    """
 
     identity: str
     hosts: tuple[str, ...]
@@ -118,7 +123,7 @@ def parse(pem: bytes) -> Request:
         raise ValueError("does not ask for exactly one dpgt: identity")
     identity = names.identities[0]
     try:
-        own = {target_name_override(identity), "localhost", "127.0.0.1", "::1"}
+        own = {target_name_override(identity), *LOOPBACK}
     except ValueError as error:
         raise ValueError(f"asks for an identity that is none: {str(error)[:200]}") from None
     hosts = tuple(host for host in (*names.dns, *names.ip) if host not in own)
