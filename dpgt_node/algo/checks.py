@@ -24,7 +24,8 @@ _HOLDS: Final[dict[Relation, Callable[[Fraction | float, Fraction | float], bool
 class Check:
     """``lhs relation rhs``.  ``passed`` None: this machine cannot know (the note says what is missing).
 
-    ``hard``: the run must not start when it fails; every other failing row is a warning.
+    ``hard``: the run must not start when it fails; every other failing row is a warning.  ``said``: what to tell whom
+    it fails, with the way out; empty: both sides speak for themselves.
     """
 
     name: str
@@ -34,10 +35,13 @@ class Check:
     relation: Relation
     note: str = ""
     hard: bool = False
+    said: str = ""
 
     @property
     def statement(self) -> str:
-        """The row as text: ``name: lhs relation rhs (note)``."""
+        """The row as text: ``name: lhs relation rhs (note)``; of one that fails ``said``, where there is any."""
+        if self.passed is False and self.said:
+            return self.said
         note = f" ({self.note})" if self.note else ""
         if self.relation == "=" and self.passed is False:
             return f"{self.name}: {shown(self.lhs)}, must be {shown(self.rhs)}{note}"

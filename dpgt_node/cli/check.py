@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from dpgt_node.cli.checking.facts import (
     words,
 )
 from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
-from dpgt_node.cli.wrapping import say
+from dpgt_node.cli.wrapping import fitted, say
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError, ExitCode
 
@@ -92,7 +93,7 @@ def check(
         else:
             said = [brief(report, needs, odd, lines)]
         for line in run.adversary.active.warnings():
-            click.secho(line, fg="red", bold=True)
+            click.secho(fitted(line, sys.stdout.isatty()), fg="red", bold=True)
         say(reddened("\n".join(said[:1])))
         if staying is not None:
             say(staying.words)

@@ -17,6 +17,11 @@ VERDICTS = {
     "not measured": "",
 }
 """From the adversary's best to its worst, each with its class in the style sheet."""
+MEANINGS = {
+    "clean": "the attack looked for a fault, and found none",
+    "no power": "the attack could not have told, whatever the truth; this is no sign of privacy",
+}
+"""Of the verdicts that do not speak for themselves."""
 _WON = ("succeeds", "partly")
 _NAMES_MAX = 3
 

@@ -58,8 +58,10 @@ def warnings_for(run: RunConfig, keystream: str | None = None) -> tuple[str, ...
 def outlying(summary: Summary) -> tuple[str, ...]:
     """Whose vectors lay far beyond the others', one line for each sender and stream."""
     found = None if summary.digests is None else from_json(summary.digests)
+    places = {agent.name: place for place, agent in enumerate(summary.agents)}
     by_sender: dict[tuple[str, Stream], list[tuple[str, Outlier]]] = {}
-    for receiver, one in () if found is None else found.outliers:
+    ordered = sorted(() if found is None else found.outliers, key=lambda item: places.get(item[0], len(places)))
+    for receiver, one in ordered:
         by_sender.setdefault((one.sender, one.stream), []).append((receiver, one))
     return tuple(
         f"Outlier: {stream} of {sender} lay far beyond the others at {', '.join(receiver for receiver, _ in ones)}, in "

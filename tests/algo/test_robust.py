@@ -177,15 +177,16 @@ REFUSED: list[tuple[str, model.RunConfig, str, str]] = [
         "directed C",
         robust_run("the demo's ring with chords", tracker="clipped-gossip", tracker_radius=1.0),
         "robust.tracker",
-        "agent-1, agent-2, agent-3",
+        "needs a symmetric C, C_ij = C_ji: agent-1, agent-2, agent-3",
     ),
     (
         "few",
         robust_run("the demo's ring with chords", rule="self-clip", outliers=1),
         "robust.outliers",
-        "agent-1, agent-2",
+        "needs at least 2 in-neighbours of x at every agent: agent-1 has 1, agent-2 has 1",
     ),
-    ("four of five", robust_run(rule="trimmed-mean", outliers=2), "robust.outliers", "agent-1, agent-2, agent-3"),
+    ("four of five", robust_run(rule="trimmed-mean", outliers=2), "robust.outliers", "agent-3 has 4"),
+    ("and the way out", robust_run(rule="trimmed-mean", outliers=2), "robust.outliers", "set outliers = 1, or take"),
 ]
 
 

@@ -125,6 +125,8 @@ def test_a_grid_is_simulated_and_what_is_refuted_is_said(few: Path, capsys: pyte
     shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if "population" in line]
     verdicts = [[f["verdict"] for e in one["attacks"] for f in e["findings"]] for one in document["grid"]]
     assert sorted(cells[1] for cells in shown) == sorted(verdict for one in verdicts for verdict in set(one))
+    assert all(cells[5].startswith("agent-") for cells in shown), "what tells rows of one attack apart"
+    assert "no power: the attack could not have told" in said or all("no power" not in one for one in verdicts)
     held["refuted"], held["findings"][0]["verdict"] = False, "not refuted"
     audit.write_text(json.dumps(held))
     assert study(few, *asked) == 0

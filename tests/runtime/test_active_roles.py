@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpgt_node.cli import dpgt
+from dpgt_node.cli import check, dpgt
+from dpgt_node.cli.wrapping import WIDTH, broken
 from dpgt_node.config import RunConfig, to_toml
 from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.config.roles import Roles
@@ -63,9 +64,12 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
     assert sorted(words[0], key=str) == sorted(words[1], key=str) and len(words[0]) >= 2
     assert {one.sender for _, one in words[0]} == {"agent-1"}, "who lies far beyond the others is named, and no other"
     summary = load_summary(c.out)
-    assert summary is not None and any(
-        line.startswith("Outlier: X of agent-1 lay far") for line in text.outlying(summary)
-    )
+    assert summary is not None and summary.digests is not None
+    assert any(line.startswith("Outlier: X of agent-1 lay far") for line in text.outlying(summary))
+    first = summary.digests["outliers"][0]
+    backwards = [{**first, "receiver": name} for name in reversed(run.graph.agents)]
+    (line,) = text.outlying(replace(summary, digests={**summary.digests, "outliers": backwards}))
+    assert f"at {', '.join(run.graph.agents)}, in" in line, "receivers stand in the run file's order"
     assert "Outlier: X of agent-1 lay far beyond the others at" in build_report(c.out).read_text(encoding="utf-8")
     alarms = [record for record in caplog.records if "outlier: X of agent-1 lay" in record.getMessage()]
     assert {record.name.split(".")[-2] for record in alarms} >= {"agent", "coordinator"}
@@ -78,13 +82,16 @@ async def test_daemons_and_simulator_attack_with_the_same_bits(
     assert np.abs(honest - other).max() > 1.0, "an attack that changes nothing is none"
 
 
-def test_check_and_the_report_say_so_first(tmp_path: Path) -> None:
+def test_check_and_the_report_say_so_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = replace(attacked(3, {"agent-2": "poison"}), robust=Robust("clipped-gossip", 2.0))
     path = tmp_path / "run.toml"
     path.write_text(to_toml(run), encoding="utf-8")
     said = CliRunner().invoke(dpgt, ["check", str(path)]).output
     assert said.startswith("ACTIVE ADVERSARIES: agent-2 = poison. These agents attack the run on purpose")
     assert "[robust]: the paper's theorems are of linear mixing" in said
+    monkeypatch.setattr(check, "fitted", lambda line, _: broken(line))
+    head = CliRunner().invoke(dpgt, ["check", str(path)]).output.splitlines()[:3]
+    assert all(len(line) <= WIDTH for line in head) and head[1].startswith("  "), "on a terminal"
     assert any("ACTIVE ADVERSARIES" in line for line in warnings_for(run))
     assert any("ACTIVE ADVERSARIES" in line for line in caveats(run))
 

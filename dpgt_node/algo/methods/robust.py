@@ -35,14 +35,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpgt_node.algo.checks import Check, compare, listed
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.methods.base import Method, Mix, add_mixed
-from dpgt_node.config.mixing.robust import Rule, TrackerRule
+from dpgt_node.config.mixing.robust import Robust, Rule, TrackerRule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Stream
 
@@ -183,21 +183,39 @@ def robust_rows(run: RunConfig, method: Method, topology: Topology) -> list[tupl
     robust, rows, keys = run.robust, list[tuple[str, Check]](), {"X": "robust.rule", "Y": "robust.tracker"}
     sends = {one.stream: one for one in method.sends}
 
-    def row(key: str, what: str, against: list[str]) -> None:
-        rows.append((key, compare(what, float(len(against)), "=", 0.0, hard=True, note=listed(against))))
+    def row(key: str, what: str, against: list[str], said: str) -> None:
+        judged = compare(what, float(len(against)), "=", 0.0, hard=True, note=listed(against))
+        rows.append((key, replace(judged, said=said)))
 
     for stream in guards_of(run):
         name = stream.lower()
         why = sends[stream].unbounded if stream in sends else f"{method.name} sends no {name}"
-        row(keys[stream], f"robust mixing of {name}: reasons against it", [why] if why else [])
+        what = f"robust mixing of {name}"
+        row(keys[stream], f"{what}: reasons against it", [why] if why else [], f"there is no {what} here: {why}")
     if robust.tracker == "clipped-gossip" and "Y" in sends:
         C = sends["Y"].weights(run, topology)
         uneven = [name for i, name in enumerate(topology.names) if (C[i] != C[:, i]).any()]
-        row(keys["Y"], "clipped-gossip of y: agents that give by other weights than they get", uneven)
+        said = (
+            f'tracker = "clipped-gossip" needs a symmetric C, C_ij = C_ji: {listed(uneven)} send y by other weights '
+            'than they receive it by. Make C of [graph] symmetric, or take tracker = "norm-clip", which serves any C'
+        )
+        row(keys["Y"], "clipped-gossip of y: agents that give by other weights than they get", uneven, said)
     if robust.outliers is not None:
         most = robust.outliers if robust.rule == "self-clip" else 2 * robust.outliers
         R = sends["X"].weights(run, topology)
         heard = [int(np.count_nonzero(np.delete(weights, i))) for i, weights in enumerate(R)]
-        few = [name for name, m in zip(topology.names, heard, strict=True) if 0 < m <= most]
-        row("robust.outliers", f"{robust.rule}: agents that receive x from 1 to {most} others", few)
+        few = {name: m for name, m in zip(topology.names, heard, strict=True) if 0 < m <= most}
+        what = f"{robust.rule}: agents that receive x from 1 to {most} others"
+        row("robust.outliers", what, list(few), _too_few(robust, most, few) if few else "")
     return rows
+
+
+def _too_few(robust: Robust, most: int, few: Mapping[str, int]) -> str:
+    """What agents with ``few`` in-neighbours of x, ``most`` or less, lack, and the ways out."""
+    fits = min(few.values()) - 1 if robust.rule == "self-clip" else (min(few.values()) - 1) // 2
+    lower = f"set outliers = {fits}, " if fits else ""
+    return (
+        f'rule = "{robust.rule}" with outliers = {robust.outliers} needs at least {most + 1} in-neighbours of x at '
+        f"every agent: {listed([f'{name} has {m}' for name, m in few.items()])}. Give these agents more in-neighbours "
+        f'in R of [graph], {lower}or take rule = "clipped-gossip" with a radius, which serves any graph'
+    )

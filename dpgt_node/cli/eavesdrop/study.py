@@ -91,15 +91,22 @@ def _print(found: Studied, page: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from dpgt_node.report.attack_table import MEANINGS
+
     console = Console()
     table = Table(title="Attacks by verdict", title_justify="left")
-    for head in ("attack", *found.verdicts.heads[:4]):
-        table.add_column(head, justify="right" if head in ("value", "interval") else "left")
+    for head in ("attack", *found.verdicts.heads[:4], found.verdicts.heads[-1]):
+        short = head in ("verdict", "value")
+        table.add_column(head, justify="right" if head in ("value", "interval") else "left", no_wrap=short)
     for row in found.verdicts.rows:
-        brief = (cell.partition(", by ")[0] for cell in row.cells[:4])  # of which estimate it is stands on the page
+        brief = (cell.partition(", by ")[0] for cell in (*row.cells[:4], row.cells[-1]))  # the estimate: on the page
         table.add_row(row.head, *(Text(cell, style="red" if at in row.bad else "") for at, cell in enumerate(brief)))
     if found.verdicts.rows:
         console.print(table)
+        say("An attack has a row for each verdict that it got, with the agents that got it.")
+    for verdict, meaning in MEANINGS.items():
+        if any(row.cells[0] == verdict for row in found.verdicts.rows):
+            say(f"{verdict}: {meaning}.")
     if found.skipped:
         say(f"{found.skipped} attacks were not run: the page says why.")
     say("REFUTED: something that was claimed does not hold." if found.refuted else "Nothing claimed was refuted.")

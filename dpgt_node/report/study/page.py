@@ -18,7 +18,7 @@ from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import adversary_html, attack_table, audit_html, text
-from dpgt_node.report.attack_table import VERDICTS
+from dpgt_node.report.attack_table import MEANINGS, VERDICTS
 from dpgt_node.report.comparison import page
 from dpgt_node.report.comparison.page import Figure, Row, Table
 from dpgt_node.report.comparison.runs import Compared, load_runs
@@ -91,6 +91,7 @@ def write_study(out: Path, points: Sequence[Point], about: Mapping[str, Any]) ->
         "unaudited": [(one.name, one.point.unaudited) for one in seen if one.point.unaudited],
         "evidence": Table(("agent", "check", "question", "verdict", "answer"), _evidence(seen)),
         "verdicts": _verdicts(seen),
+        "meanings": MEANINGS,
         "skipped": _skipped(seen),
     }
     page.write_page(out / PAGE_FILE, rendered("study.html", values))
