@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -19,6 +21,8 @@ from cryptography import x509
 from dpgt_node.config import load_node, load_run
 from dpgt_node.runtime.trust.credentials import Files, load
 from dpgt_node.runtime.trust.pki import Registry
+from dpgt_node.runtime.trust.requests import key_fingerprint
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.cli import documents
 from tests.cli.conftest import Run
 
@@ -151,6 +155,35 @@ def test_show_says_what_openssl_says(hosts: Path, dpgt: Run) -> None:
     assert code == 0 and "dpgt:agent:agent-1" in text and one["serial"] in text and "no revocation list here" in text
     code, _, error = dpgt("pki", "show", "authority/issued/nothing.pem")
     assert code == 2 and "cannot be read" in error
+
+
+def test_an_authority_is_shown_as_one_with_the_fingerprint_to_compare(hosts: Path, dpgt: Run) -> None:
+    public = subprocess.run(
+        ["openssl", "x509", "-in", "authority/ca.pem", "-noout", "-pubkey"], capture_output=True, check=True
+    ).stdout
+    der = base64.b64decode(b"".join(public.splitlines()[1:-1]))
+    code, said, _ = dpgt("pki", "show", "agent-1/ca.pem")
+    assert code == 0 and said.startswith("an authority's certificate\n") and "NOT GOOD" not in said
+    assert re.findall(r"(.*)sha256 +(\S+)", said) == [("  key ", hashlib.sha256(der).hexdigest())]
+    assert said.replace("agent-1", "authority") == dpgt("pki", "show", "authority/ca.pem")[1]
+    (one,) = shown(dpgt, "agent-1/ca.pem")
+    assert one["authority"] and one["good"] and not shown(dpgt, "agent-1")[0]["authority"]
+    # A second authority in the file would be believed as well, so it is shown.
+    other = CertificateAuthority.create()
+    (hosts / "agent-1" / "ca.pem").write_bytes((hosts / "authority" / "ca.pem").read_bytes() + other.cert_pem)
+    code, said, _ = dpgt("pki", "show", "agent-1/ca.pem")
+    assert code == 0 and key_fingerprint(other.certificate.public_key()) in said and "holds 2 authorities" in said
+    # Neither is a process's certificate an authority's, nor the other way round.
+    (hosts / "agent-2" / "ca.pem").write_bytes((hosts / "agent-2" / "cert.pem").read_bytes())
+    code, said, _ = dpgt("pki", "show", "agent-2/ca.pem")
+    assert code == 1 and "NOT GOOD     is not an authority's certificate" in said
+    (hosts / "agent-3" / "cert.pem").write_bytes((hosts / "agent-3" / "ca.pem").read_bytes())
+    for path in ("agent-3", "agent-3/cert.pem"):
+        code, said, _ = dpgt("pki", "show", path)
+        assert code == 1 and "is an authority's, not a process's" in said
+    (hosts / "old.pem").write_bytes(CertificateAuthority.create(days=-0.02).cert_pem)
+    code, said, _ = dpgt("pki", "show", "old.pem")
+    assert code == 1 and said.startswith("an authority's") and "NOT GOOD     expired on" in said
 
 
 def test_renew_keeps_identity_hosts_and_length_and_changes_the_key(hosts: Path, dpgt: Run) -> None:

@@ -220,11 +220,16 @@ def _misuse(certificate: x509.Certificate, uses: Iterable[Use]) -> list[str]:
     return reasons
 
 
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether ``certificate`` may sign others (basic constraints)."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        return False
+
+
 def authority_problem(authority: x509.Certificate, now: datetime.datetime) -> str | None:
     """Why nothing that ``authority`` signed can be believed."""
-    try:
-        if not authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            return "is not an authority's certificate (basic constraints)"
-    except (x509.ExtensionNotFound, *UNREADABLE):
+    if not is_authority(authority):
         return "is not an authority's certificate (basic constraints)"
     return dates_problem(authority, now)

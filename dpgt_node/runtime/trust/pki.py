@@ -25,6 +25,7 @@ from dpgt_node.runtime.trust.certificates import (
     Revoked,
     authority_problem,
     fingerprint,
+    is_authority,
     judge,
     key_of,
     names_of,
@@ -62,8 +63,13 @@ def name_of_identity(identity: str) -> str:
 
 def read_certificate(path: Path) -> x509.Certificate:
     """The first certificate of a PEM file.  ConfigError when there is none."""
+    return read_certificates(path)[0]
+
+
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    """Every certificate of a PEM file, at least one.  ConfigError when there is none."""
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())[0]
+        return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
     except ValueError:
@@ -212,7 +218,7 @@ def who_needs_list(name: str, run: RunConfig | None) -> tuple[str, ...]:
 class Shown:
     """What a certificate says.  ``revoked``: None where there is no list to ask; Good: no ``problems``.
 
-    ``key_sha256``: of the public key, as in the request for it.
+    ``key_sha256``: of the public key, as in the request for it.  ``authority``: shown and judged as one that signs.
     """
 
     source: str
@@ -227,6 +233,7 @@ class Shown:
     issuer: str
     revoked: bool | None
     problems: tuple[str, ...]
+    authority: bool = False
 
 
 def _show(
@@ -253,12 +260,41 @@ def _show(
     )
 
 
+def _show_authority(certificate: x509.Certificate, source: str) -> Shown:
+    problem = authority_problem(certificate, datetime.datetime.now(datetime.UTC))
+    return Shown(
+        source,
+        None,
+        f"{certificate.serial_number:x}",
+        fingerprint(certificate),
+        key_fingerprint(certificate.public_key()),
+        (),
+        (),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        certificate.issuer.rfc4514_string(),
+        None,
+        () if problem is None else (problem,),
+        authority=True,
+    )
+
+
+def _of_authorities(file: Path) -> bool:
+    """Whether ``file`` says whom to believe.  A process's own certificate never does, whatever it holds."""
+    if file.name in (CA_FILE, CERT_FILE):
+        return file.name == CA_FILE
+    return is_authority(read_certificate(file))
+
+
 def show(path: Path) -> list[Shown]:
     """Of a certificate file, of a start-up folder, or of everything that ``pki init`` and its like made in a folder.
 
-    ConfigError when ``path`` is none of these or cannot be read.
+    Of a file of authorities all, because a process believes each of them.  ConfigError when ``path`` is none of these
+    or cannot be read.
     """
     if not path.is_dir():
+        if _of_authorities(path):
+            return [_show_authority(one, str(path)) for one in read_certificates(path)]
         return [_show_file(path, path.parent)]
     if (path / CERT_FILE).exists():
         return [_show_file(path / CERT_FILE, path)]
