@@ -1,4 +1,4 @@
-"""``dpgt init``: a run file from data and an epsilon, which check has no warning for, and which says what to expect."""
+"""``dpgt init``: a run file from data and an epsilon, of whose conditions none fails, and which says what to expect."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,10 +22,16 @@ from dpgt_node.agent.noise import accounts_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.cli import dpgt
-from dpgt_node.cli.beginning.draft import rounded
+from dpgt_node.cli.beginning.draft import Draft, rounded
+from dpgt_node.cli.beginning.init import _next
+from dpgt_node.cli.beginning.made import Made, _forecast
 from dpgt_node.config import check_node_in_run, load_node, load_run
 from dpgt_node.learning.data.synthetic import table_like
 from dpgt_node.learning.oracle import build_oracle, sample_counts
+from dpgt_node.sim.own_rows import OwnRows
+from dpgt_node.sim.plans.alike import Alike
+from dpgt_node.sim.plans.rehearsal import Outcome
+from dpgt_node.sim.plans.staying import Staying
 from tests.learning.data.files import write_pictures
 
 KINDS = ("oak", "elm", "ash")
@@ -79,14 +87,14 @@ GRID = [
 
 
 @pytest.mark.parametrize(("given", "agents", "epsilon"), GRID)
-def test_check_has_no_warning_for_what_it_writes_and_it_costs_what_was_asked(
+def test_no_condition_fails_for_what_it_writes_and_it_costs_what_was_asked(
     given: tuple[str, ...], agents: str, epsilon: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun(tmp_path / "run.toml", "--data", str(data / given[0]), *given[1:], "--agents", agents, "--epsilon", epsilon)
     said = " ".join(capsys.readouterr().out.split())
     assert "Expected test accuracy" in said or "expect guessing" in said
     assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
-    assert "; no warning." in capsys.readouterr().out
+    assert "; none of the paper's fails." in flat(capsys.readouterr().out)
     run = load_run(tmp_path / "run.toml")
     schedule, topology = Schedule.from_config(run), Topology.from_config(run.graph)
     accounts = accounts_for(run, topology, schedule, sample_counts(run), build_oracle(run, 0).dimension)
@@ -149,11 +157,29 @@ def test_columns_without_bounds_get_a_hint_and_keep_their_values(
     assert "have no bounds: state these first" in flat(out)
     again = "--bounds height=0:50 --bounds table --epsilon 0.01 --out"
     assert again in flat(out).replace(" \\", ""), "the remedy, before anything is launched"
-    assert '--bounds "girth=' in said and "WARNING: 1 of 3 columns reach beyond -1 to 1" in said
+    assert "WARNING: 1 of 3 columns reach beyond -1 to 1" in said
     odd = "columns differ in size: 'girth' reaches 1"
     assert odd in said and "where these differ in size, less comes of it" in flat((tmp_path / "run.toml").read_text())
+    ready = said[said.index("own rounded outwards, are publicly known:") :].replace(" \\", "")
+    assert "--bounds height=0:50 --bounds girth=" in ready and "..." not in ready, "a whole command"
     assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
     assert f"Data: {odd}" in flat(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("together", "alone"), [(0.992, 0.983), (0.5, 0.6)])
+def test_which_verdict_to_believe_is_said_where_the_file_has_the_other_one(together: float, alone: float) -> None:
+    def screen(forecast: float) -> str:
+        staying = Staying(0.719, Outcome(forecast, forecast), Alike(), 160, "made-up tables", 1.0)
+        chosen = SimpleNamespace(plan=None, staying=staying, useless=False, expected="about that.")
+        rows = OwnRows((together,), alone, 0.34, 120)
+        return " ".join(_forecast(Made(Path("run.toml"), cast(Any, chosen), cast(Any, None), rows, Draft({}), ())))
+
+    ahead, behind = screen(0.8), screen(0.655)
+    differs, same = (behind, ahead) if together > alone else (ahead, behind)
+    assert "for these rows believe the figures above" in differs and "believe" not in same
+    assert ("on made-up tables, staying alone is better: 71.9 % alone, 65.5 % together" in differs) == (
+        together > alone
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,6 +215,7 @@ def test_a_folder_without_parts_keeps_a_test_share_and_its_commands_work(
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "made", each=40)
     (tmp_path / "made/train").rename("flat")
+    (tmp_path / "made/test").rename("pictures")  # to predict
     asked = ["--data", "flat", "--agents", "2", "--epsilon", "10", "--format", "json"]
     capsys.readouterr()
     begun(Path("run.toml"), *asked)
@@ -200,6 +227,12 @@ def test_a_folder_without_parts_keeps_a_test_share_and_its_commands_work(
     assert "folder:flat, test: accuracy 100.00 %" in capsys.readouterr().out
     assert cli.run(["evaluate", "model", "--data", "flat"]) == 0
     assert "80 samples" in capsys.readouterr().out, "other data without a test part are judged whole"
+    run = load_run(Path("run.toml"))
+    assert _next(Path("run.toml"), run)[1:3] == [
+        "dpgt launch run.toml --out runs/first-2",
+        "dpgt export runs/first-2 --out model-2",
+    ], "names that are free"
+    assert _next(Path("run2.toml"), run)[2] == "dpgt export runs/run2 --out model-run2"
     text = Path("run.toml").read_text()
     Path("run.toml").write_text("\n".join(line for line in text.splitlines() if "test_fraction = " not in line))
     assert cli.run(["simulate", "run.toml", "--out", "runs/second"]) == 0

@@ -37,13 +37,15 @@ _WIDE = 10.0
 class Draft:
     """``data``: the table [data].  ``reasons``: its comments.  ``hints``: for its owner's terminal alone.
 
-    ``uneven``: what is odd about columns without bounds, which is in the hints; None: nothing is.
+    ``uneven``: what is odd about columns without bounds, which is in the hints; None: nothing is.  ``ready``: bounds of
+    the columns that need some, COLUMN=LOW:HIGH, as they are in the table.
     """
 
     data: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     uneven: str | None = None
+    ready: list[str] = field(default_factory=list)
 
 
 def is_table(path: Path) -> bool:
@@ -277,15 +279,16 @@ def _set_bounds(
     else:
         apart = {name: ends for name, ends in rest.items() if max(map(abs, numbers[name])) > 1.0}
         if apart:
-            ready = " ".join(f'--bounds "{name}={low:g}:{high:g}"' for name, (low, high) in list(apart.items())[:4])
             sizes = {name: max(map(abs, ends)) for name, ends in numbers.items() if name not in stated}
             odd = uneven(sizes, scaled=bool(stated or draft.data.get("categories")))
             draft.uneven = odd[0] if odd else None
+            # Where sizes differ, small columns need bounds too.  The largest come first: they drown the others.
+            order = sorted(rest if odd else apart, key=lambda name: -sizes[name])
+            draft.ready = [f"{name}={rest[name][0]:g}:{rest[name][1]:g}" for name in order]
             draft.hints.append(
                 f"{'WARNING: ' if odd else ''}{len(apart)} of {len(draft.data['columns'])} columns reach beyond -1 to "
                 f"1 and have no bounds, so they are used as they are. {f'So {odd[0]}. ' if odd else ''}State what is "
-                f"publicly known of them, or say that their ranges in this table are public: --bounds {FROM_TABLE}. "
-                f"Rounded, they would be: {ready}{' ...' if len(apart) > 4 else ''}"
+                f"publicly known of them, or say that their ranges in this table are public: --bounds {FROM_TABLE}"
             )
         if rest:  # whether the columns differ in size is known to who holds them; this is public
             draft.reasons.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 
 from dpgt_node.cli import common
 from dpgt_node.cli.shape import find_shape
-from dpgt_node.cli.wrapping import wrapped
+from dpgt_node.cli.wrapping import command, wrapped
 from dpgt_node.errors import ConfigError, ExitCode, Problem
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def init(
     """
     from dpgt_node.accounts.planner import Target
     from dpgt_node.cli.beginning.draft import drafted
-    from dpgt_node.cli.beginning.made import Made, again, said, to_json
+    from dpgt_node.cli.beginning.made import Made, again, asked_again, said, to_json
     from dpgt_node.cli.pki.shared import parse_hosts
 
     if not names:
@@ -131,9 +132,14 @@ def init(
     for hint in draft.hints:
         _say(f"dpgt init: {hint}")
     made = Made(target_file, chosen, shape, rows, draft, tuple(steps))
+    given = {"--data": names, "--label": (label,), "--agents": (None if owners else count,), "--delta": (delta,)}
+    given |= {"--bounds": bounds, "--missing": (missing,), "--ignore": ignore, "--host": hosts}
+    if draft.ready:
+        _say("dpgt init: Where ranges like these, this table's own rounded outwards, are publicly known:")
+        ready = {**given, "--bounds": (*bounds, *draft.ready)}
+        for line in command(asked_again(made, ready, target.epsilon, owners=owners)):
+            click.echo(line, err=True)
     if not made.learns:
-        given = {"--data": names, "--label": (label,), "--agents": (None if owners else count,), "--delta": (delta,)}
-        given |= {"--bounds": bounds, "--missing": (missing,), "--ignore": ignore, "--host": hosts}
         made = replace(made, steps=(*again(made, given, owners=owners), *steps[not owners :]))
     click.echo(json.dumps(to_json(made), indent=2, allow_nan=False) if format_ == "json" else "\n".join(said(made)))
     return ExitCode.DONE
@@ -260,13 +266,22 @@ def _rendered(draft: Draft, chosen: Choice, shape: Shape) -> str:
 
 
 def _next(target: Path, run: RunConfig) -> list[str]:
+    """What to type, with names that are free here."""
+    from dpgt_node.cli.beginning.made import free
+
     rows = {"csv": "new.csv", "parquet": "new.csv", "folder": "pictures"}.get(
         run.data.dataset.partition(":")[0], "new.npy"
     )
+    first = target.stem == "run"
+    out, model = map(
+        shlex.quote,
+        free("runs/first" if first else f"runs/{target.stem}", "model" if first else f"model-{target.stem}"),
+    )
+    typed = shlex.quote(str(target))
     return [
         "Next:",
-        f"dpgt launch {target} --out runs/first",
-        "dpgt export runs/first --out model",
-        f"dpgt evaluate model --run {target}",
-        f"dpgt predict model --data {rows}",
+        f"dpgt launch {typed} --out {out}",
+        f"dpgt export {out} --out {model}",
+        f"dpgt evaluate {model} --run {typed}",
+        f"dpgt predict {model} --data {rows}",
     ]

@@ -64,7 +64,13 @@ def again(made: Made, given: Mapping[str, Sequence[object]], *, owners: bool) ->
     else:
         epsilon = float(f"{2.0 * max(found.begins or 0.0, epsilon):.2g}")
         why = "Next, since nothing learns: a larger epsilon, if the owners of the data can bear it, or more rows:"
-    options |= {"--epsilon": (epsilon,), "--out": (made.target.with_stem(f"{made.target.stem}-again"),)}
+    return [why, asked_again(made, options, epsilon, owners=owners), "What was written, all the same:"]
+
+
+def asked_again(made: Made, given: Mapping[str, Sequence[object]], epsilon: float, *, owners: bool) -> str:
+    """The command with options ``given``, ``epsilon``, and a file to write that is not there."""
+    (out,) = free(str(made.target.with_stem(f"{made.target.stem}-again")))
+    options = {**given, "--epsilon": (epsilon,), "--out": (out,)}
     words = [
         f"{option} {shlex.quote(f'{one:g}' if isinstance(one, float) else str(one))}"
         for option, values in options.items()
@@ -72,7 +78,16 @@ def again(made: Made, given: Mapping[str, Sequence[object]], *, owners: bool) ->
         if one is not None
     ]
     words += ["--owners"] * owners
-    return [why, f"dpgt init {' '.join(words)}", "What was written, all the same:"]
+    return f"dpgt init {' '.join(words)}"
+
+
+def free(*names: str) -> list[str]:
+    """Names of which nothing is there: as they are, or all with the same number behind them, before a suffix."""
+    paths, number = [Path(name) for name in names], 1
+    while any(path.exists() for path in paths):
+        number += 1
+        paths = [Path(name).with_stem(f"{Path(name).stem}-{number}") for name in names]
+    return [str(path) for path in paths]
 
 
 def said(made: Made) -> list[str]:
@@ -123,6 +138,12 @@ def _forecast(made: Made) -> Iterator[str]:
         yield f"WARNING: {_ALONE}"
     yield _FOR_YOU
     yield f"Without a look at any row the forecast, which the file states, is: {unseen.removeprefix('WARNING: ')}"
+    if staying is not None and staying.better != rows.better_alone:
+        yield (
+            f"There, on {staying.stand_in}, {'staying alone' if staying.better else 'the run'} is better: "
+            f"{_percent(staying.alone)} alone, {_percent(staying.exchange.worst)} together. On your rows it is the "
+            "other way round; for these rows believe the figures above."
+        )
 
 
 def _percent(part: float) -> str:
@@ -132,6 +153,7 @@ def _percent(part: float) -> str:
 def to_json(made: Made) -> dict[str, Any]:
     """For scripts."""
     found, rows = made.chosen.plan, made.rows
+    ready = " ".join(f"--bounds {shlex.quote(one)}" for one in made.draft.ready)
     tried = None
     if rows is not None:
         tried = {
@@ -155,6 +177,6 @@ def to_json(made: Made) -> dict[str, Any]:
         "rounds": found.run.K + 1,
         "expected": expected_json(made.chosen),
         "rows_here": tried,
-        "hints": list(made.draft.hints),
+        "hints": [*made.draft.hints, *([f"this table's ranges, rounded outwards: {ready}"] if ready else [])],
         "next": [step for step in made.steps if step.startswith("dpgt ")],
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpgt_node.cli.beginning.made import free
 from dpgt_node.cli.pki.shared import AGENT_PORT, COORDINATOR, COORDINATOR_PORT, Host, signed, write_start_up
 from dpgt_node.config import format_address
 
@@ -60,12 +61,13 @@ def _listens(place: Host) -> str:
 def _here(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> list[str]:
     tls, listen = out / COORDINATOR, _listens(where[COORDINATOR])
     agents = [name for name in where if name != COORDINATOR]
+    (results,), (model,) = free("results"), free("model")
     return [
         f"Start-up folders with certificates in {out}, for this machine:",
-        f"dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out results &",
+        f"dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out {results} &",
         *(f"dpgt node --config {out / name}/NODE.toml &" for name in agents),
         "When the run is over, every owner makes the model and judges it on its own test rows:",
-        *_result(str(out / agents[0])),
+        *_result(str(out / agents[0]), model),
     ]
 
 
@@ -87,9 +89,9 @@ def _elsewhere(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> li
     ]
 
 
-def _result(folder: str) -> list[str]:
+def _result(folder: str, model: str = "model") -> list[str]:
     return [
-        f"dpgt export {folder}/state --run {folder}/run.toml --out model",
-        f"dpgt evaluate model --node {folder}/NODE.toml",
-        "dpgt predict model --data new.csv",
+        f"dpgt export {folder}/state --run {folder}/run.toml --out {model}",
+        f"dpgt evaluate {model} --node {folder}/NODE.toml",
+        f"dpgt predict {model} --data new.csv",
     ]

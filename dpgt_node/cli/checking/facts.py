@@ -162,7 +162,7 @@ def verdict(report: CheckReport) -> str:
     noisy = method_of(run).noisy
     what = f"mechanism {run.algorithm.mechanism}" if noisy else f"method {run.algorithm.method}"
     applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
-    fail = f"{soft} of the paper's fail (warnings)." if soft else "no warning."
+    fail = f"{soft} of the paper's fail (warnings)." if soft else "none of the paper's fails."
     if noisy and not any(value is not None for name in SOUND for value in report.epsilon.get(name, ())):
         fail = f"{soft or 'none'} of the paper's fail. WARNING: no epsilon is proved for this run."
     return f"{applying} of {len(report.checks)} conditions apply to {what}; {fail}"

@@ -116,8 +116,9 @@ def _given(run: RunConfig, folder: Path, path: Path) -> _Given:
     if ending in (".npy", ".npz"):
         return _array(run, folder, path)
     if (kind := KINDS.get(ending)) is None:
-        known = ", ".join((*KINDS, ".npy", ".npz", "a picture (.png, .jpg, ...)"))
-        raise ConfigError.one("command line", "--data", f"{path} is none of {known} or a folder of pictures")
+        known = f"{', '.join((*KINDS, '.npy', '.npz', 'a picture (.png, .jpg, ...)'))} or a folder of pictures"
+        said = f"{path} is none of {known}" if path.exists() else f"there is no {path} here; data are {known}"
+        raise ConfigError.one("command line", "--data", said)
     label = run.data.params.get("label")
     rows, odd = load_features(kind, path, None if label is None else str(label), Columns.of(run.data.params))
     return _Given(rows, odd=odd)

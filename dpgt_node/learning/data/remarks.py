@@ -62,6 +62,8 @@ def _named(data: Dataset) -> list[str]:
     """Which classes the labels make, where that is not what they say."""
     if not data.names or not all(_NUMBER.fullmatch(name) for name in data.names):
         return []
+    if set(data.names) == {str(c) for c in range(data.classes)}:
+        return []
     some = ", ".join(data.names[:_NAMED]) + (f" and {len(data.names) - _NAMED} more" if data.classes > _NAMED else "")
     return [f"labels are {some}: {data.classes} classes, which keep these names"]
 

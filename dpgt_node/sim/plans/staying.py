@@ -71,7 +71,9 @@ class Staying:
         )
         if self.easier is not None:
             said += f" Where classes lie twice as far apart, this run would reach {100 * self.easier.worst:.1f} %."
-        return f"{said} Staying alone is expected to be better." if self.better else said
+        if not self.better:
+            return said
+        return f"{said} By this forecast, on {self.stand_in} and no row of the agents, staying alone is better."
 
 
 class Ground:

@@ -56,6 +56,11 @@ def said(path: Path) -> str:
 
 
 def test_ordinary_data_are_not_odd(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "p", each=8)
+    for part in ("train", "test"):
+        for number, name in enumerate(("dog", "cat")):
+            (tmp_path / "p" / part / name).rename(tmp_path / "p" / part / str(number))
+    assert said(run_of(tmp_path, "folder:p")) == "", "classes that are named 0 and 1"
     assert said(npz(tmp_path)) == "" and said(csv(tmp_path, "a,b,y", table())) == ""
     assert said(csv(tmp_path, "sep=,", ["a,b,y", *table()])) == "", "as a spreadsheet begins a file"
 

@@ -55,7 +55,8 @@ def test_words():
     found = Staying(0.978, Outcome(0.97, 0.9749), Alike(), 12_000, "synthetic data", 1.0)
     assert found.words == (
         "12,000 samples an agent, all classes: training alone costs no privacy and is expected to reach 97.8 %; this "
-        "run 97.5 % (worst agents, on synthetic data). Staying alone is expected to be better."
+        "run 97.5 % (worst agents, on synthetic data). By this forecast, on synthetic data and no row of the agents, "
+        "staying alone is better."
     )
     pays = replace(found, alone=0.187, alike=TWO)
     assert "divided like by-label (2)" in pays.words and not pays.better and "better" not in pays.words
