@@ -129,9 +129,13 @@ async def _unimplemented(call: Any) -> None:
 
 
 class _NoTracebacks(logging.Filter):
-    """Drops what the core's binding says of each malformed piece of metadata; whoever sent it is refused by name."""
+    """Drops what the core's binding says of each malformed piece of metadata, whoever sent it is refused by name, and
+    of a call that began just when its server stopped.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[0] is asyncio.CancelledError:
+            return False
         return not str(record.msg).startswith("Invalid encoding on")
 
 

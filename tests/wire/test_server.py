@@ -152,6 +152,17 @@ async def test_metadata_that_is_no_text_is_refused_without_a_traceback(caplog: p
     assert "Invalid encoding" not in caplog.text
 
 
+@pytest.mark.parametrize(("error", "said"), [(asyncio.CancelledError(), 0), (KeyError("x"), 1)])
+def test_a_call_that_begins_when_its_server_stops_is_no_traceback(
+    caplog: pytest.LogCaptureFixture, error: BaseException, said: int
+) -> None:
+    try:
+        raise error
+    except BaseException:
+        logging.getLogger("grpc._cython.cygrpc").exception("Exception not handled in servicer method")
+    assert len(caplog.records) == said
+
+
 @pytest.mark.parametrize("method", [b"Check", b"Watch"])
 async def test_a_health_check_that_is_no_protobuf_is_answered(method: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serving() as port:
