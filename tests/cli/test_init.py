@@ -284,6 +284,10 @@ def test_owners_get_folders_with_their_data_and_a_policy(
     assert made["rows_here"]["tested"] == 160 and made["rows_here"]["learns"] and made["expected"]["learns"]
     assert [one["name"] for one in made["rows_here"]["own"]] == ["agent-1", "agent-2"]
     assert made["next"][0].startswith(f"dpgt coordinator --config {tmp_path / 'hosts'}/coordinator/run.toml --listen")
+    for name in ("agent-1", "agent-2"):
+        folder = tmp_path / "hosts" / name
+        assert f"dpgt export {folder}/state --run {folder}/run.toml --out {folder}/model" in made["next"]
+        assert f"dpgt evaluate {folder}/model --node {folder}/NODE.toml" in made["next"]
     run = load_run(tmp_path / "hosts" / "coordinator" / "run.toml")
     assert (run.name, run.data.dataset) == ("kind of 2 owners", "csv:own.csv")
     for i, name in enumerate(("agent-1", "agent-2")):

@@ -66,13 +66,16 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
     assert {"iris", "tulip"} <= predicted <= {"daisy", "iris", "tulip"}
     apart = flowers / "apart"
     assert (apart / "agent-1" / "request.pem").is_file() and not list(apart.glob("*/cert.pem"))
-    assert not (apart / "agent-2" / "key.pem").exists()
+    assert sorted(path.name for path in (apart / "agent-2").iterdir()) == ["NODE.toml", "ca.pem", "run.toml"]
+    assert len({path.read_bytes() for path in apart.glob("*/ca.pem")}) == 1
     node = (apart / "agent-2" / "NODE.toml").read_text()
     assert 'advertise = "192.0.2.3:7701"' in node and 'path = "south.csv"' in node and "epsilon_max = 3.0" in node
     for line in (
         "dpgt pki request coordinator --host 192.0.2.1 --into coordinator",
         "dpgt pki sign agent-2 apart/agent-2/request.pem --pki apart",
         "--listen 192.0.2.1:7700",
+        "dpgt export agent-2/state --run agent-2/run.toml --out agent-2/model",
+        "dpgt evaluate agent-2/model --node agent-2/NODE.toml",
     ):
         assert line in done.stdout
 

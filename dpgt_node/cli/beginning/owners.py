@@ -38,9 +38,10 @@ def write_owners(out: Path, text: str, found: Plan, names: Sequence[str], places
     with blamed(out):
         registry = Registry.create(out / AUTHORITY, days=3650)
         for name, place in where.items():
-            if not places:
+            if places:
+                registry.invite(out / name)
+            else:
                 signed(registry, identity_of(name), [place.address], out / name, _DAYS)
-            (out / name).mkdir(parents=True, exist_ok=True)
             write_start_up(out / name, name, run, place, where[COORDINATOR])
             write_text(out / name / "run.toml", text)
     policy = {"epsilon_max": epsilon, **({"delta_max": delta} if delta else {})}
@@ -61,13 +62,13 @@ def _listens(place: Host) -> str:
 def _here(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> list[str]:
     tls, listen = out / COORDINATOR, _listens(where[COORDINATOR])
     agents = [name for name in where if name != COORDINATOR]
-    (results,), (model,) = free("results"), free("model")
+    (results,) = free("results")
     return [
         f"Start-up folders with certificates in {out}, for this machine:",
         f"dpgt coordinator --config {tls}/run.toml --listen {listen} --tls {tls} --out {results} &",
         *(f"dpgt node --config {out / name}/NODE.toml &" for name in agents),
         "When the run is over, every owner makes the model and judges it on its own test rows:",
-        *_result(str(out / agents[0]), model),
+        *_results([str(out / name) for name in agents]),
     ]
 
 
@@ -79,19 +80,23 @@ def _elsewhere(out: Path, where: Mapping[str, Host], names: Sequence[str]) -> li
         f"Start-up folders in {out}. Give each to its host; the owner's data go beside NODE.toml ({data}). Then:",
         "1. On each host, the key, which never leaves it. Its request.pem comes back here:",
         *(f"dpgt pki request {name} --host {place.address} --into {name}" for name, place in where.items()),
-        "2. Here, once the fingerprint was compared over another way. What is signed goes back to the host:",
+        "2. Here, once its key sha256 was compared over another way. The new cert.pem goes back to the host:",
         *(f"dpgt pki sign {name} {out / name}/request.pem --pki {out}" for name in where),
         "3. On each host:",
         f"dpgt coordinator --config {coordinator}/run.toml --listen {listen} --tls {coordinator} --out results",
         *(f"dpgt doctor {name}/NODE.toml && dpgt node --config {name}/NODE.toml" for name in agents),
         "4. When the run is over, every owner makes the model and judges it on its own test rows:",
-        *_result(agents[0]),
+        *_results(agents),
     ]
 
 
-def _result(folder: str, model: str = "model") -> list[str]:
+def _results(folders: Sequence[str]) -> list[str]:
     return [
-        f"dpgt export {folder}/state --run {folder}/run.toml --out {model}",
-        f"dpgt evaluate {model} --node {folder}/NODE.toml",
-        f"dpgt predict {model} --data new.csv",
+        step
+        for folder in folders
+        for step in (
+            f"dpgt export {folder}/state --run {folder}/run.toml --out {folder}/model",
+            f"dpgt evaluate {folder}/model --node {folder}/NODE.toml",
+            f"dpgt predict {folder}/model --data new.csv",
+        )
     ]
