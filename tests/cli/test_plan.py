@@ -122,7 +122,7 @@ def test_a_plan_chooses_features_and_says_what_it_expects_and_where_learning_beg
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NOT_PLANNED = "has no samples|a plan sets steps and noise of Algorithm 1|No module named 'torch'"
+NOT_PLANNED = "has no samples|sets steps and noise of Algorithm 1|reckons with linear mixing|No module named .torch."
 SAMPLE = {"demo": "0.1", "quadratic": "1", "spanning-trees": "10"}
 
 

@@ -23,7 +23,7 @@ SHIPPED = (
     "demo-private demo fashion-private fashion-two-classes frozen mnist-cancelling mnist-hundred mnist-private "
     "mnist-pure mnist-two-classes "
     "paper-s1 paper-s2 "
-    "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 spanning-trees "
+    "pl-linear-s1 pl-linear-s2 pl-sine-s1 pl-sine-s2 quadratic resnet18 robust spanning-trees "
     "study-attack study-membership zeros"
 )
 

@@ -32,6 +32,7 @@ HASHES = {
     "pl-sine-s2": "b8b39a5c8d5438719acd2bd01bf48d363512e811b68c568680ae88a295775187",
     "quadratic": "f9d2cc418da9a246cd408439aaf08ca575af96ec32c3b1885db7ef9f4841dcf6",
     "resnet18": "e4205b05bd46f71f2afbf4bb4e64a8513b305ea96cf7ea08a94ec765a88abd90",
+    "robust": "99e3e6f2934ddc6509fbf196f61598d72a9bf44943ee7c16086ff8797a0a29b3",
     "spanning-trees": "5c40f4ae663219b05f7ddbb61927ead7e7bbc33b5cb39ece8f78eac5d3c52588",
     "study-attack": "72962f25cde906428e841e0321a8bbe1bd6dd5015085b8bb453129e6b046e860",
     "study-membership": "cd2718a87c7b64e690c7dc431d95d8c26d8c1e5bb2cc8ef1dccb17944ffabfc8",

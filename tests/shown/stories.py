@@ -79,6 +79,11 @@ STORIES = (
         "@0\n",
     ),
     Story(
+        "an agent that attacks",
+        (("docs/howto/active-adversaries.md", "dpgt simulate examples/robust.toml --out runs/robust"),),
+        "@0\n",
+    ),
+    Story(
         "a study that is attacked",
         (
             (TAP, "dpgt launch examples/study-attack.toml --out runs/study --insecure --tap study.pcap"),
