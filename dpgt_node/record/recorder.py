@@ -261,7 +261,7 @@ class RunRecorder:
             accuracy_test=last.accuracy_test if last else None,
             loss_train=last.loss_train if last else None,
             epsilon=epsilon,
-            payloads=result.releases if result else None,
+            releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
             paper_lemma5=None if self._paper is None else self._true(self._paper[name].cost(LEMMA5.name, charged)),
             strength=self.word(self.headline(), epsilon),

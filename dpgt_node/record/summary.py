@@ -31,7 +31,7 @@ class AgentSummary:
     """One agent's result, of x_{i,K+1}.
 
     ``accuracy_test`` in [0, 1] and ``loss_train`` are None in local runs and where they do not apply.
-    ``payloads``: made durable, one a stream and round, charged or not.  ``bytes_sent``: bytes of them put on
+    ``releases``: payloads made durable, one a stream and round, charged or not.  ``bytes_sent``: bytes of them put on
     the wire.
     ``paper_lemma5``: for comparison, Lemma 5 of the paper's mechanism at the same scale, K, m and C; None for the
     paper's own mechanism and where Lemma 5 lacks its constants.  ``strength``: the word for the headline's epsilon.
@@ -41,7 +41,7 @@ class AgentSummary:
     accuracy_test: float | None
     loss_train: float | None
     epsilon: Epsilon
-    payloads: int | None
+    releases: int | None
     bytes_sent: int | None
     paper_lemma5: float | None = None
     strength: str = "none"
@@ -269,10 +269,9 @@ def _privacy(data: Mapping[str, Any]) -> PrivacySummary:
 
 def _agent(data: Mapping[str, Any]) -> AgentSummary:
     epsilon = {str(key): _number(value) for key, value in data["epsilon"].items()}
-    # Version 0.1.0 called them releases.
-    payloads, sent = data["payloads"] if "payloads" in data else data["releases"], data["bytes_sent"]
+    releases, sent = data["releases"], data["bytes_sent"]
     return AgentSummary(
         str(data["name"]), _number(data["accuracy_test"]), _number(data["loss_train"]), Epsilon.of(epsilon),
-        _count(payloads), _count(sent),
+        _count(releases), _count(sent),
         _number(data.get("paper_lemma5")), str(data.get("strength", "none")),
     )  # fmt: skip

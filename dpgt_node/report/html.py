@@ -341,7 +341,7 @@ def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None)
         for name in accountants:
             value = agent.epsilon[name]
             cells.append(text.judged(value, epsilons.word(summary, name, value)))
-        cells += ["–" if agent.payloads is None else f"{agent.payloads:,}", text.size(agent.bytes_sent)]
+        cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     return AgentTable(many, heads, rows)
 

@@ -144,7 +144,7 @@ def test_a_whole_run_on_picture_files(small_mnist, monkeypatch):
     run = write(small_mnist, 'dataset = "mnist"\npartition = "dirichlet"\nalpha = 1.0\nmin_partition_size = 3\n')
     assert cli.run(["simulate", run, "--out", str(small_mnist / "out")]) == 0
     summary = json.loads((small_mnist / "out/summary.json").read_text())
-    assert summary["rounds"] == 4 and [agent["payloads"] for agent in summary["agents"]] == [8, 8, 8]
+    assert summary["rounds"] == 4 and [agent["releases"] for agent in summary["agents"]] == [8, 8, 8]
 
 
 NODE = """

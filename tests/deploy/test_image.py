@@ -122,7 +122,7 @@ def test_a_run_of_containers_as_composed(image: Image, lab: Lab, scratch: Path) 
     out = scratch / "results" / "run"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["rounds"] == 51
-    assert [one["payloads"] for one in summary["agents"]] == [102] * 5
+    assert [one["releases"] for one in summary["agents"]] == [102] * 5
     assert out.stat().st_uid == image.ids()[0] and (out / "report.html").stat().st_size > 0
 
 

@@ -145,7 +145,7 @@ def test_a_run_by_units_survives_a_kill_and_a_stop_of_a_node(machine: Machine) -
     out = machine.root / "var/lib/private/dpgt/coordinator/out"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["rounds"] == ROUNDS
-    assert [one["payloads"] for one in summary["agents"]] == [2 * ROUNDS] * 3, "no release is lost, none is done twice"
+    assert [one["releases"] for one in summary["agents"]] == [2 * ROUNDS] * 3, "no release is lost, none is done twice"
     assert (out / "report.html").stat().st_size > 0
     for name in AGENTS:  # exits 1 where a row of the chain was changed
         told = json.loads(machine.shell(f"{DPGT} ledger /var/lib/dpgt/{name}/state --format json"))

@@ -380,8 +380,8 @@ def check(victim: Victim, code: int) -> list[str]:
     if case.keystream is None:
         found += _explained(victim)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    if summary["status"] != "finished" or [a["payloads"] for a in summary["agents"]] != [sent] * run.n:
-        found.append(f"summary.json: {summary['status']}, {[a['payloads'] for a in summary['agents']]} payloads")
+    if summary["status"] != "finished" or [a["releases"] for a in summary["agents"]] != [sent] * run.n:
+        found.append(f"summary.json: {summary['status']}, {[a['releases'] for a in summary['agents']]} releases")
     victim.findings.restarts += sum(summary["restarts"].values())
     if not (out / "report.html").exists() or (out / ".closing").exists():
         found.append("the report is missing, or the end was not closed")

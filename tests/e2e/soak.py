@@ -84,7 +84,7 @@ def soak(folder: Path, rounds: int) -> Watched:
     no_traceback(launch.everything_said())
     summary = json.loads((launch.out / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["rounds"] == rounds
-    assert [agent["payloads"] for agent in summary["agents"]] == [2 * rounds] * 5
+    assert [agent["releases"] for agent in summary["agents"]] == [2 * rounds] * 5
     for name in launch.names():
         assert " ERROR " not in launch.log(name), launch.log(name)
     return watched

@@ -165,10 +165,10 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(
     assert summary["consensus_error"] == pytest.approx(error, rel=1e-12)
     assert [agent["name"] for agent in summary["agents"]] == names
     for agent in summary["agents"]:
-        assert set(agent) >= {"name", "accuracy_test", "loss_train", "epsilon", "payloads", "bytes_sent"}
+        assert set(agent) >= {"name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent"}
         assert set(agent["epsilon"]) == EPSILONS
         assert agent["epsilon"]["lemma5"] == "inf" and agent["strength"] == "none", "its noise is known to everybody"
-        assert agent["payloads"] == 42 and agent["bytes_sent"] > 21 * 650 * 8
+        assert agent["releases"] == 42 and agent["bytes_sent"] > 21 * 650 * 8
 
     assert (out / "metrics.csv").read_text().splitlines()[0] == COLUMNS
     table = rows(out)
@@ -200,7 +200,7 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(
     # the simulator writes the same numbers; only time and bytes differ
     sim = json.loads((tmp_path / "sim" / "summary.json").read_text())
     for mine, theirs in zip(summary["agents"], sim["agents"], strict=True):
-        for key in ("name", "accuracy_test", "loss_train", "epsilon", "payloads"):
+        for key in ("name", "accuracy_test", "loss_train", "epsilon", "releases"):
             assert mine[key] == theirs[key], key
     without_time = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in table]
     others = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows(tmp_path / "sim")]
@@ -247,7 +247,7 @@ def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> 
     vectors = (K + 1) * len(own.sends), (K + 1) * len(MECHANISMS[next(iter(own.rules))].charged)
     assert {released(out, name) for name in launch.names()} == {vectors}
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["method"] == method and [agent["payloads"] for agent in summary["agents"]] == [vectors[0]] * 2
+    assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [vectors[0]] * 2
 
 
 def test_noise_that_cancels_gives_the_simulators_bits(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_local_run_keeps_every_result_at_its_agent(tmp_path: Path) -> None:
     summary = json.loads((out / "summary.json").read_text())
     assert summary["consensus_error"] is None and summary.get("keystream") is None
     for agent in summary["agents"]:
-        assert agent["loss_train"] is None and agent["accuracy_test"] is None and agent["payloads"] == 52
+        assert agent["loss_train"] is None and agent["accuracy_test"] is None and agent["releases"] == 52
         assert agent["epsilon"]["lemma5"] is None, "no C: every epsilon is null"
     table = rows(out)
     assert {int(row["k"]) for row in table} == {0, 10, 20, 26}

@@ -55,7 +55,7 @@ def test_agents_and_coordinator_come_back_on_their_addresses_to_the_same_bits(tm
     assert (out / "agents" / "agent-2" / "node.toml").read_bytes() == config
     summary = json.loads((out / "summary.json").read_text())
     assert summary["restarts"] == {"agent-2": 1, "coordinator": 1}
-    assert [agent["payloads"] for agent in summary["agents"]] == [1402] * 3
+    assert [agent["releases"] for agent in summary["agents"]] == [1402] * 3
     assert "INFO dpgt launch: agent-2 killed by SIGSEGV" in launch.log("agent-2")
     assert cli.run(["simulate", str(run), "--out", str(tmp_path / "sim"), "--test-keystream", KEY]) == 0
     same_bits(out, tmp_path / "sim")

@@ -114,4 +114,4 @@ class Deployment:
             for held in (self.lab[agent].folder / agent / "state", self.results / "agents" / agent):
                 assert np.load(held / "x_final.npy").tobytes() == wanted.tobytes(), (agent, held)
         summary = json.loads((self.results / "summary.json").read_text())
-        assert [a["payloads"] for a in summary["agents"]] == [2 * summary["rounds"]] * len(self.agents)
+        assert [a["releases"] for a in summary["agents"]] == [2 * summary["rounds"]] * len(self.agents)

@@ -67,7 +67,7 @@ def test_five_agents_on_two_hosts(dpgt: Path, tmp_path: Path) -> None:
     assert summary["rounds"] == 51
     assert [agent["name"] for agent in summary["agents"]] == AGENTS
     for agent in summary["agents"]:
-        assert agent["payloads"] == 2 * 51
+        assert agent["releases"] == 2 * 51
         assert agent["accuracy_test"] is None, "metrics stay on the agents' hosts"
         with (out / "hosts" / agent["name"] / "state" / "metrics.csv").open(encoding="utf-8") as file:
             accuracy = float(list(csv.DictReader(file))[-1]["accuracy_test"])

@@ -27,7 +27,7 @@ KEYS = ["name", "run_id", "status", "method", "mechanism", "rounds", "seconds", 
         "consensus_error", "privacy", "agents", "versions", "headline", "reasons", "restarts", "outcome",
         "no_accuracy", "alone", "no_alone", "rounds_timed"]  # fmt: skip
 PRIVACY_KEYS = ["adjacency", "C", "clip_l1", "clip_l2", "enforced", "delta", "law", "samples"]
-AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "payloads", "bytes_sent", "paper_lemma5", "strength"]
+AGENT_KEYS = ["name", "accuracy_test", "loss_train", "epsilon", "releases", "bytes_sent", "paper_lemma5", "strength"]
 EPSILON_KEYS = ["lemma5", "corrected", "tight", "amplified", "zcdp", "gdp", "binomial", "same-point", "variation"]
 
 
@@ -75,7 +75,6 @@ def test_summaries_of_earlier_versions_are_read(tmp_path: Path) -> None:
     del data["headline"], data["reasons"]
     for agent in data["agents"]:
         del agent["paper_lemma5"]
-        agent["releases"] = agent.pop("payloads")
     path.write_text(json.dumps(data))
     assert load_summary(tmp_path) == summary()
 

@@ -262,7 +262,7 @@ def test_summary_so_far_is_the_last_rows() -> None:
     assert (so_far.status, so_far.rounds, so_far.seconds) == ("unfinished", 30, 0.48)
     assert so_far.consensus_error == rows[-2].consensus_error
     assert [agent.accuracy_test for agent in so_far.agents[:4]] == [row.accuracy_test for row in rows[-5:-1]]
-    assert so_far.agents[4].epsilon["lemma5"] == rows[-6].epsilon["lemma5"] and so_far.agents[4].payloads is None
+    assert so_far.agents[4].epsilon["lemma5"] == rows[-6].epsilon["lemma5"] and so_far.agents[4].releases is None
 
 
 def test_the_pace_of_a_resumed_run_is_that_of_its_last_start() -> None:

@@ -185,7 +185,7 @@ def test_same_outputs(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
         assert summary.pop("consensus_error") > 0
         for agent in summary["agents"]:
             agent["loss_train"] = round(agent["loss_train"], 9)
-            assert agent["payloads"] == 2 * (run.K + 1)
+            assert agent["releases"] == 2 * (run.K + 1)
     assert a_json == b_json
 
 
@@ -203,7 +203,7 @@ def test_a_stop_ends_between_rounds(tmp_path: Path) -> None:
         digits(), tmp_path, RUN_ID, on_round=lambda k, *_: seen.append(k), should_stop=lambda: len(seen) == 8
     )
     assert (conclude.status, conclude.exit_code) == ("stopped", 5)
-    assert (summary.rounds, summary.agents[0].payloads) == (7, 14)
+    assert (summary.rounds, summary.agents[0].releases) == (7, 14)
     assert seen == list(range(8))
     assert not list(tmp_path.rglob("x_final.npy"))
 

@@ -46,7 +46,7 @@ async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: 
         assert hands_on("agent-2", 7) is hands_on("agent-2", 8), "what a call left incomplete is there for the next one"
         assert hands_on("agent-2", 9) is not hands_on("agent-3", 9), "and only for the same neighbour's"
     assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
-    assert outcome.summary.rounds == 31 and [a.payloads for a in outcome.summary.agents] == [62] * 3
+    assert outcome.summary.rounds == 31 and [a.releases for a in outcome.summary.agents] == [62] * 3
     c.assert_simulators_bits()
 
 
@@ -279,7 +279,7 @@ async def test_an_agent_that_comes_back_goes_on_with_the_same_bits(tmp_path: Pat
             c.start(name)
         outcome = await c.end()
     assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
-    assert [agent.payloads for agent in outcome.summary.agents] == [602] * 3, "nothing was drawn twice"
+    assert [agent.releases for agent in outcome.summary.agents] == [602] * 3, "nothing was drawn twice"
     c.assert_simulators_bits()
 
 
@@ -335,7 +335,7 @@ async def test_everything_comes_back_even_what_had_finished(tmp_path: Path, barr
             await c.coordinate()
         c.start_all()
         outcome = await c.end()
-    assert outcome.summary is not None and [a.payloads for a in outcome.summary.agents] == [122] * 3
+    assert outcome.summary is not None and [a.releases for a in outcome.summary.agents] == [122] * 3
     c.assert_simulators_bits()
 
 
