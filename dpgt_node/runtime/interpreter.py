@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from dpgt_node.protocol.types import Tick
@@ -116,3 +116,20 @@ class Asides:
     async def over(self) -> None:
         """Wait until nothing runs any more: a thread cannot be stopped."""
         await asyncio.gather(*self._tasks)
+
+
+async def carried_through(work: Awaitable[T]) -> T:
+    """``work`` to its end, also when this task is cancelled meanwhile; only then is it cancelled.
+
+    For what threads are in the midst of, since they cannot be stopped, and for what puts things in order.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task.exception()  # seen: it gives way to the cancellation
+        raise asyncio.CancelledError
+    return task.result()

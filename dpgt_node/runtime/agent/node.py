@@ -50,7 +50,7 @@ from dpgt_node.runtime.agent.standing import Watch
 from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
 from dpgt_node.runtime.agent.study import StudyUploader
 from dpgt_node.runtime.calls import Calls, Framing
-from dpgt_node.runtime.interpreter import Asides, Interpreter
+from dpgt_node.runtime.interpreter import Asides, Interpreter, carried_through
 from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
@@ -180,8 +180,8 @@ class Node:
             self._store.close()
 
     async def _serve(self) -> ExitCode:
-        await asyncio.to_thread(self._work.prepare)
-        held = await asyncio.to_thread(self._opening.held)
+        await carried_through(asyncio.to_thread(self._work.prepare))
+        held = await carried_through(asyncio.to_thread(self._opening.held))
         partners = () if self._agreement is None else self._agreement.partners
         peers = s.Peers(self._network.names, self._setup.index, self._streams_in, partners)
         self.session = Session(self._terms(), peers, held, self._make_agent)
@@ -216,13 +216,23 @@ class Node:
             health.leave()
             self._interpreter.stop()
             watch.close()
-            await self._asides.over()
             trust.cancel()
-            await asyncio.gather(trust, return_exceptions=True)
-            await self._close()
-            await self._calls.close(FAREWELL_S)
-            await self._setup.sites.close()
+            await carried_through(self._leave(trust))  # the store is closed next: no thread may be at it
             await server.stop(grace=0)
+
+    async def _leave(self, trust: asyncio.Future[None]) -> None:
+        await self._asides.over()
+        await asyncio.gather(trust, return_exceptions=True)
+        if self._driver is not None:
+            agent = None if self.session is None else self.session.agent
+            await self._driver.close(ended=agent is not None and agent.phase is Phase.ENDED)
+            self._opening.ended(self._run_id)
+        if self._uploader is not None:
+            await self._uploader.cancel()
+        if self._reporter is not None:
+            self._reporter.close()
+        await self._calls.close(FAREWELL_S)
+        await self._setup.sites.close()
 
     def _open_pages(self, session: Session, watch: Watch, health: Health) -> None:
         sites = self._setup.sites
@@ -237,16 +247,6 @@ class Node:
             from dpgt_node.runtime.watching.probes import READY, probe_pages
 
             sites.add(HEALTH, probe_pages(health), READY)
-
-    async def _close(self) -> None:
-        if self._driver is not None:
-            agent = None if self.session is None else self.session.agent
-            await self._driver.close(ended=agent is not None and agent.phase is Phase.ENDED)
-            self._opening.ended(self._run_id)
-        if self._uploader is not None:
-            await self._uploader.cancel()
-        if self._reporter is not None:
-            self._reporter.close()
 
     def _terms(self) -> s.Terms:
         setup, runtime = self._setup, self._run.runtime

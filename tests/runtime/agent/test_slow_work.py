@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.runtime.agent.node import Node
 from tests.runtime.cluster import LIMIT_S, Cluster, cluster, eventually, make_run
 from tests.runtime.test_liveness import timed
@@ -96,3 +96,24 @@ async def test_a_large_state_directory_is_read_beside_the_event_loop(method: str
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
         assert held.in_time, "the loop went on meanwhile"
         c.assert_simulators_bits()
+
+
+@pytest.mark.parametrize("method", ["held", "read", "begin"])
+async def test_no_store_is_closed_under_a_thread_that_reads_it(method: str, tmp_path: Path) -> None:
+    """SQLite would read what is freed.  An agent that is cancelled, twice even, waits for the thread."""
+    async with cluster(tmp_path, make_run(3)) as c:
+        node = c.node(SLOW)
+        held = Held(node._opening, method)
+        start(c, node)
+        for name in ("agent-1", "agent-3"):
+            c.start(name)
+        await eventually("it reads", held.began.is_set)
+        for _ in range(2):
+            c.agents[SLOW].cancel()
+            await asyncio.sleep(0.05)
+        assert not c.agents[SLOW].done() and node._store.runs() is not None
+        held.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await c.agents[SLOW]
+        with pytest.raises(StoreError, match="closed"):
+            node._store.runs()
