@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.types import F64, I64
 
 
@@ -31,8 +32,8 @@ class Edges:
     @classmethod
     def of(cls, M: npt.ArrayLike) -> Edges:
         """From weights (n, n), entries finite and >= 0; of ``SparseRows`` no zero is looked at."""
-        if all(hasattr(M, name) for name in ("starts", "columns", "weights")):
-            return cls(*(np.array(part) for part in (M.starts, M.columns, M.weights)))  # type: ignore[union-attr]
+        if isinstance(M, SparseRows):
+            return cls(np.array(M.starts), np.array(M.columns), np.array(M.weights))
         dense = np.array(M, dtype=np.float64)
         assert dense.ndim == 2 and len(set(dense.shape)) <= 1, "config lets only square matrices pass"
         assert np.isfinite(dense).all() and (dense >= 0).all(), "config lets only valid weights pass"

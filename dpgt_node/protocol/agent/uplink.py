@@ -93,6 +93,7 @@ class Uplink:
         self._backoff = Backoff()
         self._waiting: deque[m.AgentMessage] = deque()
         self._held: list[m.Done] = []
+        self._held_bytes = 0  # of digests
         self._hold_until_ns: int | None = None
         self._untaken = False
         self._answered = False
@@ -166,7 +167,7 @@ class Uplink:
                 self._write(self._waiting.popleft(), out)
         elif self._phase is UplinkPhase.ADMITTED and isinstance(said.message, m.Done):
             self._hold(said.message, now_ns)
-            room = len(self._held) < MAX_DONES and sum(len(done.words) for done in self._held) < HOLD_BYTES
+            room = len(self._held) < MAX_DONES and self._held_bytes < HOLD_BYTES
             if not (said.more and room):
                 self._let_go(out)
         elif self._phase is UplinkPhase.ADMITTED:
@@ -177,6 +178,7 @@ class Uplink:
 
     def _hold(self, done: m.Done, now_ns: int) -> None:
         self._held.append(done)
+        self._held_bytes += len(done.words)
         if self._hold_until_ns is None:
             self._hold_until_ns = now_ns + HOLD_NS
 
@@ -186,7 +188,7 @@ class Uplink:
         self._drop()
 
     def _drop(self) -> None:
-        self._held, self._hold_until_ns = [], None
+        self._held, self._held_bytes, self._hold_until_ns = [], 0, None
 
     def _write(self, message: m.AgentMessage, out: list[Any]) -> None:
         self._untaken = True

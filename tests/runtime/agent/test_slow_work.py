@@ -48,8 +48,11 @@ class Slow:
 
 
 def start(c: Cluster, node: Node) -> None:
+    """``node`` as the slow agent, then the others."""
     c.nodes[SLOW] = node
     c.agents[SLOW] = asyncio.ensure_future(node.serve())
+    for name in ("agent-1", "agent-3"):
+        c.start(name)
 
 
 @pytest.mark.parametrize("method", ["advance", pytest.param("release", marks=pytest.mark.long)])
@@ -60,8 +63,6 @@ async def test_a_slow_model_is_slow_and_not_lost(method: str, tmp_path: Path, ca
         slow = Slow(node._work, method)
         node._work = slow  # type: ignore[assignment]
         start(c, node)
-        for name in ("agent-1", "agent-3"):
-            c.start(name)
         await eventually("it takes more than T", lambda: f"for {SLOW}: alive, but not done" in caplog.text)
         slow.held.go.set()
         assert (await c.end()).conclude.exit_code is ExitCode.DONE and slow.held.in_time
@@ -74,8 +75,6 @@ async def test_a_slow_metric_is_slow_and_not_lost(tmp_path: Path) -> None:
         slow = Slow(node._work, "evaluate")
         node._work = slow  # type: ignore[assignment]
         start(c, node)
-        for name in ("agent-1", "agent-3"):
-            c.start(name)
         await c.reached(10)
         assert slow.held.began.is_set() and not slow.held.go.is_set(), "rounds go on"
         slow.held.go.set()
@@ -88,8 +87,6 @@ async def test_a_large_state_directory_is_read_beside_the_event_loop(method: str
         node = c.node(SLOW)
         held = Held(node._opening, method)
         start(c, node)
-        for name in ("agent-1", "agent-3"):
-            c.start(name)
         await eventually("it reads", held.began.is_set)
         await eventually("the others are here", lambda: all(c.nodes[n].session is not None for n in c.nodes))
         held.go.set()
@@ -105,8 +102,6 @@ async def test_no_store_is_closed_under_a_thread_that_reads_it(method: str, tmp_
         node = c.node(SLOW)
         held = Held(node._opening, method)
         start(c, node)
-        for name in ("agent-1", "agent-3"):
-            c.start(name)
         await eventually("it reads", held.began.is_set)
         for _ in range(2):
             c.agents[SLOW].cancel()
