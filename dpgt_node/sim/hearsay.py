@@ -63,6 +63,10 @@ class Digesting:
             log.error("%s", dispute.line())
         return said.stop
 
+    def keep(self) -> None:
+        """Write what there is to tell so far, beside a save of the agents: whoever goes on from it takes it up."""
+        write_digests(self._out, self._witnesses.kept())
+
     def close(self) -> None:
         """Write what there is to tell."""
         for effect in self._witnesses.ended():

@@ -28,6 +28,7 @@ from dpgt_node.privacy.laws.pairs import PAIR_KEY_BYTES, PairKeys, TestPairKeys
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.protocol.types import Payload, RoundRecord
+from dpgt_node.record.digests import DIGESTS_FILE
 from dpgt_node.record.metrics import METRICS_FILE, cut_rows
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.recording import Recording, wanted
@@ -177,6 +178,11 @@ class _Simulation:
         self._newest = {i: a.records[max(a.records)].on("X") for i, a in enumerate(self.agents) if a.records}
         self._begin = time.monotonic()
         self._recordings = build_recordings(run, out, topology, run_id, self.agents, held)
+        self.heard: Digesting | None = None
+        if run.adversary.active or run.robust.on:
+            if held is None:
+                (out / DIGESTS_FILE).unlink(missing_ok=True)  # of rounds that are made anew
+            self.heard = Digesting(run, tuple(agent.machine for agent in self.agents), out)
 
     def observer(self) -> Observer:
         """Who writes down what happens."""
@@ -202,6 +208,8 @@ class _Simulation:
     def _state(self) -> tuple[int, saved.Arrays] | None:
         for recording in self._recordings.values():
             recording.flush()  # rounds before the save are not made again
+        if self.heard is not None:
+            self.heard.keep()
         return saved.agents_arrays(self.agents, self._sums)
 
     def _evaluated(self, i: int, k: int, x: F64, metrics: Metrics) -> None:
@@ -257,9 +265,6 @@ def simulate(
         on_round=on_round,
         should_stop=should_stop,
     )
-    heard = (
-        Digesting(run, tuple(a.machine for a in this.agents), out) if run.adversary.active or run.robust.on else None
-    )
     world = World(
         run.graph.agents,
         this.agents,
@@ -268,11 +273,11 @@ def simulate(
         observer=this.observer(),
         should_stop=this.stopping,
         order_seed=order_seed,
-        heard=heard,
+        heard=this.heard,
     )
     conclude = world.run()
-    if heard is not None:
-        heard.close()
+    if this.heard is not None:
+        this.heard.close()
     whole = conclude.exit_code is ExitCode.DONE
     seconds = this.close(whole=whole)
     summary = write_results(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from dpgt_node.report.export import caveats
 from dpgt_node.report.html import build_report
 from dpgt_node.report.text import warnings_for
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import simulate
 from tests.runtime.cluster import KEY, LIMIT_S, cluster, make_run
 
@@ -104,6 +106,34 @@ def test_an_equivocation_ends_a_simulation_in_its_round(tmp_path: Path) -> None:
     assert summary.digests["forgeries"][0]["words"].keys() == {"agent-1", "agent-3"}
     with pytest.raises(ConfigError, match="a simulation has no time"):
         simulate(attacked(3, {"agent-1": "withhold"}), tmp_path / "late", bytes(16))
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_simulation_that_goes_on_takes_up_what_was_compared_before(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, seen = attacked(30, {"agent-1": "equivocate from=4 until=20"}), saved.Saver.perhaps, [0]
+    simulate(run, tmp_path / "whole", bytes(16), test_keystream=KEY)
+
+    class Killed(BaseException):
+        pass
+
+    def perhaps(saver: saved.Saver) -> None:
+        seen[0] += 1
+        if seen[0] == 8:
+            saver.now()
+        if seen[0] == 17 and end == "killed":
+            raise Killed
+
+    monkeypatch.setattr(saved.Saver, "perhaps", perhaps)
+    out = tmp_path / "parts"
+    with contextlib.suppress(Killed):
+        simulate(run, out, bytes(16), test_keystream=KEY, should_stop=lambda: end == "stopped" and seen[0] == 12)
+    monkeypatch.setattr(saved.Saver, "perhaps", real)
+    simulate(run, out, bytes(16), test_keystream=KEY)
+    found, whole = read_digests(out), read_digests(tmp_path / "whole")
+    assert whole is not None and whole.rounds == 31 and whole.forgeries[0].rounds == 17
+    assert found == whole, "no round is forgotten, and none counts twice"
 
 
 async def test_withheld_vectors_are_waited_for_and_both_ends_named(tmp_path: Path) -> None:

@@ -39,3 +39,15 @@ class Alarms:
             if key not in self._named and now_ns >= trouble.named_ns:
                 self._named[key] = trouble
                 yield f"{line}; waiting for it (on_agent_loss = wait)" if lost else line, False
+
+
+def contradicted(name: str, held: int, furthest: str, claimed: int, reached: int) -> str:
+    """Why a run ends in which agent ``name`` lacks rounds without which ``furthest`` cannot be where it says.
+
+    Nothing that ``name`` itself ever said tells that it had them, so one word stands against the other.
+    """
+    return (
+        f"{name} says that its last release is of round {held}; {furthest} says that it released round {claimed}, "
+        f"which nobody may before all have released round {reached}: {name} has an old state directory, or {furthest} "
+        "does not say what is so; put the newer one back, or start a new run"
+    )

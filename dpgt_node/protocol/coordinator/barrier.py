@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Literal
 
 from dpgt_node.errors import ExitCode, invariant
-from dpgt_node.protocol.coordinator.alarms import Alarms
+from dpgt_node.protocol.coordinator.alarms import Alarms, contradicted
 from dpgt_node.protocol.coordinator.barrier_types import (
     AgentDone,
     AgentEdges,
@@ -290,10 +290,12 @@ class CoordinatorMachine:
         if self.phase is CoordinatorPhase.GATHERING:
             if all(map(self.connected, self._agents)):
                 # Whoever released round r was let through by a barrier that all others had reached.
-                reached = self._blocks.before(max(a.released for a in self._agents.values()))
+                furthest = max(self._agents, key=lambda name: self._agents[name].released)
+                reached = self._blocks.before(self._agents[furthest].released)
                 for name, other in self._agents.items():
                     if other.released < reached:
-                        self._stale(name, reached, out, now_ns)
+                        why = contradicted(name, other.released, furthest, self._agents[furthest].released, reached)
+                        self._begin_stop(why, ExitCode.CONFIG, out, now_ns)
                         return
                 self._go = self._start_through(now_ns)
                 self.phase = CoordinatorPhase.PAUSED if self._paused else CoordinatorPhase.RUNNING

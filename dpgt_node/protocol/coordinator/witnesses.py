@@ -92,16 +92,18 @@ class Witnesses:
         told = tuple(dispute for dispute in disputes if len(dispute.words) > 1)
         return Said(told, (Note("error", line), self._kept()), line if self._stops else "")
 
-    def _kept(self) -> KeepCompared:
+    def kept(self) -> Compared:
+        """What there is to tell so far, of earlier lives too."""
         held, now = self._held, self._comparison
-        return KeepCompared(
-            Compared(
-                self._forgeries.all(),
-                held.rounds + now.compared,
-                held.incomplete + now.incomplete,
-                tuple((who, one) for (who, _, _), one in self._outliers.items()),
-            )
+        return Compared(
+            self._forgeries.all(),
+            held.rounds + now.compared,
+            held.incomplete + now.incomplete,
+            tuple((who, one) for (who, _, _), one in self._outliers.items()),
         )
+
+    def _kept(self) -> KeepCompared:
+        return KeepCompared(self.kept())
 
     def ended(self) -> tuple[Note | KeepCompared, ...]:
         """What is said and kept at the end of a run that compared anything."""

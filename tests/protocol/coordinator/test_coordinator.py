@@ -334,4 +334,16 @@ def test_an_old_copy_is_found_by_a_restarted_coordinator_too(every: int, release
     m = machine(10, barrier_every=every)
     m.step(co.AgentJoined("a", 2, 1, released=6), 0)
     m.step(co.AgentJoined("b", 1, 0, released=released), 0)
-    assert stopped_as_stale(m.step(co.AgentJoined("c", 3, 2, released=6), 0), "b") == stale
+    out = m.step(co.AgentJoined("c", 3, 2, released=6), 0)
+    stops = [e for e in out if isinstance(e, co.BroadcastStop) and e.exit_code is ExitCode.CONFIG]
+    assert bool(stops) == stale and not stopped_as_stale(out, "b")
+    assert all(f"b says that its last release is of round {released}; a says" in e.reason for e in stops)
+
+
+def test_a_false_registration_convicts_nobody_else() -> None:
+    """One agent says that it released the last round: the others' own words are all that there is against them."""
+    m = machine(10)
+    m.step(co.AgentJoined("a", 3, 2, released=4), 0)
+    m.step(co.AgentJoined("b", 3, 2, released=4), 0)
+    (stop,) = m.step(co.AgentJoined("c", 3, 2, released=10), 0)
+    assert isinstance(stop, co.BroadcastStop) and "a has an old state directory, or c does not say" in stop.reason
