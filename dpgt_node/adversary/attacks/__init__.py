@@ -15,6 +15,7 @@ ATTACKS: dict[str, str] = {
     "reuse": "dpgt_node.adversary.attacks.reuse:attack",
     "retries": "dpgt_node.adversary.attacks.retries:attack",
     "floats": "dpgt_node.adversary.attacks.floats:attack",
+    "conduct": "dpgt_node.adversary.attacks.conduct:attack",
     "inversion": "dpgt_node.adversary.attacks.inversion:inversion",
     "traffic": "dpgt_node.adversary.decode.traffic:traffic",
 }
