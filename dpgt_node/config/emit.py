@@ -12,6 +12,7 @@ import tomli_w
 from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
+from dpgt_node.config.graphs.edges import MAX_EDGES
 from dpgt_node.config.graphs.matrices import Matrix
 from dpgt_node.config.graphs.sparse import COMPACT_FROM, SparseRows
 from dpgt_node.config.model import NoiseStream, RunConfig
@@ -185,7 +186,8 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
 
 
 def _matrix(matrix: Matrix) -> str:
-    if isinstance(matrix, SparseRows) and len(matrix) >= COMPACT_FROM:
+    # A list of more edges would not be read again, and where so many agents hear from most others rows are shorter.
+    if isinstance(matrix, SparseRows) and len(matrix) >= COMPACT_FROM and len(matrix.weights) <= MAX_EDGES:
         lines = (f"  [{sender}, {receiver}, {_number(weight)}]" for sender, receiver, weight in matrix.edges())
         return '{ generator = "edges", edges = [\n' + ",\n".join(lines) + "\n] }"
     rows = ("  [" + ", ".join(map(_number, row)) + "]" for row in matrix)

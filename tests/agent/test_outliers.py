@@ -58,6 +58,18 @@ def test_the_floor_is_of_what_is_drawn_on_the_vector_itself() -> None:
     assert floor(replace(quiet, noise=replace(quiet.noise, multiplier=0.0)), "X") == 0.0
 
 
+def test_the_floor_is_of_the_round_and_the_radius_of_the_stream() -> None:
+    run = run_of("paper")
+    seldom = run_of("noise-once")
+    seldom = replace(seldom, scheme=replace(seldom.scheme, releases=(0, 2)))
+    watch = Outliers(seldom, Schedule.from_config(seldom), 1, D)
+    assert watch._noise("Y", 2, 1) == 0.0 < watch._noise("Y", 2, 0) == watch._noise("Y", 2, 2)
+    quiet = replace(run, noise=replace(run.noise, multiplier=0.0))
+    watch = Outliers(quiet, Schedule.from_config(quiet), 1, D)
+    said = [one for k in range(6) for one in watch.after(k, {"X": {2: 3.1}, "Y": {2: 3.1}})]
+    assert [(one.sender, one.stream) for one in said] == [("agent-3", "Y")], "x has no radius, and one in-neighbour"
+
+
 def test_who_has_more_noise_than_the_others_is_not_named_for_it() -> None:
     run = run_of("paper")
     noise = replace(run.noise, zeta=model.NoiseStream("constant", (0.01, 0.01, 1.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -126,12 +127,32 @@ def test_what_one_attacker_sends_moves_the_sum_by_no_more_than_its_bound(mixed: 
 
 
 @given(mixes)
+def test_the_alarm_is_told_how_far_from_the_centre_every_other_agent_is(mixed: Mixed) -> None:
+    """Of every rule: from its own released vector, from 0 where the rule has no centre."""
+    told: list[dict[int, float]] = []
+    mix_of(mixed.guard, mixed.i, mixed.edges, mixed.vectors, lambda: mixed.own, lambda far: told.append(dict(far)))
+    centre = np.zeros(len(mixed.own)) if mixed.guard.rule == "norm-clip" else mixed.own
+    far = {j: math.dist(v, centre) for j, v in mixed.vectors.items() if j != mixed.i}
+    assert told == [pytest.approx(far, rel=1e-12)]
+
+
+@given(mixes)
 def test_where_nothing_is_clipped_it_is_the_plain_sum_to_the_bit(mixed: Mixed) -> None:
     if mixed.guard.rule in ("clipped-gossip", "norm-clip"):
         mixed.guard = replace(mixed.guard, radius=1e6)
         plain = np.ones(len(mixed.own))
         add_mixed(mixed.edges, mixed.vectors, 0.25, plain, slice(None))
         assert mixed().tobytes() == plain.tobytes()
+
+
+def test_a_vector_whose_distance_is_no_number_counts_as_the_centre() -> None:
+    own, honest = np.array([1.0, -2.0]), np.array([1.5, -2.0])
+    received = {0: own, 1: np.array([1.7e308, -1.7e308]), 2: honest}
+    edges = ((0, 0.5), (1, 3.0), (2, 0.25))
+    for rule, centre in (("norm-clip", np.zeros(2)), ("clipped-gossip", own)):
+        into = np.zeros(2)
+        mix_of(Guard(rule, 9.0), 0, edges, received, lambda: own)(1.0, into, slice(None))  # type: ignore[arg-type]
+        np.testing.assert_allclose(into, 0.5 * own + 3.0 * centre + 0.25 * honest, rtol=1e-15)
 
 
 def test_distances_beyond_what_squares_can_hold() -> None:
@@ -193,6 +214,18 @@ REFUSED: list[tuple[str, model.RunConfig, str, str]] = [
 @pytest.mark.parametrize(("run", "key", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_unsound_combinations_are_refused_by_name(run: model.RunConfig, key: str, words: str) -> None:
     assert words in failures(run)[key]
+
+
+def test_symmetry_is_one_of_weights_and_an_agent_is_no_in_neighbour_of_its_own() -> None:
+    run = robust_run(tracker="clipped-gossip", tracker_radius=1.0)
+    C = [list(row) for row in ALL]
+    C[0][1] = 2.0  # everybody still hears whom it sends to
+    uneven = replace(run, graph=replace(run.graph, C=tuple(map(tuple, C))))
+    assert "agent-1, agent-2 send y by other weights than" in failures(uneven)["robust.tracker"]
+    rows = np.eye(5) + np.roll(np.eye(5), 1, axis=0)
+    looped = robust_run(rule="self-clip", outliers=1)
+    looped = replace(looped, graph=replace(looped.graph, R=tuple(map(tuple, rows.tolist()))))
+    assert "agent-1 has 1, agent-2 has 1" in failures(looped)["robust.outliers"]
 
 
 @pytest.mark.parametrize("keys", GUARDED.values(), ids=list(GUARDED))

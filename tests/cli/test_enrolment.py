@@ -242,6 +242,19 @@ def test_one_key_is_not_two_agents(authority: Path, dpgt: Run, tmp_path: Path) -
     assert code == 2 and "its key is that of dpgt:agent:agent-1" in error
 
 
+def test_names_that_differ_in_case_alone_are_not_two_agents(authority: Path, dpgt: Run, tmp_path: Path) -> None:
+    """A client knows the other end by a DNS name, which has no case: the one would be taken for the other."""
+    told, before = asked(dpgt, "Agent-1", tmp_path / "host"), contents(authority)
+    code, _, error = signed(dpgt, "Agent-1", tmp_path / "host" / "request.pem", told)
+    assert code == 2 and "Agent-1 and agent-1 differ in case alone" in error and contents(authority) == before
+    code, _, error = dpgt("pki", "issue", "AGENT-2", "--host", "10.0.0.9", "--pki", "h")
+    assert code == 2 and "AGENT-2 and agent-2 differ in case alone" in error and contents(authority) == before
+    assert dpgt("pki", "issue", "spare", "--host", "10.0.0.9", "--pki", "h")[0] == 0
+    assert dpgt("pki", "issue", "Spare", "--host", "10.0.0.8", "--pki", "h")[0] == 2, "of no run that is known here"
+    assert dpgt("pki", "revoke", "spare", "--pki", "h")[0] == 0
+    assert dpgt("pki", "issue", "Spare", "--host", "10.0.0.8", "--pki", "h")[0] == 0
+
+
 def test_a_key_whose_certificate_expired_is_still_that_agents(authority: Path, dpgt: Run, tmp_path: Path) -> None:
     """It could be signed anew any day; only a revoked key is nobody's."""
     key, issued = _somebody(), authority / "authority" / "issued"

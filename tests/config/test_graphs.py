@@ -8,8 +8,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from dpgt_node.config import emit
 from dpgt_node.config.emit import canonical_json, run_sha256, to_toml
-from dpgt_node.config.graphs import matrices
+from dpgt_node.config.graphs import edges, matrices
 from dpgt_node.config.graphs.sparse import COMPACT_FROM, SPARSE_FROM, SparseRows
 from dpgt_node.config.run import parse_run
 from dpgt_node.wire.fields import MAX_JSON_BYTES
@@ -278,3 +279,16 @@ def test_a_run_of_many_agents_fits_a_registration_and_its_file_reads_back():
         assert again.graph == made.graph and run_sha256(again) == run_sha256(made)
     whole = {"agents": COMPACT_FROM, "R": [list(row) for row in made.graph.R], "C": {"generator": "ring"}}
     assert canonical_json(parse({"noise.scale_eta": 1, "graph": whole})) == text, "whatever form the file had"
+
+
+def test_a_graph_of_more_edges_than_a_list_may_have_is_written_by_rows_and_reads_back(monkeypatch):
+    for module in (edges, emit):
+        monkeypatch.setattr(module, "MAX_EDGES", 2 * COMPACT_FROM)
+    for offsets, listed in (([1, 7], True), ([1, 7, 9], False)):
+        generator = {"generator": "circulant", "offsets": offsets, "weight": 0.25}
+        graph = {"agents": COMPACT_FROM, "R": {"generator": "ring"}, "C": generator}
+        made = parse({"noise.scale_eta": 1, "graph": graph})
+        written = to_toml(made)
+        assert (written.count("edges = [") == 2) is listed
+        again = parse_run(written, "again", Path("/nowhere"))
+        assert again.graph == made.graph and run_sha256(again) == run_sha256(made)

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Heard, Note
 from dpgt_node.protocol.coordinator.comparison import Compared
+from dpgt_node.protocol.coordinator.coordination_types import KeepCompared
+from dpgt_node.protocol.coordinator.witnesses import Said, Witnesses
 from dpgt_node.protocol.outliers import FACTOR, ROUNDS, Outlier, OutlierWatch
 from dpgt_node.record.digests import read_digests, write_digests
-from tests.protocol.test_digests import RUN, Desk, ended
+from tests.protocol.test_digests import NETWORK, RUN, Desk, ended
 
 NAMES = tuple(f"agent-{i}" for i in range(1, 7))
 SILENT = dict.fromkeys(range(6), 0.0)
@@ -86,8 +88,24 @@ def test_the_coordinator_notes_it_once_and_when_it_doubles(tmp_path: Path) -> No
     assert read_digests(tmp_path) == kept
 
 
+def test_a_coordinator_that_came_back_goes_on_from_the_words_it_kept() -> None:
+    held = Compared(outliers=(("agent-2", replace(OUTLIER, k=9, rounds=9)),))
+    witnesses = Witnesses(NETWORK, 1, held, last_round=99, stops=True)
+    (kept,) = witnesses.ended()
+    assert isinstance(kept, KeepCompared) and kept.found.outliers == held.outliers
+    assert witnesses.outlier("agent-2", replace(OUTLIER, k=20, rounds=17)) == Said(), "the log has been told"
+    said = witnesses.outlier("agent-2", replace(OUTLIER, k=21, rounds=18))
+    assert said is not None and isinstance(said.effects[0], Note) and not said.stop
+
+
 @pytest.mark.parametrize(
-    "word", [replace(OUTLIER, sender="agent-9"), replace(OUTLIER, sender="agent-2"), replace(OUTLIER, k=10**6)]
+    "word",
+    [
+        replace(OUTLIER, sender="agent-9"),
+        replace(OUTLIER, sender="agent-2"),
+        replace(OUTLIER, k=10**6),
+        replace(OUTLIER, sender="agent-3", stream="Y"),  # which goes to agent-1 alone
+    ],
 )
 def test_who_hears_no_such_agent_speaks_nonsense(word: m.Outlier) -> None:
     desk = Desk(RUN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import model, to_toml
 from dpgt_node.learning.oracle import build_oracle
+from dpgt_node.privacy.counts import accountant as counted
 from dpgt_node.protocol import types as t
 from dpgt_node.sim import simulate
 from dpgt_node.sim.fast import FastRun
@@ -195,6 +197,19 @@ def test_a_run_costs_about_what_as_much_gaussian_noise_does() -> None:
     assert all(a < b for a, b in itertools.pairwise(costs)), "every release costs something"
     for other in ("tight", "amplified", "gdp", "zcdp", "corrected", "lemma5"):
         assert found.total(other) is None and "count of coins" in str(found.why_not(other))
+
+
+def test_a_sample_moves_a_gradient_by_what_its_clip_and_its_arithmetic_let_it() -> None:
+    """2 clip_l2/m, and 2^-20 of it for sums in floating point; levels 2^-50 a coordinate for its code in two worlds."""
+    d, D = 650, 12_000
+    for options, samples in (({"bound": 0.01, "levels": 801}, 12_000), ({"bound": 0.3, "levels": 1 << 24}, 30)):
+        run = replace(charged(9, 4000), method_options={**options, "trials": 4000})
+        releases = account(replace(run, scheme=replace(run.scheme, samples=samples)), d, D).releases
+        q = Fraction(options["bound"]) * 2 / (options["levels"] - 1)  # type: ignore[operator]
+        code = Fraction(np.sqrt(d)) * options["levels"] / 2**50
+        for part in (1.0, 0.25):
+            least = Fraction(part) * Fraction(0.1) * 2 / samples * (1 + Fraction(1, 2**20)) / q + code
+            assert 1 <= Fraction(counted._shift(releases, part)) / least < 1 + Fraction(1, 10**12)
 
 
 def test_rounds_that_release_nothing_cost_nothing() -> None:

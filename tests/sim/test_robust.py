@@ -100,6 +100,20 @@ def test_after_a_crash_every_round_comes_out_again(keys: dict[str, object], mech
         assert all(state.vectors[name].tobytes() == held.vectors[name].tobytes() for name in ("px", "tx", "t"))
 
 
+def test_the_alarm_names_the_round_whose_vectors_lay_far_off() -> None:
+    run = robust_run(**GUARDED["gossip"])
+    run = replace(run, algorithm=replace(run.algorithm, iterations=5), noise=replace(run.noise, multiplier=1.0))
+    seen, topology, schedule = Played(run), Topology.from_config(run.graph), Schedule.from_config(run)
+    incoming = network_of(run, topology).incoming(2)
+    work, said = simulate.build_agents(run, topology, schedule, simulate.build_oracles(run, None), KEY)[2].work, []
+    for k in range(run.K):
+        came = {s: {j: seen.sent[s, j, k] for j, _ in edges} for s, edges in incoming.items()}
+        came["X"][4] = came["X"][4] + 1e6
+        record = seen.records[2, k]
+        said += work.advance(Advance(record.checkpoint, came, record.payloads, seen.records[2, k + 1])).outliers
+    assert [(one.sender, one.stream, one.k, one.rounds) for one in said] == [("agent-5", "X", 4, 5)]
+
+
 @KEYED
 def test_a_replay_finds_every_draw_to_the_bit(keys: dict[str, object]) -> None:
     """So the audits' worlds differ by gradients alone, as without: what is mixed is a function of the transcript."""

@@ -14,6 +14,7 @@ from dpgt_node.cli.pki.shared import (
     AGENT_PORT,
     authority_option,
     check_name,
+    check_unlike,
     days_option,
     known_run,
     pki_option,
@@ -138,6 +139,7 @@ def sign(
     asked = requests.read(request_file)
     if asked.identity != identity_of(name):
         raise ConfigError.one(str(request_file), "", f"asks to be {asked.identity}, not {identity_of(name)}")
+    check_unlike(registry, folder, name)
     _check_key(registry, name, asked, request_file, replace=replace)
     say(shown(name, asked))
     _agree(asked, fingerprint)

@@ -110,6 +110,24 @@ def check_name(name: str) -> None:
         raise ConfigError.one("command line", "NAME", f"{name!r} is no agent name, coordinator or operator") from None
 
 
+def check_unlike(registry: Registry, folder: Path, name: str) -> None:
+    """ConfigError: ``name`` differs in case alone from one of the run in ``folder``, or from one with a certificate.
+
+    Case is lost in the DNS name by which clients know the other end, so that either could answer for both.
+    """
+    from dpgt_node.runtime.trust.certificates import names_of
+    from dpgt_node.runtime.trust.pki import name_of_identity
+
+    revoked, (run, _) = registry.revoked(), known_run(folder)
+    held = [one for one in registry.issued() if one.serial_number not in revoked]
+    known = {name_of_identity(identity) for one in held for identity in names_of(one).identities}
+    known |= set() if run is None else set(run.graph.agents)
+    alike = sorted(other for other in known - {name} if other.lower() == name.lower())
+    if alike:
+        message = f"{name} and {alike[0]} differ in case alone, and could answer for each other: take another name"
+        raise ConfigError.one("command line", "NAME", message)
+
+
 def still_valid(registry: Registry, certificate: Certificate) -> bool:
     import datetime
 

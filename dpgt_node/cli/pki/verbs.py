@@ -18,6 +18,7 @@ from dpgt_node.cli.pki.shared import (
     Host,
     authority_option,
     check_name,
+    check_unlike,
     days_option,
     known_run,
     parse_hosts,
@@ -166,6 +167,7 @@ def issue(
 
     registry, target = registry_of(folder, authority), into or folder / name
     check_name(name)
+    check_unlike(registry, folder, name)
     default = COORDINATOR_PORT if name == COORDINATOR else AGENT_PORT
     places = []
     for text in hosts:

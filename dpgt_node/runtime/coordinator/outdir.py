@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from dpgt_node.config import RunConfig, canonical_json, diff_runs, load_run, run_sha256, to_toml
+from dpgt_node.config.declare.reader import MAX_FILE_BYTES
 from dpgt_node.documents import read_json
 from dpgt_node.durable import contents, remedy, write_text
 from dpgt_node.errors import ConfigError
@@ -103,11 +104,17 @@ def prepare(
 
 
 def _begin(path: Path, run: RunConfig, document: Mapping[str, str | None]) -> OutDir:
-    run_id = os.urandom(16)
+    run_id, text = os.urandom(16), to_toml(run)
+    if len(text) > MAX_FILE_BYTES:
+        message = (
+            f"the run file with all weights would have {len(text) // 1_000_000} MB, and none above "
+            f"{MAX_FILE_BYTES // 1_000_000} MB is read again: give the graph fewer edges"
+        )
+        raise ConfigError.one("run file", "graph", message)
     path.mkdir(parents=True, exist_ok=True)
     # The id must be durable before anybody registers: a second id would be a second set of releases.
     write_text(path / IDENTITY_FILE, json.dumps({"run_id": run_id.hex(), **document}) + "\n")
-    write_text(path / RUN_FILE, to_toml(run))
+    write_text(path / RUN_FILE, text)
     return OutDir(path, run_id, resumed=False)
 
 

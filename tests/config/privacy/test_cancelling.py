@@ -23,6 +23,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({**CANCEL, "noise.mask_graph": [[1, 2], [2, 1]]}, "noise.mask_graph", "listed twice"),
     ({**CANCEL, "noise.mask_graph": [[1, 1]]}, "noise.mask_graph", "agent 1 cannot share noise with itself"),
     ({**CANCEL, "noise.mask_graph": [[1, 4]]}, "noise.mask_graph", "agent 4 of a pair does not exist"),
+    ({**CANCEL, "robust.rule": "self-clip", "robust.outliers": 1}, "robust", "only a plain sum takes out again"),
+    ({**CANCEL, "robust.tracker": "norm-clip", "robust.tracker_radius": 1.0}, "robust", "only a plain sum takes out"),
     (
         {**CANCEL, "graph.agents": 1, "graph.R": [[0]], "graph.C": [[0]]},
         "noise.mask_graph",

@@ -39,6 +39,14 @@ def test_a_fresh_folder_holds_a_durable_id_and_the_resolved_run(tmp_path: Path) 
     assert prepare(tmp_path / "c").run_id != out.run_id
 
 
+def test_a_run_whose_file_nobody_could_read_again_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outdir, "MAX_FILE_BYTES", 100)
+    assert "graph: the run file with all weights" in refusal(tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+
+
 def test_the_same_run_goes_on_under_its_id(tmp_path: Path) -> None:
     out = prepare(tmp_path / "o")
     again = prepare(tmp_path / "o")
