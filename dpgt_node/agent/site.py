@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dpgt_node.algo.graph import Edge
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Rounds, Seen
 from dpgt_node.algo.methods.robust import Guard, mix_of
 from dpgt_node.errors import Broken, invariant
 from dpgt_node.learning.tables import Table
@@ -98,19 +98,17 @@ class AgentSite:
         self.batch = self.tools.draw(k) if self.record is None else self.record.batch
         return self.tools.table.exchanged(x, self.batch, table)
 
-    def noised(
-        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
-    ) -> None:
+    def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
         noisy = self.tools.perturb(stream, k, private)
         self.draws.append((stream, stream))
         noisy += public  # in the memory of ``noisy``, which nobody else holds
         self.send(stream, k, noisy if rounded is None else rounded(noisy))
 
-    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
         """g~_k.  Its charge stands with this round's first vector, unless another one carries it."""
         self.noisy = self.tools.perturb(GRADIENT_NOISE, k, private)
-        self.draws.append((GRADIENT_NOISE, "X" if seen is None else seen.stream))
+        self.draws.append((GRADIENT_NOISE, seen.stream))
         return self.noisy
 
     def coined(self, k: int, private: F64, code: BinomialCode) -> F64:

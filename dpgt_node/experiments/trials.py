@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dpgt_node.adversary.audit.bounds import Bound, guess_bound, threshold_bound
+from dpgt_node.adversary.audit.bounds import Bound, Measure, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.events import Places, event_bound
 from dpgt_node.adversary.audit.report import Audit
@@ -184,20 +184,19 @@ def lower_bound(
     confidence: float = 0.95,
     canaries: tuple[I64, I64] | None = None,
 ) -> tuple[float, Bound]:
-    """(epsilon of the accountant's own kind, at its delta, that the trials prove; how)."""
+    """(epsilon of the accountant's own kind, at its delta, that the trials prove; how).
+
+    Of a quantiser alone it is a delta.
+    """
     one = ACCOUNTANTS[accountant]
-    if one.guarantee in ("rho", "epsilon", "mu") and canaries is not None:
+    approximate = one.guarantee == "approximate"
+    measure: Measure = "epsilon" if one.guarantee == "approximate" else one.guarantee
+    spare = delta if approximate else 0.0
+    if canaries is not None:
         here, there = Places(absent, canaries[0]), Places(present, canaries[1])
-        bound = event_bound(here, there, measure=one.guarantee, confidence=confidence)
-    elif one.guarantee == "rho":  # no guess proves a rho
-        bound = threshold_bound(absent, present, measure="rho", confidence=confidence)
-    elif one.guarantee == "total-variation" or one.guarantee == "approximate":
-        raise ValueError(f"trials prove an epsilon or a mu, and no value of {accountant}")
-    else:
-        bound = _bound(test, absent, present, one.guarantee, confidence)
+        bound = event_bound(here, there, measure=measure, delta=spare, confidence=confidence)
+    elif test == "guess" and not approximate and (measure == "epsilon" or measure == "mu"):
+        bound = guess_bound(absent, present, measure=measure, confidence=confidence)
+    else:  # no guess proves a rho, a total variation, or an epsilon with its delta
+        bound = threshold_bound(absent, present, measure=measure, delta=spare, confidence=confidence)
     return one.epsilon_of(bound.value, delta), bound
-
-
-def _bound(test: Test, absent: F64, present: F64, measure: Literal["epsilon", "mu"], confidence: float) -> Bound:
-    by = guess_bound if test == "guess" else threshold_bound
-    return by(absent, present, measure=measure, confidence=confidence)

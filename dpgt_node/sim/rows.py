@@ -5,13 +5,12 @@ Private parts are computed by the very operations of an agent; sums over neighbo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of, rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, Vectors, column
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Rounds, Seen, Vectors, column
 from dpgt_node.algo.methods.robust import Guard, guards_of, mix_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -131,14 +130,12 @@ class Rows:
     def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
         return self._keeping.exchanged(k, x, table)
 
-    def noised(
-        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
-    ) -> None:
+    def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         noisy = self._work.perturb(stream, k, private)
         noisy += public  # in the memory of ``noisy``, which nobody else holds
         self.send(stream, k, noisy if rounded is None else rounded(noisy))
 
-    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
         return self._work.perturb(GRADIENT_NOISE, k, private)
 
     def coined(self, k: int, private: F64, code: BinomialCode) -> F64:

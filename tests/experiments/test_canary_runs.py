@@ -19,9 +19,11 @@ from dpgt_node.agent.noise import sampler_for
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.bench.studies import audit as campaigns
 from dpgt_node.bench.studies.audit import WIDTH, HalfNoise, audited_run, claim
+from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.canary_runs import Campaign, conduct
 from dpgt_node.experiments.trials import Test, Trials, lower_bound, present, runs_for
+from dpgt_node.privacy.counts.code import BinomialCode
 from tests.sim.cases import CARRIED
 
 
@@ -68,6 +70,62 @@ def test_whatever_the_method_the_claim_is_nearly_reached_and_half_the_noise_is_c
     claimed = 1.5 if method in ("sampled-dsgd", "q-dpsgd") else 2.0
     found = measured(campaign, 6_000)
     assert 0.85 * claimed < found <= claimed if sampler is sampler_for else found > 2.0
+
+
+class Fewer:
+    """A planted bug: codes with a sixteenth of their coins, in the middle of where all of them would lie."""
+
+    def __init__(self, monkeypatch) -> None:
+        drawn = BinomialCode.drawn
+
+        def few(self, g, stream):
+            fewer = replace(self, trials=self.trials // 16)
+            return drawn(fewer, g, stream) + (self.trials - fewer.trials) // 2
+
+        monkeypatch.setattr(BinomialCode, "drawn", few)
+
+
+class Coarser(HalfNoise):
+    """A planted bug: a quantiser that takes an eighth of its range for the whole."""
+
+    def perturb(self, private, scale, stream):
+        return 8.0 * self.sampler.perturb(private, scale / 8.0, stream)
+
+
+INTEGERS = {
+    # method, mechanism, accountant, keys, the least part of the claim that must be reached
+    "coins": ("quantised-binomial-sgd", "coded-coins", "binomial", {"bound": 0.01, "trials": 4000}, 0.25),
+    "rounded gradients": ("q-dpsgd", "noise-once", "tight", {"step": 2e-4}, 0.6),
+    "rounded states": ("quantised-dsgd", "released-state", "tight", {"step": 3e-4}, 0.3),
+    "three values": ("ternary-dsgd", "quantised-state", "variation", {"r": 1e-3}, 0.3),
+}
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["as it is", "with less noise"])
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers_are_audited_too(kind: str, bug: bool, monkeypatch) -> None:
+    """Counts of coins, noise that is rounded, and a quantiser alone: by trials, whatever of T they let be known."""
+    method, mechanism, accountant, options, least = INTEGERS[kind]
+    run = calibrated("noise-once", "laplace", 2.0, 3).run
+    K = 1 if kind == "three values" else 3
+    run = replace(
+        run,
+        algorithm=replace(run.algorithm, method=method, mechanism=mechanism, iterations=K),
+        method_options=options,
+        privacy=model.Privacy(clip_l2=1.0) if kind == "coins" else run.privacy,
+    )
+    if kind == "rounded states":
+        run = replace(run, noise=replace(run.noise, zeta=model.NoiseStream("constant", (6e-4,))))
+    if bug and kind == "coins":
+        Fewer(monkeypatch)
+    sampler = sampler_for if not bug or kind == "coins" else Coarser if kind == "three values" else HalfNoise
+    campaign = Campaign.of(run, 0, dimension=WIDTH, samples=WIDTH, test_keystream="00", sampler=sampler)
+    trials = campaign.kept_in(None)
+    conduct(campaign, trials, 20_000)
+    claims = {one.accountant: one for one in campaign.judge(trials, 20_000).claims}
+    one = claims[accountant]
+    assert one.realised is not None
+    assert one.refuted if bug else least * one.claimed < one.realised <= one.claimed
 
 
 @pytest.mark.parametrize(("law", "K", "least"), [("laplace", 0, 0.9), ("laplace", 2, 0.75), ("gaussian", 2, 0.85)])

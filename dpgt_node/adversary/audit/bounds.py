@@ -3,7 +3,8 @@
 The first half of the runs picks the test, the second gives the counts, so that picking costs no confidence.
 
     threshold   say D' where T >= t (or D where T <= t): hit rate TPR, false alarms FPR.
-                epsilon >= ln((TPR - delta)/FPR);  mu >= z(TPR) - z(FPR);  rho >= D_alpha(TPR, FPR)/alpha for all alpha
+                epsilon >= ln((TPR - delta)/FPR);  mu >= z(TPR) - z(FPR);  rho >= D_alpha(TPR, FPR)/alpha for all alpha;
+                total variation >= TPR - FPR
     guess       guess the sign of T where |T| >= t: a guess is right with a probability of at most
                 e^epsilon/(1 + e^epsilon) (pure epsilon) or, guessing always, Phi(mu/2)
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from dpgt_node.types import F64
 
-Measure = Literal["epsilon", "mu", "rho"]
+Measure = Literal["epsilon", "mu", "rho", "total-variation"]
 Direction = Literal["D'", "D"]
 _DIRECTIONS: tuple[Direction, Direction] = ("D'", "D")
 _QUANTILES = 400
@@ -161,6 +162,8 @@ def value_of(measure: Measure, hit: float, alarm: float, delta: float) -> float:
         return max(0.0, math.log((hit - delta) / alarm))
     if measure == "mu":
         return max(0.0, _normal_quantile(hit) - _normal_quantile(alarm))
+    if measure == "total-variation":
+        return hit - alarm
     return max(_renyi(hit, alarm, order) / order for order in _ORDERS)
 
 

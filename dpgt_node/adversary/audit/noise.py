@@ -14,7 +14,7 @@ import numpy as np
 
 from dpgt_node.adversary.audit.clip import ClipCheck
 from dpgt_node.adversary.audit.finding import Finding
-from dpgt_node.adversary.audit.likelihood import Draw, log_probability
+from dpgt_node.adversary.audit.likelihood import Draw
 from dpgt_node.adversary.audit.replay import Replay, Unseen
 from dpgt_node.adversary.audit.tally import Tally, Uniform
 from dpgt_node.adversary.inference.observation import Facts, Observation
@@ -107,6 +107,9 @@ def _one(
         facts, index, truth.round(0).x, observation.vectors, observation.dtype, skip=frozenset[Stream](unseen)
     )
     for one in replay.run((world,)):
+        if not isinstance(one.draw, Draw):
+            message = "what is sent are integers with another law than the run file's"
+            raise ConfigError.one("run file", "algorithm.method", message)
         uniform = grid.uniform(facts.names[index], one.k, one.stream, one.draw, one.private[0], rng)
         if uniform is not None:
             tally.add(index, one.stream, one.k, uniform)
@@ -142,7 +145,7 @@ class _Grid:
             self._off += int(off.sum())
         private = np.where(known, private, 0.0)
         exact = Draw(draw.law, draw.scale, "exact", draw.values, cells, draw.error)
-        at_cell = np.exp(log_probability(exact, private))
+        at_cell = np.exp(exact.log_probability(private))
         W = rng.random(len(cells))
         below = law.below(cells, private, draw.scale) + W * at_cell
         above = law.below(-1 - cells, -private, draw.scale) + (1.0 - W) * at_cell

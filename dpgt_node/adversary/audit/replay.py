@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpgt_node.adversary.audit.likelihood import Draw, recover
+from dpgt_node.adversary.audit.likelihood import Counted, Drawn, Interval, Quantised, recover
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.algo.methods import rule_of
-from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Seen, at
+from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Rounds, Seen, at
 from dpgt_node.algo.methods.robust import guards_of, mix_of
 from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.privacy.counts.code import BinomialCode
-from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
@@ -41,7 +40,7 @@ class Noised:
 
     k: int
     stream: Stream
-    draw: Draw
+    draw: Drawn
     private: tuple[F64, ...] = field(repr=False)
 
 
@@ -147,36 +146,28 @@ class _Worlds:
     def exchanged(self, k: int, x: F64, table: F64) -> Exchanged:
         raise _NOTHING_HIDDEN
 
-    def noised(
-        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
-    ) -> None:
-        if not MECHANISMS[self._facts.run.algorithm.mechanism].noises:
-            message = "a quantiser that is the only noise gives no epsilon, so there is none to audit"
-            raise ConfigError.one("run file", "algorithm.method", message)
-        if rounded is not None:
-            raise self._untold("its noisy x")
-        self._read(stream, k, private, Seen(stream, public), public)
+    def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
+        quantiser = self._facts.schedule.range
+        if quantiser is None:
+            self._read(stream, k, private, Seen(stream, public, rounded=rounded), public)
+        elif stream not in self._skip:
+            self._keep(stream, k, Quantised(quantiser, self.own(stream, k)), private)
 
-    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
-        """g~_k itself, not what carries it: the agent goes on from that.  Nobody saw what only x_{K+1} holds."""
-        if seen is None:
-            raise self._untold("its perturbed gradients")
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+        """g~_k itself, not what carries it: the agent goes on from that.  Nobody saw what only x_{K+1} holds.
+
+        Where what carries it was rounded, the middle of what it may be stands in.
+        """
         if seen.later and k == self._facts.run.K:
             return np.zeros(private.shape[-1])
         base = seen.base() if callable(seen.base) else seen.base
         draw = self._read(GRADIENT_NOISE, k, private, seen, base)
         return (self.own(seen.stream, k + seen.later) - base) / seen.factor if draw is None else draw.values
 
-    def _untold(self, what: str) -> ConfigError:
-        method = self._facts.run.algorithm.method
-        message = f'what "{method}" sends is rounded and does not tell {what}; without rounding (method.step = 0.0) '
-        message += "it tells more, so an audit of that run holds for this one too"
-        return ConfigError.one("run file", "algorithm.method", message)
-
     def coined(self, k: int, private: F64, code: BinomialCode) -> F64:
-        method = self._facts.run.algorithm.method
-        message = f'"{method}" hides gradients by counts of coins, and an audit reads noise of the run file\'s laws'
-        raise ConfigError.one("run file", "algorithm.method", message)
+        sent = self.own("X", k)
+        self._keep(GRADIENT_NOISE, k, Counted(code, code.codes.nearest(sent)), private)
+        return sent
 
     def send(self, stream: Stream, k: int, values: F64) -> None:
         """Nothing: it was sent."""
@@ -192,17 +183,25 @@ class _Worlds:
         received = {j: self._seen(j, stream, k) for j, _ in edges}
         return mix_of(self._guards.get(stream), self._index, edges, received, lambda: self.own(stream, k))
 
-    def _read(self, noise: Stream, k: int, private: F64, seen: Seen, base: F64) -> Draw | None:
+    def _read(self, noise: Stream, k: int, private: F64, seen: Seen, base: F64) -> Drawn | None:
         """What the sampler made of ``private``; None where nobody saw it or no noise was drawn."""
         if seen.stream in self._skip:
             return None
         scale, sent = self._facts.schedule.sigma(noise, self._index, k), self.own(seen.stream, k + seen.later)
         if scale <= 0.0:
             return None
-        draw = recover(sent, base, scale, self._law, self._dtype, seen.factor)
+        draw: Drawn
+        if seen.rounded is None:
+            draw = recover(sent, base, scale, self._law, self._dtype, seen.factor)
+        else:
+            ends = [(end - base) / seen.factor for end in seen.rounded.between(sent)]
+            draw = Interval(self._law, scale, np.minimum(*ends), np.maximum(*ends))
+        self._keep(noise, k, draw, private)
+        return draw
+
+    def _keep(self, noise: Stream, k: int, draw: Drawn, private: F64) -> None:
         rows = np.broadcast_to(private, (len(self._worlds), private.shape[-1]))
         self.noised_vectors.append(Noised(k, noise, draw, tuple(rows)))
-        return draw
 
     def _seen(self, agent: int, stream: Stream, k: int) -> F64:
         vector = self._vectors.get((agent, stream, k))

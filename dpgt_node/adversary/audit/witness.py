@@ -19,7 +19,6 @@ from typing import Literal
 
 import numpy as np
 
-from dpgt_node.adversary.audit.likelihood import doubt, log_probability
 from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64
@@ -56,7 +55,7 @@ def log_ratio(replay: Replay, first: World, second: World) -> Ratio:
     reach: F64 | None = None
     off, foreign, noised, size = 0.0, 0, 0, 0.0
     for one in replay.run((first, second)):
-        here, there = (log_probability(one.draw, private) for private in one.private)
+        here, there = (one.draw.log_probability(private) for private in one.private)
         gain, shift = there - here, np.abs(one.private[1] - one.private[0]) / one.draw.scale
         T = gain if T is None else T + gain
         reach = shift if reach is None else reach + shift
@@ -64,7 +63,7 @@ def log_ratio(replay: Replay, first: World, second: World) -> Ratio:
         foreign += one.draw.kind == "foreign"
         size += float(np.abs(here).sum() + np.abs(there).sum())
         if one.draw.kind != "exact":
-            off += float(doubt(one.draw, *one.private).sum())
+            off += float(one.draw.doubt(*one.private).sum())
             # Later gradients would be taken at a point that is not quite known.
             if replay.goes_on_from_draws:
                 off = math.inf
@@ -78,7 +77,7 @@ def log_likelihoods(replay: Replay, worlds: Sequence[World]) -> tuple[F64, int]:
     total: F64 | None = None
     foreign = 0
     for one in replay.run(worlds):
-        part = np.stack([log_probability(one.draw, private) for private in one.private])
+        part = np.stack([one.draw.log_probability(private) for private in one.private])
         total = part if total is None else total + part
         foreign += one.draw.kind == "foreign"
     if total is None:
@@ -120,6 +119,8 @@ def witness(mechanism: str, claimed: Mapping[str, float | None], ratio: Ratio, *
             note = "the batches are fixed here, and this claim may count on their being secret"
         elif ratio.foreign:
             note = f"{ratio.foreign} of {ratio.noised} vectors lie on no grid of the run file's noise: not its sampler"
+        elif math.isinf(ratio.doubt):
+            note = "what was sent is rounded and does not tell the noise that the agent goes on from: repeated runs do"
         if note:
             claims.append(Claim(mechanism, accountant, epsilon, None, False, "not tested", note=note))
             continue

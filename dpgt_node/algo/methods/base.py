@@ -55,18 +55,32 @@ def column(values: F64) -> F64:
     return values[:, None]
 
 
+class Rounds(Protocol):
+    """What of a vector is sent, by public randomness."""
+
+    def __call__(self, values: F64) -> F64:
+        """What is sent of ``values``."""
+        ...
+
+    def between(self, sent: F64) -> tuple[F64, F64]:
+        """(low, high): ``sent`` is sent of all that lies above ``low`` and not above ``high``, float64 (d,) each."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """How a transcript shows a perturbed gradient: ``stream`` carries ``base + factor * (g + noise)``.
 
     ``base`` as a function: it follows from what came in, which an agent that draws does not know yet.  ``later``: the
-    next round's vector carries it; what the last round draws is then in x_{K+1} alone.
+    next round's vector carries it; what the last round draws is then in x_{K+1} alone.  ``rounded``: what of that is
+    sent; None: all of it.
     """
 
     stream: Stream
     base: F64 | Callable[[], F64]
     factor: float = 1.0
     later: bool = False
+    rounded: Rounds | None = None
 
 
 class Exchanged(NamedTuple):
@@ -109,19 +123,15 @@ class Site(Protocol):
         """``table`` with the gradients at ``x`` of a fresh batch of round ``k``, or of the recorded one."""
         ...
 
-    def noised(
-        self, stream: Stream, k: int, private: F64, public: F64, rounded: Callable[[F64], F64] | None = None
-    ) -> None:
+    def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``: noise need only cover the small private part (privacy.md, section 6).
 
         ``rounded``: what of that sum is sent instead, by public randomness.
         """
         ...
 
-    def perturbed(self, k: int, private: F64, seen: Seen | None) -> F64:
-        """g~_k = ``private`` + noise, of the scale eta.  ``seen``: what will be sent of it; None: not so much that it
-        could be read off.
-        """
+    def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
+        """g~_k = ``private`` + noise, of the scale eta.  ``seen``: how it will show in what is sent."""
         ...
 
     def coined(self, k: int, private: F64, code: BinomialCode) -> F64:

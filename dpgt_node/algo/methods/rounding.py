@@ -7,6 +7,7 @@ a crash and in every simulator.  They hide nothing: only what was perturbed befo
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,3 +59,24 @@ class Rounding:
         low = np.floor(scaled)
         up = self.uniforms(k, values.shape[-1]).reshape(values.shape) < scaled - low
         return self.step * (low + up)
+
+    def of(self, k: int) -> Once | None:
+        """Q of round ``k``; None where it changes nothing."""
+        return Once(self, k) if self.step else None
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Q of round ``k``."""
+
+    rounding: Rounding
+    k: int
+
+    def __call__(self, values: F64) -> F64:
+        return self.rounding(self.k, values)
+
+    def between(self, sent: F64) -> tuple[F64, F64]:
+        """Q(v) = c step where v/step is above c - 1 + u and not above c + u: both times step."""
+        step, u = self.rounding.step, self.rounding.uniforms(self.k, sent.shape[-1]).reshape(sent.shape)
+        codes = np.rint(sent / step)
+        return step * (codes - 1.0 + u), step * (codes + u)

@@ -54,8 +54,9 @@ class Shards:
 
 @lru_cache(maxsize=2)
 def shards(data: Dataset, kind: str, normalise: str, division: Division | None, cache: Path | None = None) -> Shards:
-    """Kept for the next oracle of the same run: n agents in one process compute the test features once.  Two, since runs
-    of an experiment change between n agents and one that holds all.
+    """Kept for the next oracle of the same run: n agents in one process compute the test features once.
+
+    Two, since runs of an experiment change between n agents and one that holds all.
 
     ``division`` None: all training samples belong to every agent that asks.  ``cache``: where a frozen module's output
     is kept.

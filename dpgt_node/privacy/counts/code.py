@@ -53,13 +53,18 @@ class BinomialCode:
         offset = -self.bound - 0.5 * self.step * self.trials
         return Codes(self.step, offset, 0, self.levels - 1 + self.trials)
 
+    def levelled(self, g: F64) -> F64:
+        """v of every coordinate of ``g``, float64."""
+        top = self.levels - 1
+        v: F64 = np.minimum((np.clip(g, -self.bound, self.bound) + self.bound) * top / (2.0 * self.bound), top)
+        return v
+
     def drawn(self, g: F64, stream: ByteStream) -> F64:
         """A code for every coordinate of ``g`` (d,), as float64 whole numbers: a new array.
 
         Takes a word a coordinate for the rounding, then one a coordinate for its coins.
         """
-        top = self.levels - 1
-        v = np.minimum((np.clip(g, -self.bound, self.bound) + self.bound) * top / (2.0 * self.bound), top)
+        v = self.levelled(g)
         low = np.floor(v)
         u = (words(stream, g.size) >> np.uint64(_UNIFORM)).astype(np.float64) * 2.0**-53
         low += u < v - low

@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.audit.likelihood import Draw, doubt, log_probability, recover
+from dpgt_node.adversary.audit.likelihood import Counted, Draw, Interval, Quantised, recover
+from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.gaussian_sampler import cell_probability
 from dpgt_node.privacy.laws.grid import grid_laplace_pmf
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS as VALUES
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.types import NoiseLaw
+from tests.oracles import binomial as dumb
 
 LAWS: tuple[NoiseLaw, NoiseLaw] = ("laplace", "gaussian")
 SCALE = 0.37
@@ -34,7 +36,7 @@ def test_laplace_probabilities_are_those_of_the_table() -> None:
     private = rng.normal(size=200) * rng.choice([1e-9, 1.0, 30.0], size=200)
     out = drawn("laplace", private)
     for shifted in (private, private + 0.01, private - 5.0, private + 100.0):
-        got = log_probability(exact("laplace", out), shifted)
+        got = exact("laplace", out).log_probability(shifted)
         for value, v, p in zip(out.tolist(), shifted.tolist(), got.tolist(), strict=True):
             pmf = grid_laplace_pmf(v, SCALE)
             exactly = pmf.probability(pmf.index(value))
@@ -46,7 +48,7 @@ def test_gaussian_probabilities_are_those_of_the_cells() -> None:
     private = rng.normal(size=20)
     out = drawn("gaussian", private)
     for shifted in (private, private + 0.01, private - 2.0):
-        got = log_probability(exact("gaussian", out), shifted)
+        got = exact("gaussian", out).log_probability(shifted)
         for value, v, p in zip(out.tolist(), shifted.tolist(), got.tolist(), strict=True):
             exactly = cell_probability(v, SCALE, math.floor(value * 256 / SCALE))
             assert p == pytest.approx(math.log(exactly.numerator) - math.log(exactly.denominator), abs=1e-11)
@@ -56,7 +58,7 @@ def test_gaussian_probabilities_are_those_of_the_cells() -> None:
 def test_values_beyond_the_range_count_as_the_sampler_clips_them(law: NoiseLaw) -> None:
     reach = VALUES[law].sampler(None).range(SCALE)
     draw = exact(law, drawn(law, np.full(5, reach)))
-    assert (log_probability(draw, np.full(5, 3 * reach)) == log_probability(draw, np.full(5, 2 * reach))).all()
+    assert (draw.log_probability(np.full(5, 3 * reach)) == draw.log_probability(np.full(5, 2 * reach))).all()
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -86,8 +88,8 @@ def test_what_rounding_hides_is_bounded_and_not_invented(law: NoiseLaw) -> None:
         t, u = (draw.values - first) / SCALE, (draw.values - second) / SCALE
         return np.abs(t) - np.abs(u) if law == "laplace" else 0.5 * (t * t - u * u)
 
-    assert (np.abs(log_probability(found, second) - log_probability(found, first) - ratio(found)) < 1e-9).all()
-    assert (np.abs(ratio(found) - ratio(known)) <= doubt(found, first, second) * (1 + 1e-12) + 1e-9).all()
+    assert (np.abs(found.log_probability(second) - found.log_probability(first) - ratio(found)) < 1e-9).all()
+    assert (np.abs(ratio(found) - ratio(known)) <= found.doubt(first, second) * (1 + 1e-12) + 1e-9).all()
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -96,3 +98,32 @@ def test_another_sampler_or_scale_is_foreign(law: NoiseLaw) -> None:
     assert recover(drawn(law, private, SCALE / 2), nothing, SCALE, law, "float64").kind == "foreign"
     plain = LaplaceSampler().perturb(private, SCALE, TestKeystream("5eed", 0).stream(0, "Y"))
     assert recover(plain, nothing, SCALE, law, "float64").kind == "foreign"
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_lies_between_two_ends_has_the_sum_of_its_grid_points(law: NoiseLaw) -> None:
+    """Far away on either side, too; ends between grid points and on them."""
+    g = VALUES[law].cell(SCALE)
+    for private in (0.0, 0.013, -4.0 * SCALE, 6.0 * SCALE):
+        for low, high in ((-0.4, 0.3), (2.0, 2.5), (-3.0, -2.9), (0.5 * g, 7.5 * g)):
+            cells = [j for j in range(-6000, 6000) if low < g * (j + 0.5) <= high]
+            at = np.array(cells)
+            each = VALUES[law].log_cells(at, np.full(len(at), private), SCALE)
+            told = Interval(law, SCALE, np.array([low]), np.array([high])).log_probability(np.array([private]))
+            assert told[0] == pytest.approx(math.log(math.fsum(np.exp(each))), abs=1e-8)
+
+
+def test_codes_with_coins_have_the_law_of_the_definition() -> None:
+    code = BinomialCode(0.5, 9, 12)
+    for private in (-0.6, -0.5, -0.27, 0.1, 0.5):
+        law = dumb.law(12, (min(max(private, -0.5), 0.5) + 0.5) * 8)
+        for k in range(22):
+            told = Counted(code, np.array([float(k)])).log_probability(np.array([private]))[0]
+            assert told == pytest.approx(math.log(law[k]) if k in law else -700.0, abs=1e-9)
+
+
+def test_a_quantiser_sends_what_it_sends_so_often() -> None:
+    values = np.array([-2.0, 0.0, 2.0])
+    for x, p in ((0.5, (0.0, 0.75, 0.25)), (-1.0, (0.5, 0.5, 0.0)), (3.0, (0.0, 0.0, 1.0))):
+        told = np.exp(Quantised(2.0, values).log_probability(np.full(3, x)))
+        assert told == pytest.approx(p, abs=1e-12)

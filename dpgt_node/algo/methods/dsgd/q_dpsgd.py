@@ -50,9 +50,9 @@ class QDpsgd(GradientForm):
         """Q(x_k)."""
         return self._rounding(k, x)
 
-    def seen(self, site: Site, k: int, v: Vectors) -> Seen | None:
-        """Q(x_{k+1}) tells g~_k only where Q changes nothing."""
-        return super().seen(site, k, v) if self._rounding.step == 0.0 else None
+    def seen(self, site: Site, k: int, v: Vectors) -> Seen:
+        """Q(x_{k+1}) shows g~_k as far as Q lets it."""
+        return replace(super().seen(site, k, v), rounded=self._rounding.of(k + 1))
 
 
 def _codes(run: RunConfig) -> Codes | None:

@@ -67,7 +67,7 @@ class GradientForm(Rule):
         """What the others get of x_k."""
         return x
 
-    def seen(self, site: Site, k: int, v: Vectors) -> Seen | None:
+    def seen(self, site: Site, k: int, v: Vectors) -> Seen:
         """x_{k+1} = what was mixed - gamma g~_k."""
         return Seen("X", lambda: self._mixed(site, k, v), self._step(k), later=True)
 

@@ -13,13 +13,12 @@ x is kept as private part + transcript part, x = px + tx, as in Algorithm 1: px 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Pick, Rule, Site, Vectors, relaxed
+from dpgt_node.algo.methods.base import Pick, Rounds, Rule, Site, Vectors, relaxed
 from dpgt_node.algo.methods.derived import closure_couplings
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
@@ -52,7 +51,7 @@ class StateForm(Rule):
         site.noised("X", k, v["px"], v["tx"], self.rounded(k))
         return v
 
-    def rounded(self, k: int) -> Callable[[F64], F64] | None:
+    def rounded(self, k: int) -> Rounds | None:
         """What of x_k + noise is sent; None: all of it."""
         return None
 

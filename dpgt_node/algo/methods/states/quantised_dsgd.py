@@ -9,13 +9,11 @@ bits.  Step 0.0 is sampled DSGD.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import Method, Pick
+from dpgt_node.algo.methods.base import Method, Pick, Rounds
 from dpgt_node.algo.methods.derived import CONNECTED, LAZY, NEIGHBOURS, closure_couplings
 from dpgt_node.algo.methods.rounding import Rounding
 from dpgt_node.algo.methods.states.forms import ReleasedForm, StateForm
@@ -26,7 +24,7 @@ from dpgt_node.config.declare.kinds import Number
 from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import RELEASED_STATE, STATE_NOISE
-from dpgt_node.types import F64, Codes
+from dpgt_node.types import Codes
 
 _LAST = (1 << 31) - 1
 
@@ -50,9 +48,9 @@ class QuantisedForm(StateForm):
         rounding = Rounding(run, topology.n, pick, method_options(run, Options).step)
         return cls(pick(closure_couplings(topology)[0]), schedule, rounding)
 
-    def rounded(self, k: int) -> Callable[[F64], F64] | None:
+    def rounded(self, k: int) -> Rounds | None:
         """Q of round ``k``."""
-        return None if self._rounding.step == 0.0 else partial(self._rounding, k)
+        return self._rounding.of(k)
 
 
 class ReleasedQuantisedForm(QuantisedForm, ReleasedForm):
