@@ -14,6 +14,7 @@ from dpgt_node.cli.checking.facts import (
     examine,
     expected,
     looked_at,
+    tables,
     towards,
     warned_delta,
     words,
@@ -51,13 +52,13 @@ def check(
     from dpgt_node.learning.oracle import data_problem, odd_about_data
 
     run = curated(load_run(run_file))
-    report, unknown = examine(run), None
+    report, unknown, memory = examine(run), None, None
     if not alone and (alike is not None or shape_text is not None):
         raise ConfigError.one("command line", "--alike" if shape_text is None else "--shape", "goes with --alone")
     staying = expected(run, str(run_file), alike, shape_text) if alone and not report.failed_hard else None
     refused = data_problem(run, data_root())
     try:
-        needs = disk_needs(run)
+        needs, memory = disk_needs(run), tables(run)
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
         refused = None if report.failed_hard else str(error)
@@ -75,6 +76,7 @@ def check(
             "data": list(odd),
             "refused": refused,
             "disk": disk_json(needs),
+            "tables": None if memory is None else {"agents": list(memory.agents) or None, "words": memory.words},
         }
         if staying is not None:
             document["alone"] = {
@@ -89,9 +91,9 @@ def check(
     else:
         lines = (refused or "").splitlines()
         if everything:
-            said = [render(report, disk_lines(needs, unknown), odd), *(f"Refused: {line}" for line in lines)]
+            said = [render(report, disk_lines(needs, unknown, memory), odd), *(f"Refused: {line}" for line in lines)]
         else:
-            said = [brief(report, needs, odd, lines)]
+            said = [brief(report, needs, odd, lines, memory)]
         for line in run.adversary.active.warnings():
             click.secho(fitted(line, sys.stdout.isatty()), fg="red", bold=True)
         say(reddened("\n".join(said[:1])))

@@ -110,9 +110,14 @@ def table_size(run: RunConfig, oracle: _Sampled, samples: int | None = None) -> 
     return (samples or rows) * width
 
 
+def table_bytes(numbers: int) -> int:
+    """What a table of so many numbers takes of memory while a round changes it."""
+    return 8 * _COPIES * numbers
+
+
 def check_tables(run: RunConfig, oracles: Sequence[_Sampled]) -> None:
     """ConfigError, with the size, where the tables of agents that run here do not fit into this machine's memory."""
-    need, here = 8 * _COPIES * sum(table_size(run, oracle) for oracle in oracles), memory_bytes()
+    need, here = table_bytes(sum(table_size(run, oracle) for oracle in oracles)), memory_bytes()
     if need <= here:
         return
     rows, width = max((Table(oracle).shape for oracle in oracles), key=lambda shape: shape[0] * shape[1])

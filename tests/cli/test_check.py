@@ -269,3 +269,31 @@ def test_a_method_without_noise_is_called_by_its_own_name(
     assert f"Privacy: none. Method {method} draws no noise, so every epsilon is infinite." in text
     assert f"conditions apply to method {method}; " in text and "mechanism" not in text
     assert not any(words in text for words in ("Lemma 5", "Theorem 5", "Corollary 1"))
+
+
+def test_tables_of_gradients_are_counted_before_anything_runs(
+    demo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gt-saga, 288 digits and 10 classes: 3 x 8 x 2,880 bytes an agent; who lacks the data is told what to check."""
+    assert cli.run(["check", str(demo), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"] is None
+    changed(demo, 'method = "dpgt"\nmechanism = "paper"', 'method = "gt-saga"')
+    changed(demo, "multiplier = 1.0", "multiplier = 0.0")
+    assert cli.run(["check", str(demo), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)["tables"]
+    assert told["agents"] == [24 * 288 * 10] * 3 + [24 * 287 * 10] * 2
+    for options in ([], ["--all"]):
+        assert cli.run(["check", str(demo), *options]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "Memory: gt-saga's tables of D x 10 numbers take 69.1 kB of memory an agent" in text
+        assert "345.1 kB where all agents share a machine" in text
+    monkeypatch.setattr("dpgt_node.learning.tables.memory_bytes", lambda: 100_000)
+    assert cli.run(["check", str(demo)]) == 0
+    assert "launch and simulate are refused here" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr("dpgt_node.learning.tables.memory_bytes", lambda: 60_000)
+    assert cli.run(["check", str(demo)]) == 1
+    assert "Refused" in capsys.readouterr().out
+    changed(demo, 'dataset = "digits"', 'dataset = "npz:elsewhere.npz"\nclasses = 10')
+    assert cli.run(["check", str(demo)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "each agent's host needs 24 D q bytes of memory for it. The data are not here, so check that" in text

@@ -11,13 +11,20 @@ from dpgt_node.cli.wrapping import wrapped
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.theory import CheckReport
+    from dpgt_node.cli.checking.facts import Tables
     from dpgt_node.runtime.disk import DiskNeed
 
 _OPEN_MAX = 3
 _MORE = "All conditions, tables and figures: the same command with --all"
 
 
-def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], refused: Sequence[str]) -> str:
+def brief(
+    report: CheckReport,
+    needs: Sequence[DiskNeed],
+    odd: Sequence[str],
+    refused: Sequence[str],
+    memory: Tables | None = None,
+) -> str:
     """Refusals first, then the paper's conditions that fail, epsilon, what to expect of disk; the rest is in ``--all``.
 
     ``refused``: why launch would refuse it beside the conditions.  Of a run that is refused no epsilon is printed.
@@ -49,6 +56,7 @@ def brief(report: CheckReport, needs: Sequence[DiskNeed], odd: Sequence[str], re
 
         most = max(needs[:-1], key=lambda need: need.total)
         out += wrapped(f"Disk, at most: {readable(most.total)} an agent, {readable(needs[-1].total)} the coordinator.")
+    out += [] if memory is None else wrapped(f"Memory: {memory.words}.")
     return "\n".join([*out, *wrapped(verdict(report)), _MORE])
 
 

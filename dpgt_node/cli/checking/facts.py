@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpgt_node.cli.common import data_root
@@ -116,6 +117,39 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
         for name, m, count in zip(run.graph.agents, batches, D, strict=True)
     ]
     return (*agents, coordinator_need(run, d))
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Memory that tables of gradients take: bytes by agent, () where D or q is not known here; and ``words``."""
+
+    agents: tuple[int, ...]
+    words: str
+
+
+def tables(run: RunConfig) -> Tables | None:
+    """None: the method keeps no table.  ConfigError: the model cannot be built, or one agent's does not fit here."""
+    from dpgt_node.algo.methods import rule_of
+    from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
+    from dpgt_node.learning.tables import Table, memory_bytes, table_bytes, table_size
+    from dpgt_node.runtime.disk import readable
+
+    root, name = data_root(), run.algorithm.method
+    if not rule_of(run).keeps_table:
+        return None
+    if not data_is_here(run, root):
+        q = "the number of classes" if run.model.name == "softmax" else "d"
+        message = f"{name} keeps a table of D x q numbers, q = {q}: each agent's host needs {table_bytes(1)} D q bytes"
+        return Tables((), f"{message} of memory for it. The data are not here, so check that on every host")
+    oracle = build_oracle(run, 0, data_root=root)
+    needs = tuple(table_bytes(table_size(run, oracle, count)) for count in sample_counts(run, root))
+    (_, width), here = Table(oracle).shape, memory_bytes()
+    text = f"{name}'s tables of D x {width:,} numbers take {readable(max(needs))} of memory an agent at most"
+    if run.n > 1:
+        text += f", {readable(sum(needs))} where all agents share a machine"
+    if sum(needs) > here:
+        text += f". This one has {readable(here)}: launch and simulate are refused here, hosts of their own may do"
+    return Tables(needs, text)
 
 
 def disk_json(needs: Sequence[DiskNeed]) -> dict[str, Any] | None:

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
     from dpgt_node.algo.spectrum import Spectrum
     from dpgt_node.algo.theory import CheckReport
+    from dpgt_node.cli.checking.facts import Tables
     from dpgt_node.runtime.disk import DiskNeed
 
 _WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
 
 
-def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None) -> list[str]:
+def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None, memory: Tables | None = None) -> list[str]:
     """A table of the needs, in text; ``unknown``: why there are none."""
+    more = [] if memory is None else [f"Memory: {memory.words}", ""]
     if not needs:
-        return [f"Disk: not known here, {'where the data are not' if unknown is None else unknown}"]
+        return [f"Disk: not known here, {'where the data are not' if unknown is None else unknown}", *more]
     from dpgt_node.runtime.disk import readable
 
     head = ["process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results"]
@@ -31,7 +33,7 @@ def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None) -> list[st
         head.append("recorded")
         parts = [[*numbers, need.recorded] for need, numbers in zip(needs, parts, strict=True)]
     rows = [(need.name, *map(readable, numbers)) for need, numbers in zip(needs, parts, strict=True)]
-    return ["Disk, at the worst moment of the run", *_table(head, rows)]
+    return ["Disk, at the worst moment of the run", *_table(head, rows), *more]
 
 
 def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = ()) -> str:
