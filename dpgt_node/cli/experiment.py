@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WORDS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "table1", "ours")
 ALL = "all"
 STATUS = "status"
+_LOOK = 2000
+"""Samples of each set, where a look at all would cost more than the rounds between looks."""
 _TOLD = 5
 """So many failures are named on the command line."""
 
@@ -37,6 +39,11 @@ _TOLD = 5
 @click.option("--model", default="softmax", show_default=True, help="[model] name; the paper trains resnet18.")
 @click.option("--iterations", type=click.IntRange(1), default=2000, show_default=True, help="K.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each curve.")
+@click.option(
+    "--look",
+    type=click.IntRange(0),
+    help="Accuracy by so many samples of each set, 0: by all.  [default: all; 2000 where the model is not softmax]",
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option(
     "--exact", is_flag=True, help="The daemons' own functions and bits, three to five times slower; else --fast."
@@ -56,6 +63,7 @@ def experiment(
     model: str,
     iterations: int,
     seeds: int,
+    look: int | None,
     device: Literal["cpu", "cuda"],
     exact: bool,
     processes: int | None,
@@ -88,7 +96,8 @@ def experiment(
     if scheduler is not None and processes is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --processes")
     names = tuple(FAMILIES) if what == ALL else (what,)
-    settings = Settings(dataset or "mnist", model, iterations, seeds, device, exact, budget=budget)
+    looked = (0 if model == "softmax" else _LOOK) if look is None else look
+    settings = Settings(dataset or "mnist", model, iterations, seeds, device, exact, looked or None, budget=budget)
     shares: dict[str, Any] = {
         "sets": (dataset,) if dataset else (),
         "agents": tuple(map(int, agents)),

@@ -108,7 +108,8 @@ def _one(
     )
     for one in replay.run((world,)):
         if not isinstance(one.draw, Draw):
-            message = "what is sent are integers with another law than the run file's"
+            method = facts.run.algorithm.method
+            message = f'what "{method}" sends is rounded and does not tell its noise; that of method.step = 0.0 does'
             raise ConfigError.one("run file", "algorithm.method", message)
         uniform = grid.uniform(facts.names[index], one.k, one.stream, one.draw, one.private[0], rng)
         if uniform is not None:

@@ -37,6 +37,10 @@ class Accuracy:
     title: str = "Fig. 5: accuracy beside other methods"
     partial: bool = True
 
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """What is refused is left out."""
+        return ()
+
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """Algorithm 1, every form of every rival, the bounds."""
         arms = [*self._ours(settings), *self._rivals(settings).values(), *self._bounds(settings)]
@@ -113,6 +117,10 @@ class Epsilon:
     name: str = "fig6"
     title: str = "Fig. 6: epsilon and delta beside other methods"
     partial: bool = True
+
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """What is refused is left out."""
+        return ()
 
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """Epsilon by K of Algorithm 1 under both schemes, and of every form of every rival."""

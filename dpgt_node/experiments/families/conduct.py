@@ -17,7 +17,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.experiments.families.catalogue import FAMILIES
 from dpgt_node.experiments.families.family import Family
 from dpgt_node.experiments.families.runs.engine import Clock, Done, Pool, Task
-from dpgt_node.experiments.families.runs.folder import Folder
+from dpgt_node.experiments.families.runs.folder import REFUSED, Folder
 from dpgt_node.experiments.families.runs.job import Job, carry_out
 from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import Settings
@@ -52,11 +52,11 @@ def conduct(
             wanted.extend(jobs)
         missing = [job for job in folder.missing(wanted) if job.name not in failed]
         for name, why in refused(missing, data_root).items():
-            folder.fail(name, f"refused: {why}")
+            folder.fail(name, f"{REFUSED}{why}")
             failed.add(name)
         tasks = [Task(job.name, job.arguments(data_root)) for job in missing if job.name not in failed]
         if not tasks:
-            return tuple(name for name in sorted(failed) if not folder.failed[name].startswith("refused: "))
+            return tuple(name for name in sorted(failed) if not folder.failed[name].startswith(REFUSED))
         clock = Clock.start(len(tasks))
         progress(clock, None)
         for done in pool.map(carry_out, tasks):
@@ -95,7 +95,7 @@ def write(folder: Folder) -> Path:
 
 
 def _section(family: Family, settings: Settings, measured: Measured, jobs: Sequence[Job]) -> Section:
-    missing = sum(not measured.has([job]) for job in jobs)
+    missing = sum(not measured.has([job]) and not measured.refused(job) for job in jobs)
     if missing and not family.partial:
         lines = (f"{missing} of its {len(jobs)} runs are not there: the same command makes them",)
         return Section(family.name, family.title, "", pending=lines)
@@ -110,8 +110,10 @@ def check(folder: Folder, names: Sequence[str], settings: Settings, data_root: P
         trained = [job for job in jobs if job.kind in ("fast", "exact")]
         if trained:
             build_oracle(trained[0].run, 0, data_root=data_root, device=settings.device)
-        if not FAMILIES[name].partial:
-            problems |= {job.run.name: why for job in trained if (why := refused([job], data_root).get(job.name))}
+        curves = FAMILIES[name].curves(settings)
+        gone = refused([job for curve in curves for job in curve], data_root)
+        if curves and all(any(job.name in gone for job in curve) for curve in curves):
+            problems |= {job.run.name: gone[job.name] for curve in curves for job in curve if job.name in gone}
     if problems:
         raise ConfigError(Problem(name, "", why) for name, why in problems.items())
 

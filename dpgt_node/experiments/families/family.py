@@ -39,6 +39,10 @@ class Family(Protocol):
         """Whether it has something to show while runs are missing."""
         ...
 
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """Those without any of which it shows nothing; () where nothing stands or falls with one."""
+        ...
+
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """The runs that it needs, as far as finished ones in ``measured`` let it know."""
         ...
@@ -98,10 +102,11 @@ def about(measured: Measured, settings: Settings, job: Job, accountant: str) -> 
     """n, K, m, d, D, data, model, law, accountant, seeds: of a picture of which ``job`` is one run."""
     facts = measured.facts(job)
     seeds = ", ".join(str(seed) for seed in settings.all_seeds)
+    look = f"; accuracy of {settings.look:,} samples of each set, evenly spaced" if settings.look is not None else ""
     return (
         f"{settings.dataset}, {settings.model}, n = {facts['n']}, K = {facts['K']}, m = {facts['m']} of D = "
         f"{facts['D']}, d = {facts['d']}, {job.run.noise.law} noise, C = {job.run.privacy.C:g} declared and not "
-        f"enforced, accountant: {accountant}; seeds {seeds}."
+        f"enforced, accountant: {accountant}; seeds {seeds}{look}."
     )
 
 

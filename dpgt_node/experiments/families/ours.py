@@ -189,6 +189,10 @@ class Ours:
     title: str = "Every method at the same epsilon"
     partial: bool = True
 
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """What is refused is left out."""
+        return ()
+
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """Candidates of every cell; the chosen ones once all candidates of a cell are known; agents alone."""
         found = []

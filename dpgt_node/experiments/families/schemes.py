@@ -71,6 +71,10 @@ class Schemes:
     quiet: str = ""
     partial: bool = False
 
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """Its own: at a K so small that one of them has steps too large to begin with, the others are shown."""
+        return [case.arm(settings).jobs for case in self.cases]
+
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """The figure's own, epsilon by K, and the bounds beside them."""
         arms = [*(case.arm(settings) for case in self.cases), *self._quiet(settings), *self._bounds(settings)]
@@ -80,12 +84,19 @@ class Schemes:
     def section(self, settings: Settings, measured: Measured) -> Section:
         """Accuracy, epsilon by K, and what the paper says of both."""
         arms = [case.arm(settings) for case in self.cases]
-        facts = about(measured, settings, arms[0].jobs[0], "see the picture of epsilon")
+        first = next(arm for arm in arms if measured.has(arm.jobs))
+        facts = about(measured, settings, first.jobs[0], "see the picture of epsilon")
         shown = [*arms, *self._quiet(settings), *self._bounds(settings)]
         panels = accuracy_panels(measured, settings, shown, self.title, facts)
-        claims = [self._converges(arms, measured), *self._costs(settings, measured)]
-        claims += self._without_noise(settings, measured)
+        races = {f"{self.name}.1": (self.converges, arms, "")}
+        if quiet := self._quiet(settings):
+            races[f"{self.name}.4"] = (self.quiet, quiet, "without noise")
+        claims = [_race(measured, id_, *race) for id_, race in races.items() if not _gone(measured, race[1])]
+        claims[1:1] = [] if _gone(measured, arms) else self._costs(settings, measured)
         falls, short = self._falls(settings, measured)
+        short += [f"{arm.label}: {why}" for arm in shown if (why := _gone(measured, [arm]))]
+        short += [f'"{text}": a curve is missing' for text, some, _ in races.values() if _gone(measured, some)]
+        short += [f'"{self.costs}": a curve is missing'] if _gone(measured, arms) else []
         lead = (
             "Algorithm 1 as printed, mechanism paper, at the noise, steps and m_K of Section IV; the graphs are ours."
         )
@@ -111,15 +122,13 @@ class Schemes:
             for case in self.cases
         ]  # fmt: skip
 
-    def _converges(self, arms: Sequence[Arm], measured: Measured) -> Claim:
-        scores = [measured.scores(arm.jobs) for arm in arms]
-        names = [arm.label for arm in arms]
-        return claim(f"{self.name}.1", self.converges, faster(scores, names), ends(measured, arms))
-
     def _costs(self, settings: Settings, measured: Measured) -> list[Claim]:
         found = []
         for reading in READINGS:
-            values = {case.label: self._curves(settings, measured, reading)[case.label][settings.iterations]
+            curves = self._curves(settings, measured, reading)
+            if not all(settings.iterations in curve for curve in curves.values()):
+                continue  # so short that steps are no averages: no accountant speaks of them
+            values = {case.label: curves[case.label][settings.iterations]
                       for case in (self.cases[i] for i in self.cheapest_first)}  # fmt: skip
             told = "; ".join(f"{label}: {value:,.6g}" for label, value in values.items())
             told += f" at K = {settings.iterations}"
@@ -139,14 +148,6 @@ class Schemes:
             found.append(claim(f"{self.name}.3", self.falls, falls_from(curve, start), told, case.label))
         return found, []
 
-    def _without_noise(self, settings: Settings, measured: Measured) -> list[Claim]:
-        arms = self._quiet(settings)
-        if not arms:
-            return []
-        scores = [measured.scores(arm.jobs) for arm in arms]
-        answered = faster(scores, [arm.label for arm in arms])
-        return [claim(f"{self.name}.4", self.quiet, answered, ends(measured, arms), "without noise")]
-
     def _curves(self, settings: Settings, measured: Measured, reading: str) -> Mapping[str, Mapping[int, float]]:
         mechanism, accountant = READINGS[reading]
         return {
@@ -160,6 +161,8 @@ class Schemes:
             for case in self.cases:
                 curve = self._curves(settings, measured, reading)[case.label]
                 points = tuple(Point.over(float(K), [epsilon]) for K, epsilon in sorted(curve.items()))
+                if not points:
+                    continue
                 lines.append(Line(f"{case.label}, {reading}", points, (case.epsilon(settings).name,)))
         caption = (
             "Cumulative epsilon of the agent where it is largest, as a function of the maximum iteration number K: "
@@ -174,6 +177,17 @@ class Schemes:
 def claim(id_: str, text: str, answered: Answered, measured: str, reading: str = "") -> Claim:
     """A sentence of the paper with its verdict."""
     return Claim(id_, text, answered.verdict, measured, answered.reason, reading)
+
+
+def _race(measured: Measured, id_: str, text: str, arms: Sequence[Arm], reading: str) -> Claim:
+    scores = [measured.scores(arm.jobs) for arm in arms]
+    return claim(id_, text, faster(scores, [arm.label for arm in arms]), ends(measured, arms), reading)
+
+
+def _gone(measured: Measured, arms: Sequence[Arm]) -> str:
+    """Why one of these is not there; "" where all are."""
+    missing = [job for arm in arms for job in arm.jobs if not measured.has([job])]
+    return f"refused: {measured.refused(missing[0])}" if missing else ""
 
 
 def ends(measured: Measured, arms: Sequence[Arm]) -> str:

@@ -37,6 +37,8 @@ _EVALUATIONS = 20
 class Settings:
     """What a family is asked for.  ``seeds``: how many, from 0 on; each has its own noise, batches and partition.
 
+    ``look``: accuracy is of so many of each agent's samples and of the test set, evenly spaced; None: of all.
+
     Of the family ``ours``: ``sets`` of data, ``agents``, ``partitions``, ``epsilons``, and how many candidates tune a
     cell, ``budget``.
     """
@@ -47,6 +49,7 @@ class Settings:
     seeds: int = 3
     device: str = "cpu"
     exact: bool = False
+    look: int | None = None
     sets: tuple[str, ...] = ("mnist", "fashion-mnist")
     agents: tuple[int, ...] = (5, 20, 100)
     partitions: tuple[str, ...] = ("iid", "dirichlet")
@@ -100,6 +103,8 @@ def run_of(
         "privacy": {"C": 1.0},
         "evaluate": {"every": max(1, settings.iterations // _EVALUATIONS), "metrics": "study"},
     }  # fmt: skip
+    if settings.look is not None:
+        document["evaluate"]["samples"] = settings.look
     if word is not None:
         document["algorithm"]["mechanism"] = word
     if not noise:

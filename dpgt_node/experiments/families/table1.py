@@ -211,6 +211,10 @@ class Rates:
     title: str = "Table 1: rates"
     partial: bool = True
 
+    def curves(self, settings: Settings) -> Sequence[Sequence[Job]]:
+        """What is refused is left out."""
+        return ()
+
     def jobs(self, settings: Settings, measured: Measured) -> Sequence[Job]:
         """Every entry whose method is here, on every graph."""
         return [job for entry in _here() for job in entry.jobs(settings)]

@@ -171,3 +171,17 @@ def test_a_run_that_was_being_written_when_the_command_was_killed_is_made_anew(o
     assert not Folder(out).is_done(job.name)
     assert conduct.conduct(Folder(out), ["fig3"], TINY, HERE, None) == ()
     assert not half.exists() and (out / "runs" / job.name / "metrics.csv").exists()
+
+
+def test_a_curve_that_cannot_be_at_this_length_is_named_and_the_others_are_shown(tmp_path):
+    """(S1) has a_i = 72/(K+1)^0.987 and more: at K = 20 it has no run, and (S2) has."""
+    short, folder = replace(TINY, iterations=20, seeds=1, look=50), Folder(tmp_path / "out")
+    conduct.check(folder, ["fig4"], short, None)
+    assert conduct.conduct(folder, ["fig4"], short, HERE, None) == ()
+    page = conduct.write(folder).read_text()
+    assert "S1, p = 0.1: refused: scheme.a1: " in page and "Scheme (S2) converges faster than Scheme (S1)" in page
+    assert "a curve is missing" in page and "accuracy of 50 samples of each set, evenly spaced" in page
+    assert "S2, p = 0.9996" in (tmp_path / "out" / "fig4" / "accuracy-test.csv").read_text()
+    assert json.loads((tmp_path / "out" / "claims.json").read_text())["claims"] == []
+    with pytest.raises(ConfigError, match=r"scheme.a1"):
+        conduct.check(folder, ["fig2"], short, None)

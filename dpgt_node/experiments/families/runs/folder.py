@@ -21,6 +21,8 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families.runs.job import Files, Job
 
 STATE_FILE = "experiment.json"
+REFUSED = "refused: "
+"""Begins the message of a run that was not begun."""
 RUNS = "runs"
 _FORMAT = 1
 

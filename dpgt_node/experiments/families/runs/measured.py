@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families.runs import epsilons
-from dpgt_node.experiments.families.runs.folder import Folder
+from dpgt_node.experiments.families.runs.folder import REFUSED, Folder
 from dpgt_node.experiments.families.runs.job import JOB_FILE, Job
 from dpgt_node.experiments.families.verdicts import TEST, TRAIN, Score
 from dpgt_node.record.metrics import METRICS_FILE
@@ -49,6 +49,11 @@ class Measured:
     def failed(self, job: Job) -> bool:
         """Whether the run failed for good."""
         return job.name in self._folder.failed
+
+    def refused(self, job: Job) -> str:
+        """Why the run was not begun; "" where it was, or may be."""
+        said = self._folder.failed.get(job.name, "")
+        return said.removeprefix(REFUSED) if said.startswith(REFUSED) else ""
 
     def series(self, job: Job) -> Series:
         """Of a run that is there."""
