@@ -23,6 +23,8 @@ os.environ["GRPC_DNS_RESOLVER"] = "native"
 
 # Pictures go into files alone, whatever a notebook set for itself.
 os.environ["MPLBACKEND"] = "agg"
+# No picture bears a date, but matplotlib reads this even so, and stops where it is no number.
+os.environ.pop("SOURCE_DATE_EPOCH", None)
 
 import click  # noqa: E402  # after the environment is set
 

@@ -76,6 +76,7 @@ def test_a_notebooks_backend_is_none_of_ours(
     backend: str, run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", backend)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", backend)  # which matplotlib would take for a number
     done = processes.dpgt("simulate", run_file, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report.html").exists()
