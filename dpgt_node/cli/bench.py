@@ -12,30 +12,36 @@ import platform
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dpgt_node import __version__
+from dpgt_node.bench.baseline import Baseline
 from dpgt_node.bench.catalogue import CATALOGUE, Entry
+from dpgt_node.bench.figures import Around, Row
 from dpgt_node.cli import common
-from dpgt_node.errors import ExitCode
+from dpgt_node.errors import DpgtError, ExitCode
 
 _WORDS, _NUMBER, _SPREAD = 26, 10, 25
+ALL: Final = "all"
+_ALL_LINE = "every measurement of speed, one after the other; those that lack something here are named"
 
 
 class _Benches(click.Group):
     """Made when they are called: some import torch, and a list of all must not."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(CATALOGUE)
+        return [*CATALOGUE, ALL]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == ALL:
+            return _all_command()
         return _command(cmd_name, CATALOGUE[cmd_name]) if cmd_name in CATALOGUE else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _line(entry)) for name, entry in CATALOGUE.items()])
+            formatter.write_dl([*((name, _line(entry)) for name, entry in CATALOGUE.items()), (ALL, _ALL_LINE)])
 
 
 def _line(entry: Entry) -> str:
@@ -59,6 +65,7 @@ def bench(context: click.Context, as_json: bool) -> None:
     width = max(map(len, CATALOGUE))
     for name, entry in CATALOGUE.items():
         click.echo(f"{name:{width}}  {_line(entry)}")
+    click.echo(f"{ALL:{width}}  {_ALL_LINE}")
 
 
 # ---------------------------------------------------------------- from a dataclass to a command
@@ -66,16 +73,65 @@ def _command(name: str, entry: Entry) -> click.Command:
     module = importlib.import_module(f"dpgt_node.bench.{entry.module}")
     hints = typing.get_type_hints(module.Settings)
     parameters = [_parameter(field, hints[field.name]) for field in dataclasses.fields(module.Settings)]
-    parameters += [
+
+    def run(folder: Path | None, as_json: bool, baseline: Path | None, **values: Any) -> ExitCode:
+        before = _baseline(baseline)
+        if before is not None:
+            before.must_have(name)
+        found = _run(name, module, module.Settings(**values), folder, as_json, before)
+        if as_json:
+            click.echo(json.dumps(found, allow_nan=False, indent=2))
+        return ExitCode.CHECK_FAILED if found["failed"] else ExitCode.DONE
+
+    text = (module.__doc__ or "").strip()
+    parameters += _common_parameters()
+    return click.Command(name, callback=run, params=parameters, help=text, short_help=_line(entry))
+
+
+def _all_command() -> click.Command:
+    def run(folder: Path | None, as_json: bool, baseline: Path | None) -> ExitCode:
+        before = _baseline(baseline)
+        found: list[dict[str, Any]] = []
+        left_out: dict[str, str] = {}
+        for name, entry in CATALOGUE.items():
+            if entry.module.startswith("speed."):
+                if not as_json:
+                    click.echo(f"{name}: {entry.line}")
+                try:
+                    module = importlib.import_module(f"dpgt_node.bench.{entry.module}")
+                    found.append(_run(name, module, module.Settings(), folder, as_json, before))
+                except (DpgtError, ImportError) as error:
+                    left_out[name] = " ".join(str(error).split())
+                    click.echo(f"  not measured: {left_out[name]}", err=as_json)
+                if not as_json:
+                    click.echo()
+        if as_json:
+            click.echo(json.dumps({"all": found, "not_measured": left_out}, allow_nan=False, indent=2))
+        elif left_out:
+            click.echo(f"Not measured here: {', '.join(left_out)}.")
+        return ExitCode.CHECK_FAILED if any(each["failed"] for each in found) else ExitCode.DONE
+
+    text = f"""{_ALL_LINE[0].upper()}{_ALL_LINE[1:]}.
+
+    Each in its default size; it takes most of an hour.  Studies (accuracy, attacks) are not among them."""
+    return click.Command(ALL, callback=run, params=_common_parameters(), help=text, short_help=_ALL_LINE)
+
+
+def _common_parameters() -> list[click.Parameter]:
+    return [
         click.Option(["--folder"], type=common.FOLDER, help="Where files go meanwhile.  [default: the system's]"),
+        click.Option(
+            ["--baseline"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="What --json printed before: every figure beside it.",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="One JSON object at the end, for programs."),
     ]
 
-    def run(folder: Path | None, as_json: bool, **values: Any) -> ExitCode:
-        return _run(name, module, module.Settings(**values), folder, as_json)
 
-    text = (module.__doc__ or "").strip()
-    return click.Command(name, callback=run, params=parameters, help=text, short_help=_line(entry))
+def _baseline(path: Path | None) -> Baseline | None:
+    return None if path is None else Baseline(path)
 
 
 def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
@@ -106,9 +162,10 @@ def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
 
 
 # ---------------------------------------------------------------- running one
-def _run(name: str, module: Any, settings: Any, folder: Path | None, as_json: bool) -> ExitCode:
-    from dpgt_node.bench.figures import Around
-
+def _run(
+    name: str, module: Any, settings: Any, folder: Path | None, as_json: bool, before: Baseline | None
+) -> dict[str, Any]:
+    """What --json prints of one measurement; its tables are printed as they come, unless ``as_json``."""
     around = Around(dict(os.environ), common.data_root() or Path("dpgt-data"), folder)
     machine, printed = _machine(), _Tables(silent=as_json)
     if not as_json:
@@ -118,17 +175,25 @@ def _run(name: str, module: Any, settings: Any, folder: Path | None, as_json: bo
         for row in module.figures(settings, around):
             rows.append(row)
             printed.show(row)
-    failed = [row.failed for row in rows if row.failed]
-    if as_json:
-        found = {
-            "bench": name,
-            "settings": {key: _plain(value) for key, value in dataclasses.asdict(settings).items()},
-            "machine": machine,
-            "rows": [{"table": row.table, **{key: _plain(value) for key, value in row.cells.items()}} for row in rows],
-            "failed": failed,
-        }
-        click.echo(json.dumps(found, allow_nan=False, indent=2))
-    return ExitCode.CHECK_FAILED if failed else ExitCode.DONE
+    found: dict[str, Any] = {
+        "bench": name,
+        "settings": {key: _plain(value) for key, value in dataclasses.asdict(settings).items()},
+        "machine": machine,
+        "rows": [_document(row) for row in rows],
+        "failed": [row.failed for row in rows if row.failed],
+    }
+    if before is not None and before.has(name):
+        beside, differs = list(before.rows(name, found["rows"])), list(before.differences(found))
+        found["baseline"] = {"differs": differs, "rows": [_document(row) for row in beside]}
+        for row in beside:
+            printed.show(row)
+        for sentence in differs if not as_json else ():
+            click.echo(f"Since the baseline: {sentence}")
+    return found
+
+
+def _document(row: Row) -> dict[str, Any]:
+    return {"table": row.table, **{key: _plain(value) for key, value in row.cells.items()}}
 
 
 @contextlib.contextmanager

@@ -92,17 +92,17 @@ def test_attacks_find_everything_without_noise(tmp_path: Path) -> None:
 def test_without_a_name_it_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line(["bench"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(CATALOGUE)
+    assert [line.split()[0] for line in lines] == [*CATALOGUE, "all"]
     assert "needs [torch]" in next(line for line in lines if line.startswith("clipping"))
     assert command_line(["bench", "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == CATALOGUE.keys()
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", [*CATALOGUE, "all"])
 def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line(["bench", name, "--help"]) == 0
     said = capsys.readouterr().out
-    assert "--json" in said and "--folder" in said
+    assert "--json" in said and "--folder" in said and "--baseline" in said
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,15 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
         (["decoder", "--size", "0,1"], "a coordinate and a round"),
         (["utility", "mnist", "--out", "out", "--cell", "white:2"], "none of this study's"),
         (["utility", "mnist"], "Missing option"),
+        (["rounds", "--gloo"], "torch is missing"),
+        (["noise", "--baseline", "none.json"], "none.json: No such file"),
     ],
 )
 def test_wrong_arguments_are_refused(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert command_line(["bench", *arguments]) == 2
     assert says in capsys.readouterr().err
 
@@ -140,6 +143,80 @@ def test_a_bound_that_is_broken_fails_the_command(
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == ["too much"]
     assert found["rows"][0] == {"table": "t", "a": 1.5, "b": {"median": 2.0, "least": 1.0, "most": 3.0, "of": 3}}
+
+
+def _measured(monkeypatch: pytest.MonkeyPatch, *rows: Row, missing: str = "") -> None:
+    """Every measurement gives ``rows``, but ``missing``."""
+
+    def figures(settings: Settings, around: Around) -> Iterator[Row]:
+        yield from rows
+
+    def module(name: str) -> SimpleNamespace:
+        if missing and name.endswith(missing):
+            raise ModuleNotFoundError("No module named 'torch'")
+        return SimpleNamespace(Settings=Settings, figures=figures, __doc__="Nothing.")
+
+    monkeypatch.setattr(verb, "importlib", SimpleNamespace(import_module=module))
+
+
+def test_a_baseline_stands_beside_each_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (
+        Row("t", {"": "a", "d": 5, "s": Spread.over([1.0, 2.0, 3.0]), "bytes": 10, "gone": 1.0}),
+        Row("t", {"": "a", "d": 7, "s": Spread.over([8.0]), "bytes": 10}),
+        Row("t", {"": "b", "d": 5, "s": None}),
+        Row("u", {"": "a", "s": 0.0}),
+    )
+    after = (
+        Row("t", {"": "a", "d": 5, "s": Spread.over([3.0, 5.0, 6.0]), "bytes": 20, "new": 1.0}),
+        Row("t", {"": "a", "d": 7, "s": Spread.over([4.0]), "bytes": 10}),
+        Row("t", {"": "b", "d": 5, "s": 1.0}),
+        Row("u", {"": "a", "s": 1.0}),
+    )
+    _measured(monkeypatch, *before)
+    assert command_line(["bench", "rounds", "--json"]) == 0
+    kept = tmp_path / "kept.json"
+    kept.write_text(capsys.readouterr().out)
+    _measured(monkeypatch, *after)
+    assert command_line(["bench", "rounds", "--repeat", "9", "--baseline", str(kept), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["baseline"]
+    assert [tuple(row.values()) for row in found["rows"]] == [
+        ("beside the baseline: t", "a, s", 2.0, 5.0, 2.5, "meet"),
+        ("beside the baseline: t", "a, bytes", 10.0, 20.0, 2.0, "apart"),
+        ("beside the baseline: t", "a, s", 8.0, 4.0, 0.5, "apart"),
+        ("beside the baseline: u", "a, s", 0.0, 1.0, None, "apart"),
+    ]
+    assert "repeat was 5, is 9" in found["differs"]
+    assert command_line(["bench", "noise", "--baseline", str(kept)]) == 2
+    assert "of rounds, not of noise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"all": 3}', '{"bench": "rounds", "settings": {}, "machine": {}, "rows": [{"table": 1}]}',
+     '{"bench": "rounds", "settings": {}, "machine": {}, "rows": [{"table": "t", "a": {"median": "x"}}]}'],
+)  # fmt: skip
+def test_a_file_that_is_no_baseline_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kept.json").write_text(text)
+    assert command_line(["bench", "rounds", "--baseline", str(tmp_path / "kept.json")]) == 2
+    assert "not what `dpgt bench NAME --json` prints" in capsys.readouterr().err
+
+
+def test_all_goes_on_past_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _measured(monkeypatch, Row("t", {"s": 2.5}), missing="resnet18")
+    assert command_line(["bench", "all", "--json"]) == 0
+    document = json.loads(said := capsys.readouterr().out)
+    speed = [name for name, entry in CATALOGUE.items() if entry.module.startswith("speed.")]
+    assert [one["bench"] for one in document["all"]] == [name for name in speed if name != "resnet18"]
+    assert document["not_measured"] == {"resnet18": "No module named 'torch'"}
+    (tmp_path / "kept.json").write_text(said)
+    assert command_line(["bench", "rounds", "--baseline", str(tmp_path / "kept.json")]) == 0
+    assert "now/baseline" in capsys.readouterr().out
+    _measured(monkeypatch, Row("t", {"s": 2.0}, failed="too much"))
+    assert command_line(["bench", "all"]) == 1
 
 
 # ---------------------------------------------------------------- parts

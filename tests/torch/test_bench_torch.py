@@ -24,6 +24,12 @@ def test_scale_with_a_torch_model() -> None:
     assert bench("scale", *small)["failed"] == []
 
 
+def test_rounds_beside_gloo() -> None:
+    found = bench("rounds", "--agents", 2, "--rounds", 20, "--repeat", 1, "--gloo")
+    (row,) = (row for row in found["rows"] if row["table"] == "launch beside gloo, over all pairs")
+    assert row["ratio"]["median"] == row["launch"]["median"] / row["gloo"]["median"] > 0.0
+
+
 def test_inversion_keeps_what_it_did(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = tmp_path / "pictures.npz"

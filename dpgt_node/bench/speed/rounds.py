@@ -7,6 +7,7 @@ coordinator, while rounds are made.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from dpgt_node.bench.children import fresh, watched_launch
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.speed.ring import ring
+from dpgt_node.errors import ConfigError
 
 CELLS = ("rounds/s", "ms of an agent", "ms of the coordinator")
 
@@ -26,17 +28,29 @@ class Settings:
     rounds: int = option(2000, "Rounds of each run.", least=2)
     repeat: int = option(5, "Pairs of runs.", least=1)
     barrier_every: int = option(1, "Rounds that launch's barrier may let through at once.", least=1)
+    gloo: bool = option(False, "Also beside an all-gather of torch.distributed, gloo (needs [torch]).")
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
+    if settings.gloo and importlib.util.find_spec("torch") is None:
+        raise ConfigError.one("command line", "--gloo", "torch is missing: pip install 'dpgt-node[torch]'")
     found: dict[str, list[tuple[float, float | None, float | None]]] = {"launch": [], "bare ring": []}
+    if settings.gloo:
+        found["gloo"] = []
     for number in range(settings.repeat):
         found["launch"].append(launched(settings, around))
         found["bare ring"].append(bare(settings, around))
+        if settings.gloo:
+            found["gloo"].append((gathered(settings, around), None, None))
         cells: dict[str, Value] = {"pair": number + 1}
         for name, each in found.items():
-            cells |= {f"{name}: {heading}": value for heading, value in zip(CELLS, each[-1], strict=True)}
+            headings = CELLS if name != "gloo" else CELLS[:1]
+            cells |= {f"{name}: {heading}": value for heading, value in zip(headings, each[-1], strict=False)}
         yield Row("pairs; ms of a processor in a round", cells)
+    if settings.gloo:
+        rates, gathers = ([rate for rate, *_ in found[name]] for name in ("launch", "gloo"))
+        cells = {"": CELLS[0], "launch": Spread.over(rates), "gloo": Spread.over(gathers)}
+        yield Row("launch beside gloo, over all pairs", {**cells, "ratio": Spread.ratio(rates, gathers)})
     for place, heading in enumerate(CELLS):
         ours, theirs = ([each[place] for each in found[name]] for name in ("launch", "bare ring"))
         known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b]
@@ -76,3 +90,17 @@ def bare(settings: Settings, around: Around) -> tuple[float, float, float]:
             frame_bytes=frame,
         )
     return found["rounds_per_second"], found["agent_ms"], found["coordinator_ms"]
+
+
+def gathered(settings: Settings, around: Around) -> float:
+    """Rounds per second of as many processes that gather each other's vectors by gloo."""
+    with around.temporary() as folder:
+        found = fresh(
+            around.environment,
+            "gloo",
+            folder=str(folder),
+            agents=settings.agents,
+            rounds=settings.rounds,
+            dimension=settings.dimension,
+        )
+    return float(found["rounds_per_second"])
