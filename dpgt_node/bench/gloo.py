@@ -6,7 +6,6 @@ No noise, no ledger, no TLS, no checks, float64.  ``python -m dpgt_node.bench.gl
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -16,17 +15,16 @@ from typing import Any
 from dpgt_node.bench.children import ChildFailed
 
 WARM = 20
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+"""Environment of the group; else gloo takes the interface that this host's name stands for."""
 
 
 def measure(folder: Path, agents: int, rounds: int, dimension: int) -> dict[str, float]:
     """Of one group, whose processes find each other by a file in ``folder``.  ChildFailed: one did not finish."""
     common = {"folder": str(folder), "agents": agents, "rounds": rounds, "dimension": dimension}
     command = [sys.executable, "-m", "dpgt_node.bench.gloo"]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     children = [
-        subprocess.Popen(
-            [*command, json.dumps({**common, "rank": rank})], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        subprocess.Popen([*command, json.dumps({**common, "rank": rank})], stdout=subprocess.PIPE, text=True)
         for rank in range(agents)
     ]
     try:

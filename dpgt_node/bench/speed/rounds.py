@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from dpgt_node.bench.children import fresh, watched_launch
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
+from dpgt_node.bench.gloo import LOOPBACK
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.errors import ConfigError
 
@@ -96,7 +97,7 @@ def gathered(settings: Settings, around: Around) -> float:
     """Rounds per second of as many processes that gather each other's vectors by gloo."""
     with around.temporary() as folder:
         found = fresh(
-            around.environment,
+            {**around.environment, **LOOPBACK},
             "gloo",
             folder=str(folder),
             agents=settings.agents,
