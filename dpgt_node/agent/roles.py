@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,7 +40,9 @@ class Source:
 
 
 class Links:
-    """Changes what leaves on links.  ``names``: all agents.  ``receivers``: the agent's out-neighbours, by index."""
+    """Changes what leaves on links, and when.  ``names``: all agents.  ``receivers``: the agent's out-neighbours, by
+    index.
+    """
 
     def __init__(self, role: Role, names: Sequence[str], receivers: Sequence[int]) -> None:
         self._role = role
@@ -48,15 +50,48 @@ class Links:
         if not role.to:
             chosen = list(receivers[1::2] or receivers) if role.word == "equivocate" else list(receivers)
         self._share = {i: place + 1 for place, i in enumerate(chosen)}
+        self._before: dict[tuple[Stream, int], Payload] = {}
 
     def sent(self, receiver: int, payloads: Iterable[Payload]) -> tuple[Payload, ...]:
         """What agent ``receiver`` gets of one round's ``payloads``; fewer where some are withheld."""
-        share, role = self._share.get(receiver, 0), self._role
-        if not share:
-            return tuple(payloads)
+        share, role, given = self._share.get(receiver, 0), self._role, tuple(payloads)
+        if role.word in ("replay", "repeat"):
+            self._remember(given)
+        if not share or role.word in ("delay", "repeat"):
+            return given
         if role.word == "withhold":
-            return tuple(payload for payload in payloads if not role.acts(payload.stream, payload.k))
-        return tuple(self._shifted(payload, share) for payload in payloads)
+            return tuple(payload for payload in given if not role.acts(payload.stream, payload.k))
+        if role.word == "replay":
+            return tuple(self._older(payload) for payload in given)
+        return tuple(self._shifted(payload, share) for payload in given)
+
+    def again(self, receiver: int, payloads: Iterable[Payload]) -> tuple[Payload, ...]:
+        """What it gets once more behind one round's ``payloads``, byte for byte."""
+        role = self._role
+        if role.word != "repeat" or receiver not in self._share:
+            return ()
+        found = (self._before.get((p.stream, p.k - role.lag)) for p in payloads if role.acts(p.stream, p.k))
+        return tuple(payload for payload in found if payload is not None)
+
+    def held_s(self, receiver: int, payloads: Iterable[Payload]) -> float:
+        """For how long one round's ``payloads`` to ``receiver`` are held back, seconds."""
+        role = self._role
+        if role.word != "delay" or receiver not in self._share:
+            return 0.0
+        return role.ms / 1000.0 if any(role.acts(payload.stream, payload.k) for payload in payloads) else 0.0
+
+    def _remember(self, payloads: Iterable[Payload]) -> None:
+        for payload in payloads:
+            self._before[payload.stream, payload.k] = payload
+            for key in [key for key in self._before if key[1] < payload.k - self._role.lag]:
+                del self._before[key]
+
+    def _older(self, payload: Payload) -> Payload:
+        """The vector of ``lag`` rounds before as that of this one; a round that is not known (any more) stays."""
+        old = self._before.get((payload.stream, payload.k - self._role.lag))
+        if old is None or not self._role.acts(payload.stream, payload.k):
+            return payload
+        return replace(payload, data=old.data, sha256=old.sha256)
 
     def _shifted(self, payload: Payload, share: int) -> Payload:
         """Every receiver's own: ``share`` times the role's value more."""
@@ -86,13 +121,52 @@ def within(codes: Codes, values: F64) -> F64:
     return codes.values(np.clip(codes.nearest(values), codes.low, codes.high))
 
 
-def source_of(run: RunConfig, index: int, codes: Codes | None) -> Source | None:
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Several, one after the other."""
+
+    each: tuple[Source, ...]
+
+    def released(self, stream: Stream, k: int, values: F64) -> F64:
+        """See :class:`Source`."""
+        for one in self.each:
+            values = one.released(stream, k, values)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Tampering:
+    """Several :class:`Links`, one after the other."""
+
+    each: tuple[Links, ...]
+
+    def sent(self, receiver: int, payloads: Iterable[Payload]) -> tuple[Payload, ...]:
+        """What agent ``receiver`` gets of one round's ``payloads``."""
+        given = tuple(payloads)
+        for one in self.each:
+            given = one.sent(receiver, given)
+        return given
+
+    def again(self, receiver: int, payloads: Iterable[Payload]) -> tuple[Payload, ...]:
+        """What it gets once more behind them."""
+        given = tuple(payloads)
+        return tuple(payload for one in self.each for payload in one.again(receiver, given))
+
+    def held_s(self, receiver: int, payloads: Iterable[Payload]) -> float:
+        """For how long they are held back, seconds."""
+        given = tuple(payloads)
+        return sum(one.held_s(receiver, given) for one in self.each)
+
+
+def source_of(run: RunConfig, index: int, codes: Codes | None) -> Sources | None:
     """Of agent ``index``; None: it releases what the method says."""
-    role = run.adversary.active.of(run.graph.agents[index])
-    return None if role is None or role.on_links else Source(role, codes)
+    roles = run.adversary.active.of(run.graph.agents[index])
+    found = tuple(Source(role, codes) for role in roles if not role.on_links)
+    return Sources(found) if found else None
 
 
-def links_of(run: RunConfig, index: int, receivers: Sequence[int]) -> Links | None:
-    """Of agent ``index`` with these out-neighbours; None: it sends what it released."""
-    role = run.adversary.active.of(run.graph.agents[index])
-    return Links(role, run.graph.agents, receivers) if role is not None and role.on_links else None
+def links_of(run: RunConfig, index: int, receivers: Sequence[int]) -> Tampering | None:
+    """Of agent ``index`` with these out-neighbours; None: it sends what it released, when it released it."""
+    roles = run.adversary.active.of(run.graph.agents[index])
+    found = tuple(Links(role, run.graph.agents, receivers) for role in roles if role.on_links)
+    return Tampering(found) if found else None

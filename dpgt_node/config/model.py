@@ -321,8 +321,8 @@ class Adversary:
     active: Annotated[
         Roles,
         Key(
-            "agents that do not follow the protocol, for studies: poison, trap, replay, equivocate or withhold, with "
-            "options",
+            "agents that do not follow the protocol, for studies: poison, trap, replay, equivocate, withhold, delay or "
+            "repeat, with options, and several of them with semicolons between",
             ActiveRoles(),
             later=True,
             absent="nobody",

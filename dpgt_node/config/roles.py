@@ -1,7 +1,8 @@
 """``[adversary] active``: agents that do not follow the protocol, for studies of what they can and cannot break.
 
-A role is one string, a word and its options: ``"poison scale=-1 from=20"``.  Some replace what the agent releases, so
-its ledger, its own mixing and its digests all have the same; the others send what differs from what it released.
+A role is one string, a word and its options: ``"poison scale=-1 from=20"``, or several with semicolons between.  Some
+replace what the agent releases, so its ledger, its own mixing and its digests all have the same; the others change
+what leaves on links, and when.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from dpgt_node.config.declare.kinds import Schema
 from dpgt_node.config.declare.reader import Section, show, suggestion
 from dpgt_node.types import Stream
 
-RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold"]
-LINKS = ("equivocate", "withhold")
+RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold", "delay", "repeat"]
+LINKS = ("equivocate", "withhold", "delay", "repeat")
 """Roles of what leaves on a link; the others are of what is released."""
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "poison": ("stream", "value", "scale", "coordinates", "from", "until"),
     "trap": ("stream", "value", "scale", "coordinates", "from", "until"),
-    "replay": ("stream", "lag", "from", "until"),
+    "replay": ("stream", "lag", "to", "from", "until"),
     "equivocate": ("stream", "value", "coordinates", "to", "from", "until"),
     "withhold": ("stream", "to", "from", "until"),
+    "delay": ("ms", "stream", "to", "from", "until"),
+    "repeat": ("lag", "stream", "to", "from", "until"),
 }
 _LAST = 2**32 - 1
 
@@ -32,7 +35,8 @@ _LAST = 2**32 - 1
 class Role:
     """One agent's.  ``stream``: which vectors, None: both.  ``value``: what is put in place of values, or added to them
     (equivocate); ``scale``: what they are multiplied with instead.  ``coordinates``: [first, end) of them, None: all.
-    ``to``: receivers, empty: all, or of equivocate every second one.  Rounds ``first`` to ``last``.  ``lag``: rounds.
+    ``to``: receivers, empty: all, or of equivocate every second one; a replay to some is no release.  Rounds ``first``
+    to ``last``.  ``lag``: rounds.  ``ms``: how much later a delayed round leaves, milliseconds.
     """
 
     word: RoleWord
@@ -44,11 +48,12 @@ class Role:
     first: int = 0
     last: int = _LAST
     lag: int = 1
+    ms: float = 0.0
 
     @property
     def on_links(self) -> bool:
         """Whether it changes what leaves, and not what is released."""
-        return self.word in LINKS
+        return self.word in LINKS or (self.word == "replay" and bool(self.to))
 
     def acts(self, stream: Stream, k: int) -> bool:
         """Whether it has to do with ``stream`` of round ``k``."""
@@ -64,10 +69,10 @@ class Roles(tuple[tuple[str, str], ...]):
         """As the file gives it."""
         return dict(self)
 
-    def of(self, name: str) -> Role | None:
-        """Agent ``name``'s; None: it follows the protocol."""
+    def of(self, name: str) -> tuple[Role, ...]:
+        """Agent ``name``'s; empty: it follows the protocol."""
         text = self.table().get(name)
-        return None if text is None else parse_role(text)
+        return () if text is None else parse_roles(text)
 
     def warnings(self) -> tuple[str, ...]:
         """What everybody must read about a run with active roles; nothing where there is none."""
@@ -82,8 +87,13 @@ class Roles(tuple[tuple[str, str], ...]):
 NOBODY = Roles()
 
 
+def parse_roles(text: str) -> tuple[Role, ...]:
+    """The roles that ``text`` says, with semicolons between.  ValueError says what is wrong with one."""
+    return tuple(parse_role(one) for one in text.split(";"))
+
+
 def parse_role(text: str) -> Role:
-    """The role that ``text`` says.  ValueError says what is wrong with it."""
+    """The one role that ``text`` says.  ValueError says what is wrong with it."""
     word, *given = text.split() or [""]
     if word not in _OPTIONS:
         raise ValueError(f"{show(word)} is no role{suggestion(word, tuple(_OPTIONS))}: {', '.join(_OPTIONS)}")
@@ -98,7 +108,8 @@ def parse_role(text: str) -> Role:
     first, last = (_integer(options, key, end) for key, end in (("from", 0), ("until", _LAST)))
     if first > last:
         raise ValueError(f"from={first} is after until={last}")
-    stream = options.get("stream", "X" if word == "trap" else "both" if word == "withhold" else "Y")
+    usual = "X" if word == "trap" else "both" if word in ("withhold", "delay", "repeat") else "Y"
+    stream = options.get("stream", usual)
     if stream not in ("X", "Y", "both"):
         raise ValueError(f"stream={stream}: must be X, Y or both")
     return Role(
@@ -111,6 +122,7 @@ def parse_role(text: str) -> Role:
         first,
         last,
         max(1, _integer(options, "lag", 1)),
+        _milliseconds(options, word),
     )
 
 
@@ -119,6 +131,13 @@ def _integer(options: Mapping[str, str], key: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > _LAST:
         raise ValueError(f"{key}={text}: must be an integer")
     return int(text)
+
+
+def _milliseconds(options: Mapping[str, str], word: str) -> float:
+    ms = _number(options, "ms", 0.0)
+    if word == "delay" and not 0.0 < ms <= 3.6e6:
+        raise ValueError("delay needs ms, above 0 and at most 3,600,000")
+    return ms
 
 
 def _number(options: Mapping[str, str], key: str, default: float) -> float:
@@ -157,7 +176,7 @@ class ActiveRoles:
             try:
                 if not isinstance(text, str):
                     raise ValueError(f"must be a role, not {show(text)}")
-                parse_role(text)
+                parse_roles(text)
             except ValueError as error:
                 section.problem(f"{key}.{name}", str(error))
             else:

@@ -35,7 +35,7 @@ from dpgt_node.config.model import (
 from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.config.privacy.cancelling import check_cancelling
 from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
-from dpgt_node.config.roles import parse_role
+from dpgt_node.config.roles import parse_roles
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -238,7 +238,7 @@ def _adversary(section: Section, agents: tuple[str, ...], evaluate: Evaluation) 
     for name, text in values["active"]:
         if agents and name not in agents:
             section.problem(f"active.{name}", f"{show(name)} is no agent of this run{suggestion(name, agents)}")
-        for other in parse_role(text).to:
+        for other in {name for role in parse_roles(text) for name in role.to}:
             if agents and other not in agents:
                 section.problem(f"active.{name}", f"{show(other)} is no agent of this run{suggestion(other, agents)}")
     adversary = Adversary(**values)

@@ -37,6 +37,10 @@ class Framing:
         """What is written for ``message``, one after another."""
         return (message,)
 
+    def held_s(self, message: Any) -> float:
+        """Seconds to wait before ``message`` is written."""
+        return 0.0
+
     def decode(self, frame: Any) -> object:
         """What was read.  PeerError when it is not acceptable."""
         return frame
@@ -234,7 +238,10 @@ class Calls:
                     return
                 line.wake.clear()
                 await line.wake.wait()
-            frames = iter(line.framing.encode(out.popleft()))
+            message = out.popleft()
+            if (held_s := line.framing.held_s(message)) > 0.0:
+                await asyncio.sleep(held_s)
+            frames = iter(line.framing.encode(message))
             frame = next(frames, None)
             while frame is not None:
                 await stream.write(frame)

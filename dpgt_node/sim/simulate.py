@@ -17,9 +17,8 @@ from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
-from dpgt_node.config.roles import parse_role
 from dpgt_node.durable import save_npy, write_whole
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ExitCode
 from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
 from dpgt_node.learning.tables import check_tables
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -255,7 +254,6 @@ def simulate(
     ``on_round(k, recorder, seconds)`` after every round that all agents finished.
     """
     run = curated(run)
-    refuse_without_time(run)
     this = _Simulation(
         run,
         out,
@@ -296,14 +294,6 @@ def simulate(
     if whole:
         this.saver.done()
     return conclude, summary
-
-
-def refuse_without_time(run: RunConfig) -> None:
-    """ConfigError where a role waits for something: time stands still here."""
-    for name, text in run.adversary.active:
-        if parse_role(text).word == "withhold":
-            message = "a vector that is withheld is waited for, and a simulation has no time: use dpgt launch"
-            raise ConfigError.one("run file", f"adversary.active.{name}", message)
 
 
 def forget(out: Path, through: int) -> None:

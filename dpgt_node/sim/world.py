@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dpgt_node.agent.roles import Links
+from dpgt_node.agent.roles import Tampering
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode, invariant
 from dpgt_node.learning.oracle import Metrics
@@ -45,6 +45,7 @@ from dpgt_node.protocol.types import (
     Send,
     Started,
     StopRequested,
+    Tick,
     VectorReceived,
 )
 from dpgt_node.types import F64
@@ -76,6 +77,11 @@ class Hearsay(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy(VectorReceived):
+    """Sent once more by an active adversary; a socket's gate refuses it before anybody notes it."""
+
+
 Channel = tuple[int, int]
 
 
@@ -89,7 +95,7 @@ class SimAgent:
     releases: int = 0
     bytes_sent: int = 0
     x_final: F64 | None = None
-    links: Links | None = None
+    links: Tampering | None = None
     finish: Finish | None = None
 
 
@@ -124,6 +130,7 @@ class World:
         self._heard = heard
         self._names = tuple(names)
         self._agents = tuple(agents)
+        self._delays = any(agent.links is not None for agent in agents)
         self._observer = observer
         self._should_stop = should_stop
         self._random = None if order_seed is None else random.Random(order_seed)
@@ -148,21 +155,52 @@ class World:
             self._feed_coordinator(
                 co.AgentJoined(name, at.done_through, at.durable_through, released=at.released_through)
             )
-        while self._channels:
-            self._deliver(self._next_channel())
-        assert self.conclusion is not None, "the world went quiet before the run concluded"
+        while self.conclusion is None or self._channels:
+            channel = self._next_channel()
+            if channel is not None:
+                self._deliver(channel)
+            elif self.conclusion is None:
+                self._feed_coordinator(co.StopRun(self._withheld(), ExitCode.PEER_LOST))
+            else:  # what is still on its way finds nobody
+                break
+        assert self.conclusion is not None
         return self.conclusion
+
+    def _withheld(self) -> str:
+        """Why nothing moves any more: what an active adversary keeps back."""
+        for name, agent in zip(self._names, self._agents, strict=True):
+            due_ns = agent.machine.next_deadline_ns()
+            for effect in () if due_ns is None else agent.machine.step(Tick(), due_ns):
+                assert isinstance(effect, ReportStall)
+                sender, stream = effect.missing[0]
+                return (
+                    f"{name} has lacked {stream} of round {effect.k} of {self._names[sender]}, and nothing is on its "
+                    "way: it is withheld"
+                )
+        raise AssertionError("the world went quiet before the run concluded")
 
     # --- the network --------------------------------------------------------------------------------------------
 
     def _post(self, source: int, target: int, event: AgentEvent | co.CoordinatorEvent) -> None:
         self._channels.setdefault((source, target), deque()).append(event)
 
-    def _next_channel(self) -> Channel:
+    def _next_channel(self) -> Channel | None:
+        """Who moves next; what an active adversary delays, only when nothing else can.  None: nothing can move."""
         ready = (channel for channel in self._channels if self._deliverable(channel))
-        if self._random is None:
-            return next(ready)
-        return self._random.choice(list(ready))
+        if self._random is None and not self._delays:
+            return next(ready, None)
+        found = list(ready)
+        found = [channel for channel in found if not self._delayed(channel)] or found
+        if self._random is None or not found:
+            return found[0] if found else None
+        return self._random.choice(found)
+
+    def _delayed(self, channel: Channel) -> bool:
+        event = self._channels[channel][0]
+        if not isinstance(event, VectorReceived):
+            return False
+        links = self._agents[channel[0]].links
+        return links is not None and links.held_s(channel[1], (event.payload,)) > 0.0
 
     def _deliverable(self, channel: Channel) -> bool:
         """A vector beyond the receiver's window waits in its stream, as flow control makes it wait on a socket."""
@@ -186,7 +224,7 @@ class World:
 
     def _feed_agent(self, i: int, event: AgentEvent) -> None:
         agent = self._agents[i]
-        if isinstance(event, VectorReceived):
+        if isinstance(event, VectorReceived) and not isinstance(event, _Copy):
             if self._heard is not None:
                 self._heard.received(i, event.sender, event.payload)
             if self._observer.received:
@@ -246,6 +284,9 @@ class World:
         for payload in payloads if agent.links is None else agent.links.sent(peer, payloads):
             agent.bytes_sent += payload.nbytes
             self._post(i, peer, VectorReceived(i, payload))
+        for copy in () if agent.links is None else agent.links.again(peer, payloads):
+            agent.bytes_sent += copy.nbytes
+            self._post(i, peer, _Copy(i, copy))
 
     # --- the coordinator ----------------------------------------------------------------------------------------
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpgt_node.agent.roles import Links, Source
-from dpgt_node.config.roles import parse_role
+from dpgt_node.agent.roles import Links, Source, links_of, source_of
+from dpgt_node.config import RunConfig
+from dpgt_node.config.roles import Roles, parse_role
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Codes
+from tests.runtime.cluster import make_run
+
+
+def attacked(K: int, roles: dict[str, str]) -> RunConfig:
+    run = make_run(K)
+    return replace(run, adversary=replace(run.adversary, active=Roles(roles.items())))
+
 
 NAMES = ("a", "b", "c", "d", "e")
 ONES = np.ones(4)
@@ -82,7 +91,43 @@ def sent(role: str, receivers: tuple[int, ...], stream: str = "Y", k: int = 6) -
         ("withhold stream=X", (1,), [1]),
         ("withhold until=5", (1,), [1]),
         ("withhold until=6", (1,), [None]),
+        ("delay ms=5", (1,), [1]),
+        ("repeat", (1,), [1]),
     ],
 )
 def test_what_leaves_on_each_link(role: str, receivers: tuple[int, ...], expected: list[float | None]) -> None:
     assert sent(role, receivers) == expected
+
+
+def test_a_replay_to_some_gives_them_the_vector_of_before_as_that_of_the_round() -> None:
+    links = Links(parse_role("replay lag=2 to=c from=3"), NAMES, (1, 2))
+    for k in range(7):
+        for receiver in (1, 2):
+            (got,) = links.sent(receiver, (payload("Y", k, ONES * k),))
+            assert got.k == k and got.array()[0] == (k - 2 if receiver == 2 and k >= 3 else k)
+            assert hashlib.sha256(got.data).digest() == got.sha256
+    assert len(links._before) <= 3 and parse_role("replay to=c").on_links and not parse_role("replay").on_links
+
+
+def test_what_is_sent_again_and_what_is_held_back() -> None:
+    again, late = (
+        Links(parse_role(text), NAMES, (1, 2)) for text in ("repeat lag=2 to=b stream=X", "delay ms=40 from=3")
+    )
+    for k in range(5):
+        both = (payload("X", k, ONES * k), payload("Y", k, ONES))
+        assert again.sent(1, both) == late.sent(1, both) == both and again.again(2, both) == ()
+        assert [(one.stream, one.k) for one in again.again(1, both)] == ([("X", k - 2)] if k >= 2 else [])
+        assert late.held_s(1, both) == (0.04 if k >= 3 else 0.0) and again.held_s(1, both) == 0.0 == len(
+            late.again(1, both)
+        )
+
+
+def test_several_roles_of_one_agent_act_one_after_the_other() -> None:
+    run = attacked(
+        3, {"agent-1": "poison value=2 until=1; poison scale=3 from=1; withhold stream=X; delay ms=1; delay ms=2"}
+    )
+    source, links = source_of(run, 0, None), links_of(run, 0, (1, 2))
+    assert source is not None and links is not None and source_of(run, 1, None) is None is links_of(run, 1, (0,))
+    assert [float(source.released("Y", k, ONES)[0]) for k in range(3)] == [2, 6, 3]
+    both = (payload("X", 0, ONES), payload("Y", 0, ONES))
+    assert [one.stream for one in links.sent(1, both)] == ["Y"] and links.held_s(1, both) == pytest.approx(0.003)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from dpgt_node.cli.wrapping import WIDTH, broken
 from dpgt_node.config import RunConfig, to_toml
 from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.config.roles import Roles
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ExitCode
 from dpgt_node.record.digests import read_digests
 from dpgt_node.record.summary import load_summary
 from dpgt_node.report import text
 from dpgt_node.report.export import caveats
 from dpgt_node.report.html import build_report
 from dpgt_node.report.text import warnings_for
+from dpgt_node.runtime import calls
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import simulate
@@ -104,8 +106,51 @@ def test_an_equivocation_ends_a_simulation_in_its_round(tmp_path: Path) -> None:
     assert conclude.exit_code is ExitCode.CHECK_FAILED and conclude.reason.startswith("Y of round 7 of agent-1")
     assert summary.rounds == 8 and summary.digests is not None
     assert summary.digests["forgeries"][0]["words"].keys() == {"agent-1", "agent-3"}
-    with pytest.raises(ConfigError, match="a simulation has no time"):
-        simulate(attacked(3, {"agent-1": "withhold"}), tmp_path / "late", bytes(16))
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_an_adversary_that_schedules_messages_changes_no_bit_and_doubles_none(tmp_path: Path, seed: int | None) -> None:
+    """Copies and delays under every order; what never comes ends the run with the name of its sender."""
+    roles = {"agent-1": "repeat lag=1; delay ms=9 stream=Y", "agent-2": "delay ms=1 until=9; repeat lag=4 to=agent-1"}
+    for barrier in (1, 3):
+        honest = attacked(30, {})
+        honest = replace(honest, runtime=replace(honest.runtime, barrier_every=barrier))
+        run = replace(honest, adversary=attacked(30, roles).adversary)
+        out = tmp_path / str(barrier)
+        for name, one in (("honest", honest), ("scheduled", run)):
+            conclude, summary = simulate(one, out / name, bytes(16), test_keystream=KEY, order_seed=seed)
+            assert conclude.exit_code is ExitCode.DONE and {a.releases for a in summary.agents} == {62}
+        files = [sorted((out / name).rglob("x_final.npy")) for name in ("honest", "scheduled")]
+        assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*files, strict=True)) and len(files[0]) == 6
+        assert read_digests(out / "scheduled").forgeries == ()  # type: ignore[union-attr]
+    run = attacked(30, {"agent-1": "withhold from=5 stream=Y to=agent-3"})
+    conclude, summary = simulate(run, tmp_path / "withheld", bytes(16), test_keystream=KEY, order_seed=seed)
+    assert conclude.exit_code is ExitCode.PEER_LOST and summary.rounds == 5
+    assert conclude.reason.startswith("agent-3 has lacked Y of round 5 of agent-1")
+
+
+async def test_daemons_take_delayed_and_repeated_messages_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate refuses a round that comes again, by name; the sender dials anew, and the bits are the honest run's."""
+    waited, real = [], asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        await real(seconds)
+
+    monkeypatch.setattr(calls, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    run = attacked(12, {"agent-1": "repeat lag=2 stream=X from=4 until=5; delay ms=60 stream=Y from=2 until=4"})
+    async with cluster(tmp_path, run) as c:
+        c.start_all()
+        await c.end()
+    assert sorted(waited) == [0.06] * 3
+    c.assert_simulators_bits()
+    assert any("X of round 2 from agent-1, expected round 5" in record.getMessage() for record in caplog.records)
+    simulate(attacked(12, {}), tmp_path / "honest", bytes(16), test_keystream=KEY)
+    for name in run.graph.agents:
+        finals = (tmp_path / which / f"agents/{name}/state/x_final.npy" for which in ("honest", "simulated"))
+        assert next(finals).read_bytes() == next(finals).read_bytes()
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])

@@ -8,6 +8,7 @@ arrived.  The kernel's netem does the same but is often not there.
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import random
 import select
@@ -26,12 +27,29 @@ _BACKLOG_NS = 2_000_000_000
 _IPV4 = b"\x08\x00"
 _TCP = 6
 _REORDER_NS = 2_000_000
+Pair = tuple[bytes, bytes]
+"""Packed IPv4 addresses of who dials and who is dialled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``delay_ms``, ``loss`` (up to 1: nothing passes) and ``reorder`` of the frames that the first of ``pair`` sends
+    to the second over the link that it dialled, from ``first_s`` to ``last_s`` seconds after the switch began.
+    """
+
+    pair: Pair
+    delay_ms: float = 0.0
+    loss: float = 0.0
+    reorder: float = 0.0
+    first_s: float = 0.0
+    last_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
     """What happens to each frame.  ``delay_ms``: one way.  ``loss``, ``reorder``, ``tap_loss``: probabilities in
     [0, 1).  ``rate_mbit``: of each host's line out, 10^6 bits a second; None: no limit.  ``seed``: of the dice.
+    ``rules``: what differs on single links; the first one that fits counts.
     """
 
     delay_ms: float = 0.0
@@ -40,6 +58,7 @@ class Impairment:
     rate_mbit: float | None = None
     tap_loss: float = 0.0
     seed: int = 0
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(slots=True)
@@ -54,10 +73,6 @@ class Switched:
     lost: int = 0
     overflowed: int = 0
     unseen: int = 0
-
-
-Pair = tuple[bytes, bytes]
-"""Packed IPv4 addresses of who dials and who is dialled."""
 
 
 @dataclass(order=True, slots=True)
@@ -88,6 +103,7 @@ class Switch:
         self._impairment = impairment
         self._links = links
         self._dice = random.Random(impairment.seed)
+        self._began_ns = time.monotonic_ns()
         self._waiting: list[_Waiting] = []
         self._number = 0
         self._free_ns = [0] * len(lines)
@@ -132,14 +148,14 @@ class Switch:
         target = self._port.get(frame[:6])
         if target is None or self.failure is not None:  # to all, or to nobody here
             return
-        how = self._impairment
+        rate_mbit, how = self._impairment.rate_mbit, self._how(frame)
         if how.loss and self._dice.random() < how.loss:
             self.counts.lost += 1
             return
         now_ns = time.monotonic_ns()
         due_ns = now_ns
-        if how.rate_mbit is not None:
-            due_ns = max(now_ns, self._free_ns[source]) + int(len(frame) * 8000 / how.rate_mbit)
+        if rate_mbit is not None:
+            due_ns = max(now_ns, self._free_ns[source]) + int(len(frame) * 8000 / rate_mbit)
             if due_ns - now_ns > _BACKLOG_NS:
                 self.counts.overflowed += 1
                 return
@@ -152,6 +168,15 @@ class Switch:
         else:
             self._number += 1
             heapq.heappush(self._waiting, _Waiting(due_ns, self._number, target, frame))
+
+    def _how(self, frame: bytes) -> Impairment | Rule:
+        """What happens to ``frame`` now."""
+        if self._impairment.rules and (link := _link(frame)) is not None and link[1]:
+            elapsed_s = (time.monotonic_ns() - self._began_ns) / 1e9
+            for rule in self._impairment.rules:
+                if rule.pair == link[0] and rule.first_s <= elapsed_s <= rule.last_s:
+                    return rule
+        return self._impairment
 
     def _deliver_due(self) -> None:
         while self._waiting and self._waiting[0].due_ns <= time.monotonic_ns():
@@ -179,10 +204,16 @@ class Switch:
     def _wanted(self, frame: bytes) -> bool:
         if self._links is None:
             return True
-        if frame[12:14] != _IPV4 or frame[23] != _TCP:
-            return False
-        ports = 14 + 4 * (frame[14] & 15)
-        source, target = frame[26:30], frame[30:34]
-        if int.from_bytes(frame[ports + 2 : ports + 4], "big") == AGENT_PORT:
-            return (source, target) in self._links
-        return int.from_bytes(frame[ports : ports + 2], "big") == AGENT_PORT and (target, source) in self._links
+        link = _link(frame)
+        return link is not None and link[0] in self._links
+
+
+def _link(frame: bytes) -> tuple[Pair, bool] | None:
+    """Of which link between agents it is, and whether who dialled sends it; None: of none."""
+    if frame[12:14] != _IPV4 or frame[23] != _TCP:
+        return None
+    ports = 14 + 4 * (frame[14] & 15)
+    source, target = frame[26:30], frame[30:34]
+    if int.from_bytes(frame[ports + 2 : ports + 4], "big") == AGENT_PORT:
+        return (source, target), True
+    return ((target, source), False) if int.from_bytes(frame[ports : ports + 2], "big") == AGENT_PORT else None

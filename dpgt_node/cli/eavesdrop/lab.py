@@ -51,6 +51,13 @@ _PROBABILITY = click.FloatRange(0.0, 1.0, max_open=True)
 @click.option("--loss", type=_PROBABILITY, default=0.0, help="Probability that a frame is lost.")
 @click.option("--reorder", type=_PROBABILITY, default=0.0, help="Probability that a frame is overtaken.")
 @click.option("--rate-mbit", type=click.FloatRange(min=0.0, min_open=True), help="Of each host's line out.")
+@click.option(
+    "--impair",
+    "impaired",
+    multiple=True,
+    metavar="'A>B KEY=VALUE ...'",
+    help="Other dice for what A sends B: loss=, reorder=, delay-ms=, from= and until= in seconds; may be repeated.",
+)
 @click.option("--tap-loss", type=_PROBABILITY, default=0.0, help="Probability that the tap misses a delivered frame.")
 @click.option("--mtu", type=click.IntRange(576, 65_521), default=1500, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the switch's dice; never noise.")
@@ -66,6 +73,7 @@ def lab(
     loss: float,
     reorder: float,
     rate_mbit: float | None,
+    impaired: tuple[str, ...],
     tap_loss: float,
     mtu: int,
     seed: int,
@@ -77,6 +85,7 @@ def lab(
     decoded (not without keys), DIR/capture.keys the session keys (tls+keys).
     """
     from dpgt_node.adversary.taps.switch import Impairment
+    from dpgt_node.cli.eavesdrop.impairing import parse_rule
     from dpgt_node.cli.eavesdrop.tapped_launch import parse_links
     from dpgt_node.config import to_toml, with_overrides
     from dpgt_node.durable import contents, write_text
@@ -85,7 +94,8 @@ def lab(
     chosen = parse_links(links, run, "--links")
     if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty")
-    impairment = Impairment(delay_ms, loss, reorder, rate_mbit, tap_loss, seed)
+    rules = tuple(parse_rule(text, run) for text in impaired)
+    impairment = Impairment(delay_ms, loss, reorder, rate_mbit, tap_loss, seed, rules)
     with _network(run, mtu) as hosts:
         out.mkdir(parents=True, exist_ok=True)
         write_text(out / "lab.toml", to_toml(run))

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from dpgt_node import __version__
@@ -374,8 +373,8 @@ class Node:
         if call.peer == c.COORDINATOR:
             return Framing()
         if call.dialled:
-            to, links = self._network.names.index(call.peer), self._links
-            return SendingEdge(self._run_id, self._setup.name, None if links is None else partial(links.sent, to))
+            to = self._network.names.index(call.peer)
+            return SendingEdge(self._run_id, self._setup.name, self._links, to)
         streams = self._streams_in.get(call.peer, frozenset[Stream]())
         work = self._work
         kept = self._kept.setdefault(call.peer, Kept())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import grpc.aio
 
+from dpgt_node.agent.roles import Tampering
 from dpgt_node.protocol.calls import COORDINATOR, Call
 from dpgt_node.protocol.messages import ExchangeReply, Prefix, Resume
-from dpgt_node.protocol.types import Payload
 from dpgt_node.runtime.calls import Calls, Framing, Stream
 from dpgt_node.runtime.trust.channels import Security, agent_identity
 from dpgt_node.types import Codes, WireDtype
@@ -23,19 +23,29 @@ from dpgt_node.wire.kept import Kept
 class SendingEdge(Framing):
     """Payloads of a round out, Resume and Received in.  A vector of which Resume names a prefix goes on behind it.
 
-    ``role``: what an active adversary makes of them, None: nothing.
+    ``links``: what an active adversary makes of those to agent ``to``, None: nothing.
     """
 
-    def __init__(self, run_id: bytes, sender: str, role: Callable[[Any], Iterable[Payload]] | None = None) -> None:
-        self._role = role
+    def __init__(self, run_id: bytes, sender: str, links: Tampering | None = None, to: int = 0) -> None:
+        self._links, self._to = links, to
         self._run_id = run_id
         self._sender = sender
         self._prefix: Prefix | None = None
 
     def encode(self, message: Any) -> Iterable[bytes]:
         """The frames of one round's payloads."""
-        payloads = message if self._role is None else self._role(message)
-        return codec.encode_vectors(self._run_id, self._sender, payloads, prefix=self._prefix)
+        if self._links is None:
+            return codec.encode_vectors(self._run_id, self._sender, message, prefix=self._prefix)
+        return self._tampered(self._links, message)
+
+    def _tampered(self, links: Tampering, message: Any) -> Iterator[bytes]:
+        yield from codec.encode_vectors(self._run_id, self._sender, links.sent(self._to, message), prefix=self._prefix)
+        for copy in links.again(self._to, message):
+            yield from codec.encode_vectors(self._run_id, self._sender, (copy,))
+
+    def held_s(self, message: Any) -> float:
+        """How long an active adversary waits with them."""
+        return 0.0 if self._links is None else self._links.held_s(self._to, message)
 
     def decode(self, frame: Any) -> object:
         """A reply."""

@@ -16,9 +16,11 @@ import pytest
 from dpgt_node.adversary.decode.packets import Capture, PcapWriter, open_capture
 from dpgt_node.adversary.taps import lab
 from dpgt_node.adversary.taps.proxy import AGENT_PORT, host_ip
-from dpgt_node.adversary.taps.switch import Impairment, Pair, Switch
+from dpgt_node.adversary.taps.switch import Impairment, Pair, Rule, Switch
+from dpgt_node.cli.eavesdrop.impairing import parse_rule
+from dpgt_node.config import parse_run
 from dpgt_node.errors import ConfigError
-from tests.e2e.processes import eventually
+from tests.e2e.processes import eventually, quadratic
 
 MACS = [b"\x02\0\0\0\0" + bytes((i,)) for i in range(3)]
 LIMIT_S = 60.0
@@ -156,6 +158,36 @@ def test_only_the_links_that_are_tapped_are_recorded(tmp_path: Path) -> None:
         bench.send(0, 1, b"no IP at all, and long enough to be looked into")
         eventually("all were switched", lambda: bench.switch.counts.delivered == 7)
     assert [frame[24:] for frame in recorded(bench.pcap)] == [b"there", b"back"]
+
+
+def test_dice_of_one_link_at_one_time_leave_all_others_alone(tmp_path: Path) -> None:
+    one, two, three = (socket.inet_aton(host_ip(host + 1)) for host in range(3))
+    rules = (
+        Rule((one, two), loss=1.0),
+        Rule((one, three), loss=1.0, last_s=0.0),
+        Rule((two, one), loss=1.0, first_s=1e6),
+    )
+    with running(tmp_path, Impairment(rules=rules)) as bench:
+        bench.send(0, 1, tcp(0, 1, (5000, AGENT_PORT), b"lost"))
+        bench.send(1, 0, tcp(1, 0, (AGENT_PORT, 5000), b"back"))
+        bench.send(0, 2, tcp(0, 2, (5000, AGENT_PORT), b"too late"))
+        bench.send(1, 0, tcp(1, 0, (5000, AGENT_PORT), b"too early"))
+        bench.send(0, 1, tcp(0, 1, (5000, 7000), b"other port"))
+        counts = bench.switch.counts
+        eventually("all were switched", lambda: counts.delivered + counts.lost == 5)
+    assert counts.lost == 1 and b"lost" not in [frame[24:] for frame in recorded(bench.pcap)]
+
+
+def test_a_schedule_of_a_link_is_read_and_what_is_none_is_named() -> None:
+    run = parse_run(quadratic(3, 5), "run", Path())
+    rule = parse_rule("agent-1>agent-2 loss=1 delay-ms=20 from=2 until=5.5", run)
+    assert rule == Rule(tuple(socket.inet_aton(host_ip(i)) for i in (1, 2)), 20.0, 1.0, 0.0, 2.0, 5.5)
+    for text in ("agent-1>agent-3 loss=1", "", "agent-1>agent-2 loss=1.5", "agent-1>agent-2 los=1"):
+        with pytest.raises(ConfigError, match="--impair"):
+            parse_rule(text, run)
+    for text in ("loss=1 loss=1", "loss", "until=inf", "delay-ms=-1"):
+        with pytest.raises(ConfigError, match="must be one of"):
+            parse_rule(f"agent-1>agent-2 {text}", run)
 
 
 def test_a_full_disk_stops_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
