@@ -136,6 +136,19 @@ def test_rounds_far_apart_are_compared() -> None:
     assert (comparison.compared, comparison.incomplete) == (900, 0)
 
 
+@pytest.mark.parametrize("width", [1, 15])
+def test_words_that_are_said_again_after_the_newest_ones_are_not_too_late(width: int) -> None:
+    """A call broke with reports that waited; who is seated again may report a round before it repeats the others."""
+    comparison, lost = Comparison(NETWORK, width), Digests(EDGES["agent-1"], width).resaid
+    for k in range(lost + 1):
+        for name in NAMES[1:]:
+            comparison.take(name, k, words(name, k, X0=b"f" * 16) if k == 0 else words(name, k))
+    assert comparison.take("agent-1", lost, words("agent-1", lost)) == ()
+    found = [one for k in range(lost) for one in comparison.take("agent-1", k, words("agent-1", k)) or ()]
+    assert [(one.sender, one.k) for one in found] == [("agent-1", 0)]
+    assert (comparison.compared, comparison.incomplete) == (lost + 1, 0)
+
+
 def test_a_round_that_stays_incomplete_is_compared_as_far_as_it_goes() -> None:
     lie = {"X0": b"f" * 16}
     comparison = Comparison(NETWORK, 1)

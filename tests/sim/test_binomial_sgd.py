@@ -212,6 +212,18 @@ def test_a_sample_moves_a_gradient_by_what_its_clip_and_its_arithmetic_let_it() 
             assert 1 <= Fraction(counted._shift(releases, part)) / least < 1 + Fraction(1, 10**12)
 
 
+def test_every_coordinate_of_every_release_is_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    curve = counted.renyi.curve
+    monkeypatch.setattr(counted.renyi, "curve", lambda *of: (asked.append(of), curve(*of))[1])
+    found = account(replace(charged(9, 4000, releases=(0, 5, 7)), privacy=model.Privacy(clip_l2=0.1, delta=1e-6)), 650)
+    assert found.total("binomial") is not None
+    ((trials, shifts, d, delta),) = asked
+    assert (trials, len(shifts), d, delta) == (4000, 3, 650, 1e-6) and set(shifts) == {
+        counted._shift(found.releases, 1.0)
+    }
+
+
 def test_rounds_that_release_nothing_cost_nothing() -> None:
     found = account(charged(9, 4000, releases=(0, 5)))
     costs = [found.cost("binomial", k) for k in range(10)]
@@ -223,7 +235,7 @@ def test_what_has_no_finite_or_no_known_cost() -> None:
     few = account(charged(9, 50))
     assert few.total("binomial") is None and "method.trials must be" in str(few.why_not("binomial"))
     least = int(str(few.why_not("binomial")).split()[-3])
-    assert account(charged(9, least)).total("binomial") is not None
+    assert 0 < account(charged(9, least)).total("binomial") < float("inf")  # type: ignore[operator]
     assert account(charged(9, least - 1)).total("binomial") is None
     fine = replace(charged(9, 4000), method_options={"bound": 0.01, "levels": 800_001, "trials": 4000})
     assert account(fine).total("binomial") is None and "take fewer method.levels" in str(

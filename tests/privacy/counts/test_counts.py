@@ -155,6 +155,35 @@ def test_coordinates_add_up_by_their_squares_and_releases_do() -> None:
     assert dumb.delta_of(pairs, float(both[0])) > delta, "one release does not pay for two"
 
 
+def test_epsilon_is_where_tails_and_moments_add_up_to_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forwards, from moments that are given: both tails, and what a coordinate leaves out, of every release."""
+    N, d, delta, least, shifts = 4000, 30, 0.9, 2.0**-115, np.array([0.9, 0.5, 1.0])
+    etas: list[float] = []
+
+    def given(trials: int, largest: float, eta: float, orders: tuple[float, ...]) -> tuple[F64, float]:
+        assert (trials, largest) == (N, 1.0)
+        etas.append(eta)
+        return np.array([3.0 * order * (order - 1.0) for order in orders]), least
+
+    monkeypatch.setattr(renyi, "_growth", given)
+    found = renyi.curve(N, shifts, d, delta)
+    (eta,) = etas
+    tails = 2 * d * len(shifts) * eta
+    assert 0 < tails < 0.002 * delta
+
+    def deltas(epsilon: float, square: float) -> list[float]:
+        left_out = d * len(shifts) * (eta + 4.0 * 2.0**-124 / least)
+        exponents = [3.0 * a * (a - 1.0) * square + a * left_out + (1.0 - a) * epsilon for a in renyi.ORDERS.tolist()]
+        return [
+            tails + (math.exp(e) / a * (1.0 - 1.0 / a) ** (a - 1.0) if e < 700 else math.inf)
+            for a, e in zip(renyi.ORDERS.tolist(), exponents, strict=True)
+        ]
+
+    for at, epsilon in enumerate(found.tolist()):
+        square = float(np.square(shifts[: at + 1]).sum())
+        assert min(deltas(epsilon, square)) <= delta < min(deltas(0.9999 * epsilon, square))
+
+
 def moments_are_bounded(N: int = 300, eta: float = 1e-9) -> None:
     orders = tuple(renyi.ORDERS[renyi.ORDERS < 60].tolist()[::7])
     wide = renyi.reach(N, eta)
@@ -170,6 +199,23 @@ def moments_are_bounded(N: int = 300, eta: float = 1e-9) -> None:
                 for order, c in zip(orders, growth.tolist(), strict=True):
                     found = max(dumb.moment(P, Q, order, kept), dumb.moment(Q, P, order, kept))
                     assert math.log(found) <= c * shift**2 + order * eta + 1e-12, (largest, shift, start, order)
+
+
+def test_orders_are_those_whose_second_derivative_is_convex() -> None:
+    """(p - 2)(p - 3) >= 0 of p = alpha and p = 1 - alpha: else the ends of an interval bound nothing between them."""
+    powers = np.concatenate([renyi.ORDERS, 1.0 - renyi.ORDERS])
+    assert (renyi.ORDERS > 1.0).all() and ((powers - 2.0) * (powers - 3.0) >= 0.0).all()
+
+
+def test_chords_bound_everything_between_whole_shifts() -> None:
+    rng = np.random.default_rng(3)
+    for flat in (0.0, 1.0):  # where S does not rise, the quotient is largest at a part's beginning
+        heights = rng.uniform(0.1, 2.0, 4) + flat * np.cumsum(np.cumsum(rng.uniform(0.0, 3.0, (5, 4)), axis=0), axis=0)
+        heights = np.broadcast_to(heights, (5, 4))
+        t = np.linspace(1.0, 5.0, 4001)
+        for column, found in zip(heights.T, renyi._chords(heights).tolist(), strict=True):
+            exact = float((np.log1p(np.interp(t, np.arange(1.0, 6.0), column)) / t**2).max())
+            assert exact <= found * (1 + 1e-12) and found < 1.3 * exact
 
 
 def test_moments_grow_no_faster_than_the_squares_of_shifts() -> None:

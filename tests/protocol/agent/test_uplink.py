@@ -221,6 +221,9 @@ def what_is_held_has_a_limit(kind: type[Uplink]) -> None:
     assert full == Write(ONE, m.Dones(tuple(map(of_round, range(MAX_DONES)))))
     (large,) = up.step(s.Say(of_round(0, bytes(HOLD_BYTES)), more=True), 4)
     assert large == Write(ONE, of_round(0, bytes(HOLD_BYTES)))
+    held(up, 1)
+    two = Write(ONE, m.Dones((of_round(1), of_round(2))))
+    assert up.step(s.Say(of_round(2)), 4) == (two,), "what was let go counts no more"
 
 
 def what_was_held_for_a_call_that_broke_is_dropped(kind: type[Uplink]) -> None:
