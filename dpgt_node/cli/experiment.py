@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dpgt_node.cli import common, wrapping
 from dpgt_node.cli.running.ended import say
+from dpgt_node.config.vocabulary import METHOD_WORDS
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _TOLD = 5
 @click.option("--agents", type=click.Choice(["5", "20", "100"]), multiple=True, help="Of ours: sizes.  [default: all]")
 @click.option("--partition", type=click.Choice(["iid", "dirichlet"]), multiple=True, help="Of ours.  [default: both]")
 @click.option("--epsilon", type=click.FloatRange(0, min_open=True), multiple=True, help="Of ours.  [default: .5 1 3 8]")
+@click.option("--method", metavar="NAME", multiple=True, help="Of ours: [algorithm] method.  [default: all]")
 @click.option("--budget", type=click.IntRange(1, 8), default=8, show_default=True, help="Of ours: candidates a cell.")
 @common.format_option
 def experiment(
@@ -71,6 +73,7 @@ def experiment(
     agents: tuple[str, ...],
     partition: tuple[str, ...],
     epsilon: tuple[float, ...],
+    method: tuple[str, ...],
     budget: int,
     format_: str,
 ) -> ExitCode:
@@ -91,6 +94,8 @@ def experiment(
         raise click.UsageError(f"{folder}: give the folder as --out DIR; DIR alone goes with {STATUS}")
     if what not in (*FAMILIES, ALL):
         raise click.UsageError(f"no family is called {what}: {', '.join((*FAMILIES, ALL))}, or {STATUS} DIR")
+    if unknown := [name for name in method if name not in METHOD_WORDS]:
+        raise click.UsageError(f"no method is called {', '.join(unknown)}: {', '.join(METHOD_WORDS)}")
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     if scheduler is not None and processes is not None:
@@ -103,6 +108,7 @@ def experiment(
         "agents": tuple(map(int, agents)),
         "partitions": partition,
         "epsilons": epsilon,
+        "methods": method,
     }
     settings = replace(settings, **{name: value for name, value in shares.items() if value})
     root = common.data_root()

@@ -39,8 +39,8 @@ class Settings:
 
     ``look``: accuracy is of so many of each agent's samples and of the test set, evenly spaced; None: of all.
 
-    Of the family ``ours``: ``sets`` of data, ``agents``, ``partitions``, ``epsilons``, and how many candidates tune a
-    cell, ``budget``.
+    Of the family ``ours``: ``sets`` of data, ``agents``, ``partitions``, ``epsilons``, ``methods`` (none: all), and how
+    many candidates tune a cell, ``budget``.
     """
 
     dataset: str = "mnist"
@@ -54,6 +54,7 @@ class Settings:
     agents: tuple[int, ...] = (5, 20, 100)
     partitions: tuple[str, ...] = ("iid", "dirichlet")
     epsilons: tuple[float, ...] = (0.5, 1.0, 3.0, 8.0)
+    methods: tuple[str, ...] = ()
     budget: int = 8
 
     @classmethod

@@ -132,6 +132,7 @@ def test_all_cells_of_the_real_thing():
     places = {cell.place for cell in cells(Settings())}
     assert places == {(d, n, p) for d in ("mnist", "fashion-mnist") for n in (5, 20, 100) for p in ("iid", "dirichlet")}
     assert {cell.epsilon for cell in cells(Settings())} == {0.5, 1.0, 3.0, 8.0}
+    assert {cell.method for cell in cells(Settings(methods=("dpgt", "central", "s-ab")))} == {"dpgt", "central"}
     budgets = {len(cell.tuning(Settings())) for cell in cells(Settings())[:3]}
     assert budgets == {8} and FAMILY.partial
 
