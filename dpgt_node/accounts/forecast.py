@@ -15,10 +15,12 @@ overestimate.  What accuracy (T, nu) means depends on the data: that is measured
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.spectrum import DENSE_MOST
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.mechanisms import Accounted
 from dpgt_node.types import F64
@@ -40,14 +42,17 @@ class Response:
 def respond(
     topology: Topology, alpha: float, beta: float, accounted: Accounted, K_max: int, weights_x: F64, weights_y: F64
 ) -> Response:
-    """``weights_x``, ``weights_y`` (n,): variance of each agent's noise on the two streams.  O(K_max n^3)."""
+    """``weights_x``, ``weights_y`` (n,): variance of each agent's noise on the two streams.
+
+    O(K_max n^3); of more than DENSE_MOST agents O(K_max n edges), in 24 n^2 bytes.
+    """
     n = topology.n
-    A, B = np.eye(n) - alpha * topology.L1, np.eye(n) - beta * topology.L2
+    A, B = _steps(topology, alpha, beta)
     time, noise_x, noise_y = (np.empty((K_max + 1, n)) for _ in range(3))
     x, y = np.zeros(n), np.ones(n)
     # Impulses: what one agent's noise of one round (a column) has become in x and y after k + 1 rounds.
     once, both = accounted.once, not accounted.x_public
-    Y = B - np.eye(n) if once else beta * topology.C
+    Y = np.asarray(B @ np.eye(n)) - np.eye(n) if once else beta * topology.C
     X = np.zeros((n, n)) if both else -np.eye(n)
     Z = alpha * topology.R
     total_x, total_y = np.zeros(n), np.zeros(n)
@@ -60,6 +65,17 @@ def respond(
         X, Y = A @ X - Y, B @ Y
         time[k], noise_x[k], noise_y[k] = x, total_x, total_y
     return Response(time, noise_x, noise_y)
+
+
+def _steps(topology: Topology, alpha: float, beta: float) -> tuple[Any, Any]:
+    """I - alpha L1 and I - beta L2, (n, n)."""
+    n = topology.n
+    if n <= DENSE_MOST:
+        return np.eye(n) - alpha * topology.L1, np.eye(n) - beta * topology.L2
+    from scipy.sparse import eye_array
+
+    one = eye_array(n, format="csr")
+    return one - alpha * topology.in_R.laplacian(), (one - beta * topology.in_C.laplacian()).T.tocsr()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

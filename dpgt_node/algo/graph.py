@@ -8,6 +8,7 @@ RELEASED itself.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,15 +123,27 @@ def separated(names: Sequence[str], M: F64 | Edges) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def metropolis(t: Topology) -> F64:
+def metropolis_edges(t: Topology) -> Edges:
     """Metropolis weights of the undirected closure of G_R, (n, n): w_ij = 1/(1 + max(deg_i, deg_j)) on its edges, and
     w_ii = 1 - sum_{j != i} w_ij > 0.
     """
-    edges = (t.R > 0) | (t.R.T > 0)
-    edges &= ~np.eye(t.n, dtype=bool)
-    degree = edges.sum(axis=1)
-    W = np.where(edges, 1.0 / (1.0 + np.maximum.outer(degree, degree)), 0.0)
-    return _frozen(W + np.diag([1.0 - math.fsum(row) for row in W]))
+    n, hears = t.n, t.in_R
+    off = hears.receivers != hears.senders
+    one, other = hears.receivers[off], hears.senders[off]
+    pairs = np.unique(np.concatenate([one * n + other, other * n + one]))
+    i, j = pairs // n, pairs % n
+    degree = np.bincount(i, minlength=n)
+    weights = 1.0 / (1.0 + np.maximum(degree[i], degree[j]))
+    starts = np.concatenate([[0], np.cumsum(degree)])
+    own = np.array([1.0 - math.fsum(weights[a:b]) for a, b in itertools.pairwise(starts)])
+    places = np.concatenate([pairs, np.arange(n) * (n + 1)])
+    order = np.argsort(places)
+    return Edges(starts + np.arange(n + 1), places[order] % n, np.concatenate([weights, own])[order])
+
+
+def metropolis(t: Topology) -> F64:
+    """:func:`metropolis_edges` as a matrix, (n, n)."""
+    return metropolis_edges(t).dense
 
 
 def unreached(M: F64 | Edges) -> tuple[int, ...]:

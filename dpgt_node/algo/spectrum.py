@@ -57,6 +57,11 @@ class Spectrum:
         """:func:`spectral_step_bound`, or a lower bound on it."""
         return _least([spectral_step_bound(self.values)], (part.step_bound for part in self.parts))
 
+    def factor(self, step: float) -> float:
+        """The largest modulus of 1 - step w over all eigenvalues but one zero, or an upper bound on it; 0 for none."""
+        found = [abs(1.0 - step * w) for w in self.values[1:]]
+        return max([*found, *(1.0 - step * part.contraction(step) for part in self.parts)], default=0.0)
+
     def contraction(self, step: float) -> float:
         """:func:`contraction_rate`, or a lower bound on it."""
         return _least([contraction_rate(self.values, step)], (part.contraction(step) for part in self.parts))

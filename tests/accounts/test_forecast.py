@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpgt_node.accounts import forecast
 from dpgt_node.accounts.forecast import need, respond
 from dpgt_node.algo.graph import Topology
 from dpgt_node.privacy.accountants import gaussian
@@ -38,6 +39,16 @@ def test_noise_is_the_sum_of_squared_impulse_responses(mechanism: str) -> None:
     both = mechanism in ("paper", "published-point")
     np.testing.assert_allclose(found.noise_x[K], variance[0] if both else np.zeros(3), rtol=1e-12)
     np.testing.assert_allclose(GAMMA**2 * found.noise_y[K], variance[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", ["paper", "noise-once"])
+def test_many_agents_are_reckoned_with_their_edges(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = (Topology.from_matrices(NAMES, R, C), ALPHA, BETA, MECHANISMS[mechanism].accounted, K, WEIGHTS_X, WEIGHTS_Y)
+    whole = respond(*given)
+    monkeypatch.setattr(forecast, "DENSE_MOST", 2)
+    sparse = respond(*given)
+    for name in ("time", "noise_x", "noise_y"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(whole, name), rtol=1e-13)
 
 
 def test_time_is_how_far_a_constant_gradient_carries() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgt_node.algo.graph import Topology, metropolis, separated
+from dpgt_node.algo.edges import Edges
+from dpgt_node.algo.graph import Topology, metropolis, metropolis_edges, separated
 from dpgt_node.algo.methods import METHODS, network_of
 from dpgt_node.algo.methods.derived import CLOSURE, NEIGHBOURS
 from dpgt_node.algo.schedule import Schedule
@@ -56,6 +57,14 @@ def test_metropolis_weights(seed: int, n: int) -> None:
     np.testing.assert_allclose(W, methods.metropolis(R), atol=1e-15)
     assert (W == W.T).all() and (np.diag(W) > 0).all() and (W >= 0).all()
     np.testing.assert_allclose(W.sum(0), 1.0, atol=1e-15)
+
+
+def test_metropolis_weights_of_ten_thousand_agents_are_edges() -> None:
+    n = 10_000
+    ring = Topology._of([str(i) for i in range(n)], *[Edges(np.arange(n + 1), (np.arange(n) - 1) % n, np.ones(n))] * 2)
+    W = metropolis_edges(ring)
+    assert len(W.weights) == 3 * n and "dense" not in W.__dict__ and set(W.weights) == {1 / 3, 1.0 - 2 / 3}
+    np.testing.assert_allclose(W.sums(), 1.0, atol=1e-15)
 
 
 def test_the_demos_closure() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import numpy as np
 
-from dpgt_node.algo.graph import Topology, metropolis, separated
+from dpgt_node.algo.graph import Topology, metropolis, metropolis_edges, separated
 from dpgt_node.algo.methods.base import Demand, Mixing, Setting
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64
@@ -25,7 +24,7 @@ def neighbours(topology: Topology) -> F64:
 @lru_cache(maxsize=8)
 def closure_couplings(topology: Topology) -> tuple[F64, F64]:
     """s_i = sum_{j != i} w_ij, (n,): a_i = alpha s_i where an agent mixes Wo.  Nothing is coupled by beta."""
-    return np.array([math.fsum(row) for row in neighbours(topology)]), np.zeros(topology.n)
+    return metropolis_edges(topology).sums(loops=False), np.zeros(topology.n)
 
 
 def uncoupled(topology: Topology) -> tuple[F64, F64]:
@@ -46,7 +45,7 @@ def _nobody(run: RunConfig, topology: Topology) -> F64:
 
 
 def _apart(setting: Setting) -> tuple[str, ...]:
-    return separated(setting.topology.names, metropolis(setting.topology))
+    return separated(setting.topology.names, metropolis_edges(setting.topology))
 
 
 def _steep(setting: Setting) -> tuple[str, ...]:

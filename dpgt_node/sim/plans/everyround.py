@@ -10,12 +10,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from dpgt_node.accounts.forecast import Response, need, respond
 from dpgt_node.accounts.planner import Route, Target, calibrate
-from dpgt_node.algo.spectrum import laplacian_eigenvalues, spectral_step_bound, weight_step_bound
+from dpgt_node.algo.spectrum import spectrum, weight_step_bound
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
@@ -104,9 +105,15 @@ class EveryRound:
     # ---------------------------------------------------------------- candidates and their prediction
     def _part(self, alpha: float, beta: float) -> tuple[float, float]:
         """Parts of the largest steps as steps."""
-        ends = ((self._topology.r, self._topology.R), (self._topology.c, self._topology.C.T))
-        a, b = (min(weight_step_bound(w), spectral_step_bound(laplacian_eigenvalues(M)), _FREE) for w, M in ends)
+        a, b = self._largest
         return short(alpha * a), short(beta * b)
+
+    @cached_property
+    def _largest(self) -> tuple[float, float]:
+        """Of Lemma 1, the largest alpha and beta."""
+        ends = ((self._topology.r, self._topology.in_R), (self._topology.c, self._topology.in_C))
+        a, b = (min(weight_step_bound(w), spectrum(edges).step_bound, _FREE) for w, edges in ends)
+        return a, b
 
     def _candidates(self, way: Route, target: Target) -> Iterator[tuple[Candidate, F64, F64]]:
         """Every candidate of the grid with its (T, nu), one an agent; ``predicted`` is still 0."""

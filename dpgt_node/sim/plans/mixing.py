@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.spectrum import (
-    Eigenvalues,
-    laplacian_eigenvalues,
-    spectral_step_bound,
-    stationary,
-    weight_step_bound,
-)
+from dpgt_node.algo.spectrum import Spectrum, spectrum, stationary, weight_step_bound
 from dpgt_node.config import RunConfig, SchemeS2
 from dpgt_node.config.model import NoiseStream
 from dpgt_node.errors import invariant
@@ -64,11 +58,11 @@ class Network:
     @classmethod
     def of(cls, topology: Topology) -> Network:
         """With the steps that mix fastest, within the bounds of Lemma 1.  The graph must satisfy Assumption 1."""
-        v1, v2 = stationary(topology.R), stationary(topology.C.T)
+        v1, v2 = stationary(topology.in_R), stationary(topology.in_C)
         invariant(v1 is not None and v2 is not None, "the graph satisfies Assumption 1")
         assert v1 is not None and v2 is not None  # for mypy
-        alpha, a = _fastest(laplacian_eigenvalues(topology.R), weight_step_bound(topology.r))
-        beta, b = _fastest(laplacian_eigenvalues(topology.C.T), weight_step_bound(topology.c))
+        alpha, a = _fastest(spectrum(topology.in_R), weight_step_bound(topology.r))
+        beta, b = _fastest(spectrum(topology.in_C), weight_step_bound(topology.c))
         return cls(alpha, beta, max(a, b), float(v1 @ v2) / topology.n)
 
     def mixing(self, recipe: Recipe) -> Mixing:
@@ -118,13 +112,13 @@ class Network:
         )
 
 
-def _fastest(eigenvalues: Eigenvalues, by_weights: float) -> tuple[float, float]:
+def _fastest(spectrum: Spectrum, by_weights: float) -> tuple[float, float]:
     """The step and its factor."""
-    largest = min(by_weights, spectral_step_bound(eigenvalues))
+    largest = min(by_weights, spectrum.step_bound)
     if math.isinf(largest):
         return _ALONE, 0.0
     steps = [short(part * largest) for part in _PARTS]
-    return min(((s, max((abs(1.0 - s * w) for w in eigenvalues[1:]), default=0.0)) for s in steps), key=lambda f: f[1])
+    return min(((s, spectrum.factor(s)) for s in steps), key=lambda f: f[1])
 
 
 def neighbours(recipe: Recipe, mixing: Mixing) -> Iterator[tuple[Recipe, Mixing]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpgt_node.algo import spectrum
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures, step_warnings
@@ -46,6 +47,18 @@ def test_a_run_carries_a_recipe_out(given: Recipe) -> None:
     for wrong in (0.8, 1.25):
         moved = ends(replace(network, speed=wrong * network.speed))
         assert np.abs(moved - pooled).max() > 0.1 * np.abs(pooled).max()
+
+
+@pytest.mark.parametrize("matrix", [COMPLETE, CHAIN])
+def test_of_many_agents_the_factor_is_bounded_from_above(matrix: model.Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = Topology.from_config(graph(matrix, matrix))
+    exact = Network.of(topology)
+    monkeypatch.setattr(spectrum, "DENSE_MOST", 4)
+    monkeypatch.setattr(spectrum, "_circulant", lambda edges: None)
+    bounded = Network.of(topology)
+    assert exact.factor <= bounded.factor < 1.0 and bounded.speed == pytest.approx(exact.speed, rel=1e-9)
+    w = np.array(spectrum.laplacian_eigenvalues(topology.in_R)[1:])
+    assert np.abs(1.0 - bounded.alpha * w).max() <= bounded.factor * (1 + 1e-9)
 
 
 def test_scales_and_clips_by_release_are_the_recipe_s() -> None:
