@@ -86,7 +86,7 @@ long: $(VENV)/.dev ## tests that take minutes
 kills: $(VENV)/.dev ## kill -9 of real processes, 215 times; half an hour
 	$(PYTEST) -m long tests/e2e/test_kills.py tests/e2e/test_shared_noise.py -s -o faulthandler_timeout=3600 $(ARGS)
 
-fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba
+fast: $(VENV)/.fast ## tests of the extra [fast]; installs numba and uvloop
 	$(PYTEST) -m fast $(ARGS)
 
 soak: $(VENV)/.dev ## 20,000 rounds of five daemons: memory, descriptors, threads

@@ -6,7 +6,7 @@
 * ``hosts``: network namespaces; root only, so only on request (make hosts; tests/hosts/conftest.py).  Those that are
   ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
 * ``long``: on request.
-* ``fast``: the optional package numba; on request (make fast installs it).
+* ``fast``: the optional packages numba and uvloop; on request (make fast installs them).
 * ``browser``: headless Chromium; on request (make browser).
 * ``shown``: the shell blocks of the pages; on request (make shown).
 * ``deploy``: what deploy/ says is carried out: the image's steps in a bare Debian, the units under a systemd of their

@@ -35,6 +35,7 @@ ONLY_IN = {
     "dask": ("experiments",),
     "distributed": ("experiments",),
     "numba": ("privacy",),
+    "uvloop": ("cli",),
     "jinja2": ("report",),
     "matplotlib": ("report",),
     "tensorboard": ("record",),
@@ -49,7 +50,7 @@ ONLY_IN = {
 }
 # A node must start without these: only inside functions, even where they are allowed.
 LAZY = ("dask", "distributed", "torch", "torchvision", "tensorboard", "jinja2", "grpc_tools", "numba")
-LAZY += ("prometheus_client",)
+LAZY += ("prometheus_client", "uvloop")
 
 OPERATOR_INPUT = ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "sys.argv")
 READS_OPERATOR_INPUT = ("cli", "__main__")

@@ -256,7 +256,7 @@ EXTRAS = {name: distributions(lines) for name, lines in PROJECT["project"]["opti
 
 def test_what_the_package_imports_is_what_it_depends_on() -> None:
     imported = {use.name.split(".")[0] for p in SOURCES for use in Uses(module_of(p), p.read_text()).imports}
-    optional = {"dask", "distributed", "grpc_tools", "numba", "torch", "torchvision"}
+    optional = {"dask", "distributed", "grpc_tools", "numba", "torch", "torchvision", "uvloop"}
     third_party = imported - set(sys.stdlib_module_names) - {PACKAGE} - optional
     owners = importlib.metadata.packages_distributions()
     used = distributions([owner for name in third_party for owner in owners.get(name, [name])])

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -278,11 +278,11 @@ def report_or_word(out: Path) -> Path | None:
     return path
 
 
-def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, with the signals of before at the end."""
+def run_async(main: Coroutine[Any, Any, T], made_by: Callable[[], asyncio.AbstractEventLoop] = signals.Loop) -> T:
+    """``asyncio.run``, with the signals of before at the end.  ``made_by``: makes the loop."""
 
-    def loop() -> signals.Loop:
-        made = signals.Loop()
+    def loop() -> asyncio.AbstractEventLoop:
+        made = made_by()
         asyncio.set_event_loop(made)
         return made
 

@@ -86,7 +86,7 @@ def coordinator(
                 logs.tell(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}")
         return outcome.conclude.exit_code
 
-    return common.run_async(main())
+    return common.run_async(main(), signals.daemons_loop)
 
 
 async def _report(out: Path, stop: asyncio.Event, code: ExitCode) -> Path | None:

@@ -91,7 +91,7 @@ def node(
         finally:
             logging.getLogger(__name__).info("peak resident memory %.0f MiB", process.peak_rss_mib())
 
-    return common.run_async(main())
+    return common.run_async(main(), signals.daemons_loop)
 
 
 def _dialled(given: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, str]:
