@@ -93,6 +93,8 @@ class AgentAccount:
         )
         self._curves: dict[str, F64 | None] = {}
         self._whys: dict[str, str | None] = {}
+        self._all: list[tuple[str, F64 | None]] = []
+        """Every curve, once all were asked for."""
 
     @property
     def agent(self) -> int:
@@ -108,7 +110,7 @@ class AgentAccount:
 
     def share(self, twin: AgentAccount) -> None:
         """Take what ``twin``, of the same run and with equal traits, computes or has computed."""
-        self._curves, self._whys = twin._curves, twin._whys
+        self._curves, self._whys, self._all = twin._curves, twin._whys, []
 
     def scale(self, stream: Stream, k: int) -> float:
         """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
@@ -169,11 +171,11 @@ class AgentAccount:
         return self._whys[accountant]
 
     def _costs(self, row: int) -> Costs:
-        costs: Costs = {}
-        for name in ACCOUNTANTS:
-            curve = self._curve(name)
-            costs[name] = None if curve is None else float(curve[row]) if row >= 0 else 0.0
-        return costs
+        if not self._all:
+            self._all = [(name, self._curve(name)) for name in ACCOUNTANTS]
+        if row < 0:
+            return {name: None if curve is None else 0.0 for name, curve in self._all}
+        return {name: None if curve is None else curve.item(row) for name, curve in self._all}
 
     def _curve(self, accountant: str) -> F64 | None:
         if accountant not in self._curves:

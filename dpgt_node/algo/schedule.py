@@ -202,13 +202,13 @@ class Schedule:
         """
         if self.range is not None:
             return self.range if stream == "X" else 0.0
-        noise, release = self.zeta if stream == "X" else self.eta, self.release(k)
+        noise, release, factors = self.zeta if stream == "X" else self.eta, self.release(k), self.by_release
         if noise is None or self.multiplier == 0.0 or release is None:
             return 0.0
         value = noise.values[agent]
         if noise.kind == "exponent":
             value = float(k + 1) ** value if self.kind == "S1" else value**self.K
-        value = self.multiplier * value * self.by_release[min(release, len(self.by_release) - 1)]
+        value = self.multiplier * value * (factors[release] if release < len(factors) else factors[-1])
         return value if self.noise_decay == 1.0 else value * self._decayed(self.noise_decay, k)
 
     def scales(self, stream: Stream, agent: int) -> Iterator[float]:

@@ -76,10 +76,11 @@ class Digests:
 
     def words(self, k: int) -> bytes:
         """All of round ``k``; empty where one is lacking.  Rounds that nobody asks for any more are dropped."""
-        for old in [old for old in self._rounds if old < k - self._kept]:
-            del self._rounds[old]
-        known = self._rounds.get(k, {})
-        return b"".join(known[place] for place in self._places) if known.keys() >= self._all else b""
+        rounds, last = self._rounds, k - self._kept
+        while rounds and (oldest := next(iter(rounds))) < last:  # they came about in this order
+            del rounds[oldest]
+        known = rounds.get(k, {})
+        return b"".join([known[place] for place in self._places]) if known.keys() >= self._all else b""
 
 
 @dataclass(frozen=True, slots=True)

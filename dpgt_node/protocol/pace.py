@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
 PHASES = ("compute", "barrier", "noise", "store", "exchange", "evaluate")
 OWN = tuple(PHASES.index(name) for name in ("compute", "noise", "store", "evaluate"))
@@ -61,9 +62,7 @@ class Took:
             return
         self.rounds += rounds
         self.last_us, self.last_rounds = spent, rounds
-        total = self.total_us
-        for i, span in enumerate(spent):
-            total[i] += span
+        self.total_us[:] = map(add, self.total_us, spent)
 
 
 class Pace:

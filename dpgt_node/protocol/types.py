@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.pace import Spent
 from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
+
+_LITTLE_ENDIAN = {name: np.dtype(name).newbyteorder("<") for name in get_args(WireDtype)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Payload:
 
     def array(self) -> F64:
         """The released values as float64, shape (dimension,): what neighbours and the agent itself mix."""
-        raw = np.frombuffer(self.data, dtype=np.dtype(self.dtype).newbyteorder("<"))
+        raw = np.frombuffer(self.data, dtype=_LITTLE_ENDIAN[self.dtype])
         return raw.astype(np.float64) if self.codes is None else self.codes.values(raw)
 
 

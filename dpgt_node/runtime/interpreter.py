@@ -33,9 +33,15 @@ class Undone(Exception):
         self.event = event
 
 
+LOOK_NS = 10_000_000
+"""How much later than it should a deadline may be seen that came nearer: asking for it costs as much as a step."""
+
+
 class Interpreter:
     """Feeds ``machine``.  ``carry_out`` does one effect; what happens of it comes back through ``feed``, at once or
     later.  ``broken`` hears what a step or an effect raised; nothing is stepped after that.
+
+    The machine is asked for its deadline once in ``LOOK_NS``, however many events come.
     """
 
     def __init__(
@@ -47,7 +53,8 @@ class Interpreter:
         self._loop = asyncio.get_running_loop()
         self._events: deque[Any] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._due_ns = 0
+        self._look: asyncio.TimerHandle | None = None
+        self._due_ns = self._look_ns = 0
         self._stepping = self._over = False
 
     def feed(self, event: Any) -> None:
@@ -56,36 +63,48 @@ class Interpreter:
         if self._stepping or self._over:
             return
         self._stepping = True
+        now_ns, events, step, carry_out = 0, self._events, self._machine.step, self._carry_out
         try:
-            while self._events:
-                effects = self._machine.step(self._events.popleft(), time.monotonic_ns())
+            while events:
+                now_ns = time.monotonic_ns()
+                effects = step(events.popleft(), now_ns)
                 try:
                     for effect in effects:
-                        self._carry_out(effect)
+                        carry_out(effect)
                 except Undone as undone:
-                    self._events.appendleft(undone.event)
+                    events.appendleft(undone.event)
         except BaseException as error:
             self.stop()
             self._broken(error)
         finally:
             self._stepping = False
-        self._arm()
+        if self._timer is None or now_ns >= self._look_ns:
+            self._arm()
+        elif self._look is None:
+            self._look = self._loop.call_later(LOOK_NS / 1e9, self._arm)
 
     def stop(self) -> None:
         """Step no more."""
         self._over = True
         self._events.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look):
+            if timer is not None:
+                timer.cancel()
 
     def _arm(self) -> None:
-        due_ns = self._machine.next_deadline_ns()
-        if due_ns is None or self._over or (self._timer is not None and self._due_ns <= due_ns):
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        if self._over:
+            return
+        due_ns, now_ns = self._machine.next_deadline_ns(), time.monotonic_ns()
+        self._look_ns = now_ns + LOOK_NS
+        if due_ns is None or (self._timer is not None and self._due_ns <= due_ns):
             return  # a timer that is early finds nothing to do and is armed anew
         if self._timer is not None:
             self._timer.cancel()
         self._due_ns = due_ns
-        self._timer = self._loop.call_later(max(0.0, (due_ns - time.monotonic_ns()) / 1e9), self._tick)
+        self._timer = self._loop.call_later(max(0.0, (due_ns - now_ns) / 1e9), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -90,7 +90,7 @@ def mix_of(
     round, which is asked for where the rule has a centre.  ``noted``: takes the distance of every other agent's vector
     to it, or to 0 where the rule has no centre.
     """
-    others = tuple(edge for edge in edges if edge[0] != index)
+    others = () if guard is None else tuple(edge for edge in edges if edge[0] != index)
     if guard is None or not others:
         return lambda step, into, block: add_mixed(edges, received, step, into, block)
     itself = tuple(edge for edge in edges if edge[0] == index)

@@ -22,16 +22,17 @@ coordinator says earlier of rounds is an error, because the agent's machine does
 from __future__ import annotations
 
 import hmac
-from enum import Enum, auto
+from enum import auto
 from typing import Any
 
 from dpgt_node.errors import NoAgreement, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Tick
 
 
-class AgreeingPhase(Enum):
+class AgreeingPhase(Phases):
     """Where the agreement stands; see the table."""
 
     OFFERED = auto()

@@ -29,12 +29,13 @@ second release of it.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
 
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.errors import Broken, StaleState, invariant
 from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.pace import MAX_US, Spent
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -73,7 +74,7 @@ from dpgt_node.protocol.types import (
 from dpgt_node.types import F64, Stream
 
 
-class Phase(Enum):
+class Phase(Phases):
     """Where an agent stands; see the table above."""
 
     WAITING = auto()
@@ -89,6 +90,7 @@ class Phase(Enum):
 
 _PACE = (Phase.COMPUTING, Phase.READY, Phase.DRAWING, Phase.PERSISTING, Phase.EXCHANGING)
 """What ``pace`` calls compute, barrier, noise, store and exchange."""
+_NOTHING_SPENT = dict.fromkeys(Phase, 0)
 
 
 class AgentMachine:
@@ -146,7 +148,7 @@ class AgentMachine:
         self._pruned = -1
         self._exchange_since_ns = 0
         self._deadline_ns: int | None = None
-        self._spent_ns = dict.fromkeys(Phase, 0)
+        self._spent_ns = _NOTHING_SPENT.copy()
         self._evaluated_ns = self._stepped_ns = 0
         self._to = {s: frozenset(j for j in out if j != edges.index) for s, out in edges.outgoing.items()}
         self._peers = tuple(sorted(frozenset().union(*self._to.values())))
@@ -274,18 +276,18 @@ class AgentMachine:
 
     def _spent(self) -> Spent:
         """What the rounds since the last report took, by the phases of ``pace``."""
-        self._spent_ns[Phase.COMPUTING] += self._spent_ns[Phase.FINAL]
-        spans = (*(self._spent_ns[phase] for phase in _PACE), self._evaluated_ns)
-        self._spent_ns = dict.fromkeys(Phase, 0)
+        spent_ns, self._spent_ns = self._spent_ns, _NOTHING_SPENT.copy()
+        spent_ns[Phase.COMPUTING] += spent_ns[Phase.FINAL]
+        spans_ns = [*map(spent_ns.__getitem__, _PACE), self._evaluated_ns]
         self._evaluated_ns = 0
-        return tuple(min(max(span, 0) // 1000, MAX_US) for span in spans)
+        return tuple([min(max(span_ns, 0) // 1000, MAX_US) for span_ns in spans_ns])
 
     def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
         self.go_through = max(self.go_through, event.go_through)
         if self._phase is not Phase.WAITING:  # repeated when an agent rejoined, perhaps after a Go that was lost
             self._try_release(out, now_ns)
             return
-        self._spent_ns = dict.fromkeys(Phase, 0)
+        self._spent_ns = _NOTHING_SPENT.copy()
         if self._finished is not None:
             self._phase = Phase.SERVING
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]

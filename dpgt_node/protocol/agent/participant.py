@@ -19,7 +19,7 @@ When the inbox's window moved, the receiving ends that were full hear it after t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dpgt_node.errors import DpgtError, PeerError
@@ -74,6 +74,17 @@ class Participant:
         self.took = Took()
         """What its rounds took, in this life of the process."""
         self._reports = Reports(last_round, self.bytes_sent)
+        self._within: dict[type, Callable[[Any, list[Any], int], None]] = {
+            t.VectorReceived: self._vector,
+            t.Send: self._send,
+            t.Resend: self._send,
+            t.ReportDone: self._done,
+            t.Persist: self._persist,
+            t.PeerNeeds: self._needs,
+            t.PeerGone: self._step_agent,
+            t.ReportStall: self._stall,
+            s.EdgeLost: lambda effect, out, _: out.append(s.Broke(effect.error)),
+        }
 
     @classmethod
     def of(
@@ -126,6 +137,16 @@ class Participant:
         """Take one event, return the effects in the order in which they must be carried out."""
         out: list[Any] = []
         match event:
+            case t.ReleaseReady():  # first what comes in every round
+                self._step_agent(event, out, now_ns)
+            case t.Advanced():
+                if event.outliers:
+                    out += self._ears.outliers(event.outliers)
+                self._step_agent(event, out, now_ns)
+            case t.Persisted(k, head):
+                self._head = (k, head)
+                self._ears.drew = True
+                self._step_agent(event, out, now_ns)
             case Heard() | Taken() | Opened() | Ended() | s.RoundRead():
                 call = event.call
                 end: Sender | Receiver = self._senders[call.peer] if call.dialled else self._receivers[call.peer]
@@ -138,15 +159,8 @@ class Participant:
                 if metrics:
                     self._say_again(out)
                 self._emit(self._reports.step(event, now_ns), out, now_ns)
-            case t.Persisted(k, head):
-                self._head = (k, head)
-                self._ears.drew = True
-                self._step_agent(event, out, now_ns)
             case Dispute():
                 out += self._ears.dispute(event)
-            case t.Advanced():
-                out += self._ears.outliers(event.outliers)
-                self._step_agent(event, out, now_ns)
             case s.Admit():
                 for receiver in self._receivers.values():
                     self._emit(receiver.step(event, now_ns), out, now_ns)
@@ -176,14 +190,16 @@ class Participant:
         self._step_agent(started, out, now_ns)
 
     def _step_agent(self, event: t.AgentEvent, out: list[Any], now_ns: int) -> None:
-        mixed = self.agent.done_through
+        agent = self.agent
+        mixed = agent.done_through
         try:
-            effects = self.agent.step(event, now_ns)
+            effects = agent.step(event, now_ns)
         except DpgtError as error:
             out.append(s.Broke(error))
             return
-        self._emit(effects, out, now_ns)
-        if self.agent.done_through != mixed:
+        if effects:
+            self._emit(effects, out, now_ns)
+        if agent.done_through != mixed:
             self._moved(out, now_ns)
 
     def _beat(self, tick: t.Tick, out: list[Any], now_ns: int) -> None:
@@ -202,31 +218,32 @@ class Participant:
 
     def _emit(self, effects: Iterable[Any], out: list[Any], now_ns: int) -> None:
         for effect in effects:
-            match effect:
-                case t.VectorReceived():
-                    self._ears.digests.heard(effect.sender, effect.payload)
-                    if self._recorded:
-                        out.append(s.Witness(effect.sender, effect.payload))
-                    self._step_agent(effect, out, now_ns)
-                case t.Send() | t.Resend():
-                    self._emit(self._to[effect.peer].step(effect, now_ns), out, now_ns)
-                case t.ReportDone():
-                    self._done(effect, out, now_ns)
-                case t.Persist(record):
-                    self._ears.digests.released(record.payloads)
-                    out.append(effect)
-                case t.PeerNeeds():
-                    believed, said = self._ears.needs(effect)
-                    out += said
-                    self._step_agent(believed, out, now_ns)
-                case t.PeerGone():
-                    self._step_agent(effect, out, now_ns)
-                case t.ReportStall():
-                    self._emit(self._watch.step(effect, now_ns), out, now_ns)
-                case s.EdgeLost(error):
-                    out.append(s.Broke(error))
-                case _:
-                    out.append(effect)
+            within = self._within.get(type(effect))
+            if within is None:
+                out.append(effect)
+            else:
+                within(effect, out, now_ns)
+
+    def _vector(self, effect: t.VectorReceived, out: list[Any], now_ns: int) -> None:
+        self._ears.digests.heard(effect.sender, effect.payload)
+        if self._recorded:
+            out.append(s.Witness(effect.sender, effect.payload))
+        self._step_agent(effect, out, now_ns)
+
+    def _send(self, effect: t.Send | t.Resend, out: list[Any], now_ns: int) -> None:
+        self._emit(self._to[effect.peer].step(effect, now_ns), out, now_ns)
+
+    def _persist(self, effect: t.Persist, out: list[Any], now_ns: int) -> None:
+        self._ears.digests.released(effect.record.payloads)
+        out.append(effect)
+
+    def _needs(self, effect: t.PeerNeeds, out: list[Any], now_ns: int) -> None:
+        believed, said = self._ears.needs(effect)
+        out += said
+        self._step_agent(believed, out, now_ns)
+
+    def _stall(self, effect: t.ReportStall, out: list[Any], now_ns: int) -> None:
+        self._emit(self._watch.step(effect, now_ns), out, now_ns)
 
     def _done(self, effect: t.ReportDone, out: list[Any], now_ns: int) -> None:
         self.took.add(1, effect.spent)

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import auto
 from typing import Any
 
 from dpgt_node.protocol.agent.session_types import Evaluated, MakeReport, Repeat, ReportMade, Say, Upload, UploadsTaken
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import ReportDone
 
 REPEATED = 2
 """So many evaluations are kept to be reported again."""
 
 
-class ReportsPhase(Enum):
+class ReportsPhase(Phases):
     ROUNDS = auto()
     MAKING = auto()
     SAID = auto()

@@ -53,6 +53,7 @@ from dpgt_node.protocol.edge.receiver import Receiver, ReceiverPhase
 from dpgt_node.protocol.told import told
 
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
+_OPEN = frozenset({ReceiverPhase.OPEN, ReceiverPhase.FULL})
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
 
@@ -119,9 +120,7 @@ class Session:
                 return self._until_ns
             case SessionPhase.LEAVING:
                 return earliest(self._until_ns, self._uplink.next_deadline_ns())
-        inside = None if self._inside is None else self._inside.next_deadline_ns()
-        agreed = None if self._agreeing is None else self._agreeing.next_deadline_ns()
-        return earliest(earliest(inside, agreed), self._uplink.next_deadline_ns())
+        return earliest(*[p.next_deadline_ns() for p in (self._inside, self._agreeing, self._uplink) if p is not None])
 
     # --- the step -----------------------------------------------------------------------------------------------
 
@@ -140,6 +139,8 @@ class Session:
 
     def _take(self, event: Any, out: list[Any], now_ns: int) -> None:
         match event:
+            case t.Advanced() | t.ReleaseReady() | t.Persisted():  # first what comes in every round
+                self._step_inside(event, out, now_ns)
             case Heard() | Taken() | Opened() | Ended():
                 self._of_call(event, out, now_ns)
             case t.Tick():
@@ -389,8 +390,7 @@ class Session:
         self._check_out(out)
 
     def _check_out(self, out: list[Any]) -> None:
-        open_ = (ReceiverPhase.OPEN, ReceiverPhase.FULL)
-        if self._phase is SessionPhase.FAREWELL and not any(r.phase in open_ for r in self.receivers.values()):
+        if self._phase is SessionPhase.FAREWELL and not any(r.phase in _OPEN for r in self.receivers.values()):
             self._end(out)
 
     def _end(self, out: list[Any]) -> None:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import auto
 from typing import Protocol
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerLost
 from dpgt_node.protocol.calls import Call
 from dpgt_node.protocol.messages import AgentMessage, CoordinatorMessage, FinishedReport, KeyOffer, MetricsReport
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Payload, Recovered
 from dpgt_node.types import F64, Stream
 
@@ -351,7 +352,7 @@ class Peers:
         return self.names[self.index]
 
 
-class SessionPhase(Enum):
+class SessionPhase(Phases):
     """Where the session stands; see the table of ``session``."""
 
     STARTING = auto()

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import auto
 from typing import Any
 
 from dpgt_node.errors import PeerError, PeerLost, Untrusted
@@ -37,6 +37,7 @@ from dpgt_node.protocol.agent.session_types import Abandoned, Leave, Say, Terms,
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Awake, Backoff
 from dpgt_node.protocol.done import MAX_DONES
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Tick
 
 HOLD_NS = SECOND // 10
@@ -56,7 +57,7 @@ def _cause(error: PeerError) -> str:
     return str(error) or error.grpc_status
 
 
-class UplinkPhase(Enum):
+class UplinkPhase(Phases):
     """Where the call stands; see the table above."""
 
     AWAY = auto()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import auto
 from typing import Literal
 
 from dpgt_node.errors import ExitCode, invariant
@@ -48,6 +48,7 @@ from dpgt_node.protocol.coordinator.barrier_types import (
 from dpgt_node.protocol.coordinator.blocks import Blocks
 from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.liveness import Liveness, Trouble
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 __all__ = [
@@ -75,7 +76,7 @@ __all__ = [
 ]
 
 
-class CoordinatorPhase(Enum):
+class CoordinatorPhase(Phases):
     """Where the run stands; see the table above."""
 
     GATHERING = auto()

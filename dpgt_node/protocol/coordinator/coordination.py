@@ -23,7 +23,7 @@ its own absence for the others' silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
+from enum import auto
 
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -55,6 +55,7 @@ from dpgt_node.protocol.coordinator.relay import KeyRelay
 from dpgt_node.protocol.coordinator.witnesses import Said, Witnesses
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import Pace
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 SETTLE_BEATS = 3
@@ -65,7 +66,7 @@ LATE_NS = 3 * SECOND
 """After a finished or refused run, agents that were not connected have this long to come and hear so."""
 
 
-class Stage(Enum):
+class Stage(Phases):
     """Where a run stands; see the table above."""
 
     OPEN = auto()
@@ -340,8 +341,7 @@ class Coordination:
         return True
 
     def _finished(self, seat: Seat, report: m.FinishedReport, out: Out, now_ns: int) -> None:
-        name = seat.register.name
-        through = self.barrier.done(name) == self._K
+        name, through = seat.register.name, self.barrier.done(seat.register.name) == self._K
         if not self._begun and through:
             return  # its result is of an earlier start of this process; it comes once more after Start
         if not self._begun or not through or report.status != "finished":

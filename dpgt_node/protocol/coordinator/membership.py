@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import auto
 
 from dpgt_node import __version__
 from dpgt_node.config import RunConfig, canonical_json, run_sha256
@@ -35,6 +35,7 @@ from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.coordinator import admission
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect
+from dpgt_node.protocol.phases import Phases
 
 FIRST_WORD_NS = 10 * SECOND
 """A caller that has not registered by then is hung up on."""
@@ -46,7 +47,7 @@ BEATS_OF_LIFE = 3
 Out = list[CoordinationEffect]
 
 
-class Door(Enum):
+class Door(Phases):
     """What becomes of an admitted agent; see above.  The third, the last word, is the Conclude that it says."""
 
     OPEN = auto()

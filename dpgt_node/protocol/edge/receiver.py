@@ -23,13 +23,14 @@ take it for dead.  An acknowledgement says that frames arrived, not that vectors
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum, auto
+from enum import auto
 from typing import Any
 
 from dpgt_node.protocol.agent.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
 from dpgt_node.protocol.digests import digest
 from dpgt_node.protocol.messages import Received, Resume
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Payload, Tick, VectorReceived
 from dpgt_node.types import Stream
 
@@ -38,7 +39,7 @@ SMALL_BYTES = 64 * 1024
 """Larger vectors are acknowledged each."""
 
 
-class ReceiverPhase(Enum):
+class ReceiverPhase(Phases):
     """Where the edge stands; see the table above."""
 
     SHUT = auto()

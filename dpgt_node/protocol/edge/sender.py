@@ -27,7 +27,7 @@ lost.
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum, auto
+from enum import auto
 from typing import Any
 
 from dpgt_node.errors import PeerError, PeerLost, Untrusted
@@ -35,6 +35,7 @@ from dpgt_node.protocol.agent.session_types import Address, EdgeLost, Leave, Rea
 from dpgt_node.protocol.calls import Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND, Backoff
 from dpgt_node.protocol.messages import Received, Resume
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.told import told
 from dpgt_node.protocol.types import PeerGone, PeerNeeds, Resend, Send, Tick
 
@@ -43,7 +44,7 @@ SMALL_BYTES = 1 << 17
 DISTRUST = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 
 
-class SenderPhase(Enum):
+class SenderPhase(Phases):
     """Where the edge stands; see the table above."""
 
     UNKNOWN = auto()

@@ -126,7 +126,10 @@ def cost_text(cost: dict[str, float | None]) -> str:
     parts = []
     for name in sorted(cost):
         value = cost[name]
-        parts.append(f'"{name}":' + ("null" if value is None else '"inf"' if value == math.inf else repr(float(value))))
+        if value is None:
+            parts.append(f'"{name}":null')
+        else:
+            parts.append(f'"{name}":"inf"' if value == math.inf else f'"{name}":{float(value)!r}')
     return "{" + ",".join(parts) + "}"  # json.dumps takes five times as long, in the middle of every round
 
 
@@ -172,7 +175,10 @@ def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -
     found: Costs = {}
     for name, value in now.items():
         held = before.get(name, 0.0)
-        found[name] = None if value is None or held is None else max(held, value)
+        if value is None or held is None:
+            found[name] = None
+        else:
+            found[name] = value if value > held else held
     return found
 
 
@@ -180,8 +186,8 @@ def as_charged(rows: Iterable[LedgerRow], spent: Mapping[str, float | None], *, 
     """The rows of a round after ``spent``: no cost falls, and noise that ``hides`` nothing costs infinity."""
     made = []
     for row in rows:
-        spent = risen(spent, row.cost if hides else dict.fromkeys(row.cost, math.inf))
-        made.append(replace(row, cost=dict(spent)))
+        spent = cost = risen(spent, row.cost if hides else dict.fromkeys(row.cost, math.inf))
+        made.append(row if cost == row.cost else replace(row, cost=cost))
     return tuple(made)
 
 

@@ -18,7 +18,6 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from dpgt_node.durable import Durability
@@ -84,6 +83,7 @@ class Store:
             runs = select_terms(self._db)
             self._ids = {run_id: number for number, (run_id, _) in runs.items()}
             self._terms = dict(runs.values())
+            self._text: tuple[Terms | None, str] = (None, "")
             self._pruning = Pruning(state_dir, durability, self._db, self._transaction, self._blobs)
             self.pairs = PairTable(self._db, self._transaction)
             self._verify(signed=not sign)
@@ -246,7 +246,9 @@ class Store:
         run, k, terms = self._ids[run_id], record.k, self._terms[run_id]
         invariant(terms.since is not None, "a run goes on after begin_run")
         charged = as_charged(record.rows, self._spent.get(run_id, {}), hides=terms.keystream != TEST)
-        new, old = stored(run, run_id, replace(record, rows=charged), self._head, terms.text(run_id)), None
+        if self._text[0] is not terms:
+            self._text = (terms, terms.text(run_id))
+        new, old = stored(run, run_id, record, charged, self._head, self._text[1]), None
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:

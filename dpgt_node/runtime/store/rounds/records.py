@@ -43,13 +43,16 @@ class Stored:
     state: tuple[Any, ...] | None = field(repr=False)
 
 
-def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str) -> Stored:
-    """``record`` of run number ``run``, behind ``head`` in the ledger; ``text``: the part that its rows share.
+def stored(
+    run: int, run_id: bytes, record: RoundRecord, rows_charged: Sequence[LedgerRow], head: bytes, text: str
+) -> Stored:
+    """``record`` of run number ``run``, its rows as they are charged, behind ``head`` in the ledger; ``text``: the part
+    that rows share.
 
     Broken: the record holds vectors of two rounds or shapes, or a stream twice.
     """
     k, sent = record.k, {payload.stream: payload for payload in record.payloads}
-    dtype, dimension = _checked(record, sent)
+    dtype, dimension = _checked(record, rows_charged, sent)
     files: list[File] = []
 
     def placed(what: str, data: bytes | memoryview | None) -> bytes | memoryview | None:
@@ -59,7 +62,7 @@ def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str)
         return None
 
     charged = []
-    for row in record.rows:
+    for row in rows_charged:
         cost = cost_text(row.cost)
         head = next_head(head, text, row, cost)
         charged.append((run, k, row.stream, row.mechanism, row.law, row.scale, row.sensitivity, row.sha256, cost, head))
@@ -67,7 +70,7 @@ def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str)
     g = None if record.noisy_gradient is None else rows.f64_bytes(record.noisy_gradient)
     g_sha256 = None if g is None else hashlib.sha256(g).digest()
     x, y = sent.get("X"), sent.get("Y")
-    x_sha256, y_sha256 = (None if payload is None else payload.sha256 for payload in (x, y))
+    x_sha256, y_sha256 = None if x is None else x.sha256, None if y is None else y.sha256
     seal = rows.payloads_seal(run_id, k, dtype, dimension, x_sha256, y_sha256, batch, g_sha256)
     x_data, y_data = placed("X", None if x is None else x.data), placed("Y", None if y is None else y.data)
     payloads = (
@@ -78,17 +81,20 @@ def stored(run: int, run_id: bytes, record: RoundRecord, head: bytes, text: str)
     return Stored(at, payloads, charged, head, files, state)
 
 
-def _checked(record: RoundRecord, sent: dict[Stream, Payload]) -> tuple[str, int]:
+def _checked(record: RoundRecord, rows_charged: Sequence[LedgerRow], sent: dict[Stream, Payload]) -> tuple[str, int]:
     """dtype and dimension of the round's vectors."""
-    invariant(all(payload.k == record.k for payload in record.payloads), "a record holds one round")
+    k, shapes = record.k, set()
+    for payload in record.payloads:
+        invariant(payload.k == k, "a record holds one round")
+        shapes.add((rows.format_text(payload.dtype, payload.codes), payload.dimension))
     invariant(len(sent) == len(record.payloads), "one vector a stream")
-    shapes = {(rows.format_text(payload.dtype, payload.codes), payload.dimension) for payload in record.payloads}
     if record.noisy_gradient is not None and not shapes:
         shapes.add(("float64", record.noisy_gradient.size))
     invariant(len(shapes) == 1, "all payloads of a round have one shape")
-    streams = [row.stream for row in record.rows]
-    charged_once = all(row.k == record.k for row in record.rows) and streams == sorted(set(streams))
-    invariant(charged_once, "a stream is charged once")
+    before = ""
+    for row in rows_charged:
+        invariant(row.k == k and row.stream > before, "a stream is charged once")
+        before = row.stream
     return shapes.pop()
 
 
