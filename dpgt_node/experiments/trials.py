@@ -12,6 +12,7 @@ import numpy as np
 
 from dpgt_node.adversary.audit.bounds import Bound, Measure, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
+from dpgt_node.adversary.audit.divergence import renyi_bound
 from dpgt_node.adversary.audit.events import Places, event_bound
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.audit.witness import LITTLE, Claim, Verdict
@@ -20,7 +21,9 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64, I64
 
-Test = Literal["threshold", "guess", "event"]
+Test = Literal["threshold", "guess", "event", "renyi"]
+PRESUME_NOTHING: frozenset[Test] = frozenset({"event", "renyi"})
+"""Tests of positions, which presume no law."""
 FILE = "trials.jsonl"
 LAWLESS: dict[bool, dict[str, str]] = {False: {}, True: {"statistic": "position"}}
 """What the settings of trials say of their numbers."""
@@ -194,7 +197,10 @@ def lower_bound(
     spare = delta if approximate else 0.0
     if canaries is not None:
         here, there = Places(absent, canaries[0]), Places(present, canaries[1])
-        bound = event_bound(here, there, measure=measure, delta=spare, confidence=confidence)
+        if test == "renyi" and not approximate and measure != "total-variation":
+            bound = renyi_bound(here, there, measure=measure, confidence=confidence)
+        else:  # no Renyi divergence proves a delta
+            bound = event_bound(here, there, measure=measure, delta=spare, confidence=confidence)
     elif test == "guess" and not approximate and (measure == "epsilon" or measure == "mu"):
         bound = guess_bound(absent, present, measure=measure, confidence=confidence)
     else:  # no guess proves a rho, a total variation, or an epsilon with its delta

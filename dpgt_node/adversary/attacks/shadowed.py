@@ -24,7 +24,7 @@ from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result
 from dpgt_node.adversary.attacks.common import Curves, result, setting, targets, whole
 from dpgt_node.adversary.attacks.membership import verdict
 from dpgt_node.adversary.inference.observation import Observation
-from dpgt_node.adversary.membership import likelihood, rates
+from dpgt_node.adversary.membership import grouped, likelihood, rates
 from dpgt_node.adversary.membership.shadows import NOBODY, Shadows, Signals
 from dpgt_node.adversary.membership.signals import Lens, logit
 from dpgt_node.record.released import window_start
@@ -184,7 +184,7 @@ def _finding(name: str, scored: _Scored, shadows: Shadows, curves: Curves) -> Fi
         said
         for prefix in scored.members
         if len(guarantees) == 1
-        and (said := rates.broken(scored.members[prefix], scored.others[prefix], guarantees[0])) is not None
+        and (said := grouped.broken(scored.members[prefix], scored.others[prefix], guarantees[0])) is not None
     ]
     note = "" if name else "all agents together"
     if refuted:

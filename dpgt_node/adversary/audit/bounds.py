@@ -45,7 +45,8 @@ class Bound:
 
     ``hits`` of ``in_present`` runs in the world that the test looks for, ``alarms`` of ``in_absent`` in the other; for
     a guess right guesses of all, ``in_absent`` 0.  ``rate_low``, ``rate_high``: the Clopper-Pearson bounds used.
-    ``event``: in words, where it was learnt.
+    ``event``: in words, where it was learnt.  ``order``: of a Renyi divergence, 0 where there is none; ``rate_low`` and
+    ``rate_high`` bound two means then, and nothing is hit.
     """
 
     measure: Measure
@@ -60,6 +61,7 @@ class Bound:
     rate_low: float
     rate_high: float
     event: str = ""
+    order: float = 0.0
 
 
 def threshold_bound(

@@ -27,7 +27,7 @@ from dpgt_node.types import F64, I64
 BINS: Final = 40
 """Intervals of a learnt set."""
 QUANTILES: Final = 200
-_LEAST: Final = 8
+LEAST_ALONE: Final = 8
 """Trials of one canary in either world, below which it is not looked at alone."""
 _FEW: Final = 12
 """Thresholds of one canary."""
@@ -44,7 +44,24 @@ class Places:
 
     def halves(self) -> tuple[Places, Places]:
         half = len(self.at) // 2
-        return Places(self.at[:half], self.canary[:half]), Places(self.at[half:], self.canary[half:])
+        return self.some(slice(half)), self.some(slice(half, None))
+
+    def some(self, chosen: slice | Bools | I64) -> Places:
+        return Places(self.at[chosen], self.canary[chosen])
+
+    def by_canary(self, size: int) -> list[Places]:
+        """Those of canaries 0..``size`` - 1, each in the order they were made."""
+        order = np.argsort(self.canary, kind="stable")
+        ends = np.searchsorted(self.canary[order], np.arange(1, size))
+        return [self.some(part) for part in np.split(order, ends)]
+
+
+def alone(p: Places, q: Places, least: int) -> Iterator[tuple[int, Places, Places]]:
+    """Canaries of which there are ``least`` trials in either world, and these."""
+    size = int(max(p.canary.max(), q.canary.max())) + 1
+    for canary, (mine, others) in enumerate(zip(p.by_canary(size), q.by_canary(size), strict=True)):
+        if min(len(mine.at), len(others.at)) >= least:
+            yield canary, mine, others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +108,8 @@ def event_bound(
     best: tuple[float, Direction, _Event | None] = (-math.inf, "D'", None)
     worlds: tuple[tuple[Direction, Places, Places], ...] = (("D'", present, absent), ("D", absent, present))
     for direction, looked_for, other in worlds:
-        for event in _events(looked_for, other, upwards=direction == "D'"):
-            rates = event.rates(looked_for, other, miss / CAUTION)
+        for event, mine, others in _events(looked_for, other, upwards=direction == "D'"):
+            rates = event.rates(mine, others, miss / CAUTION)
             value = value_of(measure, rates.low, rates.high, delta)
             if value > best[0]:
                 best = value, direction, event
@@ -105,21 +122,20 @@ def event_bound(
     return replace(bound, event=picked.words)
 
 
-def _events(looked_for: Places, other: Places, *, upwards: bool) -> Iterator[_Event]:
+def _events(looked_for: Places, other: Places, *, upwards: bool) -> Iterator[tuple[_Event, Places, Places]]:
+    """Events, and the trials to count them in."""
     both = np.concatenate((looked_for.at, other.at))
     for t in _quantiles(both, QUANTILES):
-        yield _beyond(t, upwards, "all canaries", lambda p: np.ones(len(p.at), dtype=bool))
+        yield _beyond(t, upwards, "all canaries", lambda p: np.ones(len(p.at), dtype=bool)), looked_for, other
     edges = np.unique(np.quantile(both, np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
     hits, alarms = (np.bincount(np.searchsorted(edges, p.at), minlength=len(edges) + 1) for p in (looked_for, other))
     order = np.argsort(-(hits + 0.5) / (alarms + 0.5), kind="stable")
     for size in range(1, len(order)):
-        yield _in_set(edges, order[:size])
-    size = int(max(looked_for.canary.max(), other.canary.max())) + 1
-    trials = np.minimum(*(np.bincount(p.canary, minlength=size) for p in (looked_for, other)))
-    for canary in np.flatnonzero(trials >= _LEAST).tolist():
-        mine = np.concatenate([p.at[p.canary == canary] for p in (looked_for, other)])
-        for t in _quantiles(mine, _FEW):
-            yield _beyond(t, upwards, f"canary {canary}", lambda p, canary=canary: p.canary == canary)  # type: ignore[misc]
+        yield _in_set(edges, order[:size]), looked_for, other
+    for canary, mine, others in alone(looked_for, other, LEAST_ALONE):
+        for t in _quantiles(np.concatenate((mine.at, others.at)), _FEW):
+            event = _beyond(t, upwards, f"canary {canary}", lambda p, canary=canary: p.canary == canary)  # type: ignore[misc]
+            yield event, mine, others
 
 
 def _quantiles(values: F64, count: int) -> list[float]:

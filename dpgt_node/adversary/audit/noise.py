@@ -167,7 +167,8 @@ class _Grid:
             text = f"{self._off} of {self._seen} draws lie on no grid of the run file's law and scale, {self._where}"
             return [Finding("noise", EVERY, "grid", "refuted", text, numbers=numbers)]
         hidden = f"; the wire's rounding hides {self._hidden} vectors" if self._hidden else ""
-        return [Finding("noise", EVERY, "grid", "not refuted", f"{self._seen} draws{hidden}", numbers=numbers)]
+        text = f"{self._seen} draws, of what the agents' own study files say they hid{hidden}"
+        return [Finding("noise", EVERY, "grid", "not refuted", text, numbers=numbers)]
 
 
 def _folded(norm: int, t: F64) -> F64:

@@ -104,6 +104,8 @@ def _evidence_base(audit: Audit) -> str:
 def _evidence(bound: Bound | None) -> str:
     if bound is None:
         return ""
+    if bound.order:
+        return f"{bound.event}; {bound.in_present} and {bound.in_absent} trials"
     if bound.in_absent == 0:
         return f"{bound.hits} of {bound.in_present} guesses right"
     counts = f"{bound.hits} of {bound.in_present} hits, {bound.alarms} of {bound.in_absent} false alarms"
@@ -118,13 +120,14 @@ def _bound(bound: Bound | None) -> dict[str, Any] | None:
         "value": _number(bound.value),
         "direction": bound.direction,
         "threshold": _number(bound.threshold),
-        "hits": bound.hits,
+        "hits": None if bound.order else bound.hits,
         "in_present": bound.in_present,
-        "alarms": bound.alarms,
+        "alarms": None if bound.order else bound.alarms,
         "in_absent": bound.in_absent,
         "rate_low": bound.rate_low,
         "rate_high": bound.rate_high,
         "event": bound.event or None,
+        "order": bound.order or None,
     }
 
 

@@ -25,7 +25,8 @@ from dpgt_node.types import F64
 
 FEW = {"1_percent": 0.01, "0.1_percent": 0.001}
 """Rates of false alarms at which hits are reported, by how their keys call them."""
-_Z95 = NormalDist().inv_cdf(0.975)
+_NORMAL = NormalDist()
+_Z95 = _NORMAL.inv_cdf(0.975)
 _POINTS = 4001
 _LOW_END = -10.0
 """A grid of false alarms goes down to 10 to that power."""
@@ -125,6 +126,17 @@ class Guarantee:
         first, second = grown * alpha + self.delta, 1.0 - (1.0 - self.delta - alpha) / grown
         return np.asarray(np.clip(np.minimum(first, second), alpha, 1.0))
 
+    def false_alarms(self, hits: float) -> float:
+        """The least false alarms of any test with these hits: the inverse of :meth:`ceiling`."""
+        if self.mu is not None:
+            if not math.isfinite(self.mu) or not 0.0 < hits < 1.0:
+                return 1.0 if hits >= 1.0 and math.isfinite(self.mu) else 0.0
+            return 0.5 * math.erfc((self.mu - _NORMAL.inv_cdf(hits)) / math.sqrt(2.0))
+        if self.epsilon > 700.0:
+            return 0.0
+        grown = math.exp(self.epsilon)
+        return max(0.0, (hits - self.delta) / grown, 1.0 - self.delta - grown * (1.0 - hits))
+
 
 def ceiling(guarantees: Iterable[Guarantee], false_alarms: F64) -> F64:
     """The least of what several allow; all ones where there is none."""
@@ -146,24 +158,3 @@ def bounds(guarantees: Sequence[Guarantee]) -> dict[str, float | None]:
     for name, share in FEW.items():
         out[f"bound_tpr_at_{name}"] = float(ceiling(guarantees, np.array([share]))[0])
     return out
-
-
-def broken(members: F64, others: F64, guarantees: Sequence[Guarantee]) -> str | None:
-    """In words, where hits at few false alarms are above what is guaranteed, both rates at the ends of their exact
-    intervals; wrong with a probability of at most 1e-6.
-    """
-    if not guarantees:
-        return None
-    order = np.sort(others)[::-1]
-    looks = sorted({min(math.floor(share * len(others)), len(others) - 1) for share in (0.0, 0.001, 0.01, 0.05, 0.2)})
-    for at in looks:
-        count, miss = int(np.count_nonzero(members > order[at])), 1e-6 / (2 * len(looks))
-        low = clopper_pearson(count, len(members), miss)[0]
-        high = clopper_pearson(at, len(others), miss)[1]
-        most = float(ceiling(guarantees, np.array([high]))[0])
-        if low > most:
-            return (
-                f"{count} of {len(members)} members above {len(others) - at} of {len(others)} others: "
-                f"at least {low:.3g} hits at no more than {high:.3g} false alarms, where {most:.3g} are guaranteed"
-            )
-    return None

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpgt_node.adversary.audit.finding import Finding
     from dpgt_node.adversary.audit.report import Audit
     from dpgt_node.config import RunConfig
+    from dpgt_node.experiments.trials import Test
     from dpgt_node.learning.oracle import Oracle
 
 RUNS = 10_000
@@ -91,13 +92,13 @@ RUNS = 10_000
 @click.option("--canaries", type=click.IntRange(min=1), help="Canaries a run.  [default: as many as fit]")
 @click.option(
     "--test",
-    type=click.Choice(["threshold", "guess", "event"]),
+    type=click.Choice(["threshold", "guess", "event", "renyi"]),
     default="threshold",
     show_default=True,
-    help="Hit and false-alarm rates of a threshold, the share of right guesses, or an event that is learnt from the "
-    "trials and presumes no law of the noise.",
+    help="Hit and false-alarm rates of a threshold, the share of right guesses; or, presuming no law of the noise, an "
+    "event or a witness of a Renyi divergence that are learnt from the trials.",
 )
-@click.option("--confidence", type=click.FloatRange(0.5, 0.999999), default=0.95, show_default=True)
+@click.option("--confidence", type=click.FloatRange(0.5, 1.0 - 1e-12), default=0.95, show_default=True)
 @common.test_keystream_option
 @common.format_option
 def audit(
@@ -115,7 +116,7 @@ def audit(
     resume: Path | None,
     jobs: int,
     canaries: int | None,
-    test: Literal["threshold", "guess", "event"],
+    test: Test,
     confidence: float,
     test_keystream: str | None,
     format_: str,
@@ -164,7 +165,7 @@ def audit(
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
         return say(_launches(files[0], agents, launches, resume, test, confidence))
     if colluding is not None or common.load_local_run(files[0]).noise.cancel is not None:
-        if test == "event":
+        if test in ("event", "renyi"):
             raise ConfigError.one("command line", "--test", "no events are learnt where noise is shared")
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
@@ -268,11 +269,12 @@ def _canaries(
     resume: Path | None,
     jobs: int,
     count: int | None,
-    test: Literal["threshold", "guess", "event"],
+    test: Test,
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
     from dpgt_node.experiments.canary_runs import Campaign, conduct
+    from dpgt_node.experiments.trials import PRESUME_NOTHING
 
     audits = []
     for run, name, index, oracle in _parties(file, agents, test_keystream):
@@ -283,7 +285,7 @@ def _canaries(
             samples=oracle.samples,
             count=count,
             test_keystream=test_keystream,
-            lawless=test == "event",
+            lawless=test in PRESUME_NOTHING,
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
         conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
@@ -297,7 +299,7 @@ def _coalitions(
     colluding: int | None,
     runs: int,
     resume: Path | None,
-    test: Literal["threshold", "guess", "event"],
+    test: Test,
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
@@ -321,10 +323,11 @@ def _launches(
     agents: Sequence[str],
     launches: int,
     resume: Path | None,
-    test: Literal["threshold", "guess", "event"],
+    test: Test,
     confidence: float,
 ) -> list[Audit]:
     from dpgt_node.experiments.launches import Flips, conduct
+    from dpgt_node.experiments.trials import PRESUME_NOTHING
     from dpgt_node.learning.oracle import data_is_here, sample_counts
 
     run = common.load_local_run(file)
@@ -333,7 +336,9 @@ def _launches(
     with tempfile.TemporaryDirectory(prefix="dpgt-audit-") as temporary:
         for name in _chosen(run, agents):
             index = run.graph.agents.index(name)
-            flips = Flips.of(run, index, counts[index], (resume or Path(temporary)) / name, lawless=test == "event")
+            flips = Flips.of(
+                run, index, counts[index], (resume or Path(temporary)) / name, lawless=test in PRESUME_NOTHING
+            )
             trials = flips.kept()
             n = conduct(flips, trials, launches, lambda done: _progress(done, launches))
             audits.append(flips.judge(trials, n, test=test, confidence=confidence))

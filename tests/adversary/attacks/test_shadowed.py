@@ -9,18 +9,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from dpgt_node.adversary.attack import NotApplicable, Options
 from dpgt_node.adversary.attacks import population as population_module
 from dpgt_node.adversary.attacks import shadowed
 from dpgt_node.adversary.attacks.membership import verdict
 from dpgt_node.adversary.attacks.population import attack as population
-from dpgt_node.adversary.membership import likelihood, rates
+from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.membership import grouped, likelihood, rates
 from dpgt_node.adversary.membership.likelihood import Moments
 from dpgt_node.adversary.membership.rates import Guarantee
 from dpgt_node.adversary.membership.shadows import NOBODY, Shadows, Signals
-from dpgt_node.adversary.membership.signals import logit, published
+from dpgt_node.adversary.membership.signals import Lens, logit, published
 from dpgt_node.config import RunConfig
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
@@ -149,22 +150,77 @@ def test_randomised_response_attains_the_ceiling_of_a_pure_epsilon() -> None:
     assert top == pytest.approx(truth)
 
 
-@pytest.mark.parametrize(("mu", "found"), [(1.0, False), (2.0, True)])
-def test_a_guarantee_is_refuted_by_what_breaks_it_alone(mu: float, found: bool) -> None:
+def test_the_inverse_of_a_ceiling_is_its_inverse() -> None:
+    for one in (Guarantee("gdp", 5.0, 1e-5, 1.3), Guarantee("tight", 0.7), Guarantee("zcdp", 1.0, 0.1)):
+        for hits in (0.11, 0.5, 0.9):
+            assert float(one.ceiling(np.array([one.false_alarms(hits)]))[0]) == pytest.approx(hits), one
+        assert one.false_alarms(0.0) == 0.0 and one.false_alarms(1.0) == pytest.approx(1.0 - one.delta, abs=1e-4)
+    assert Guarantee("tight", math.inf).false_alarms(1.0) == Guarantee("gdp", 9.0, 0.0, math.inf).false_alarms(1.0) == 0
+
+
+GDP, PURE = Guarantee("gdp", 5.0, 1e-5, 1.0), Guarantee("tight", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("mu", "guarantee", "found"),
+    [(1.0, GDP, False), (1.0, PURE, False), (2.0, PURE, True), (6.0, GDP, True), (2.0, GDP, False)],
+)
+def test_a_guarantee_is_refuted_by_what_breaks_it_alone(mu: float, guarantee: Guarantee, found: bool) -> None:
+    """A sample exchanged for another moves two independent scores, each by mu/sqrt 2: together they are mu apart.
+
+    In the last case the truth is above the claim.  But mu = 1 allows one run in a million to tell nearly everybody.
+    """
     rng = np.random.default_rng(4)
-    members, others = rng.normal(size=4000) + mu, rng.normal(size=4000)
-    assert (rates.broken(members, others, [Guarantee("gdp", 5.0, 1e-5, 1.0)]) is not None) == found
-    assert rates.broken(members, others, ()) is None
+    members, others = rng.normal(size=4000) + mu / math.sqrt(2), rng.normal(size=4000)
+    assert (grouped.broken(members, others, [guarantee]) is not None) == found
+    assert grouped.broken(members, others, ()) is None
 
 
 def test_few_samples_refute_as_much_as_few_samples_can() -> None:
-    """Five members above ten thousand others: at least 4 % hits at no more than 0.16 % false alarms."""
+    """Five members, each above a thousand others."""
     members, others = np.arange(5.0) + 2.0, np.linspace(0.0, 1.0, 10_000)
-    assert rates.broken(members, others, [Guarantee("tight", 2.0)]) is not None
-    assert rates.broken(members, others, [Guarantee("tight", 4.0)]) is None, "both rates have intervals"
-    assert rates.broken(members, others[:40], [Guarantee("tight", 1.0)]) is None
+    said = grouped.broken(members, others, [Guarantee("tight", 2.0)])
+    assert said is not None and said.startswith("5 of 5 members are named rightly among 1000 samples each, in 5 groups")
+    assert grouped.broken(members, others, [Guarantee("tight", 5.0)]) is None
+    assert grouped.broken(members, others[:40], [Guarantee("tight", 1.0)]) is None
     assert rates.auc(members, others) == (1.0, pytest.approx(0.025 ** (1 / 5)), 1.0), "the fewer side counts"
     assert rates.auc(others[:9], members) == (0.0, 0.0, pytest.approx(1.0 - 0.025 ** (1 / 5)))
+
+
+@pytest.mark.parametrize(("k", "m", "epsilon"), [(1, 40, 0.5), (1, 200, 2.0), (9, 60, 1.0), (99, 30, 3.0)])
+def test_names_of_randomised_response_are_as_likely_as_they_are(k: int, m: int, epsilon: float) -> None:
+    """It names the member with e^epsilon times the chance of each other, group by group: N is binomial, its tails are
+    possible, and not much more is.
+    """
+    truth, guarantee = math.exp(epsilon) / (math.exp(epsilon) + k), [Guarantee("tight", epsilon)]
+    for right in {round(m * truth), min(m, round(m * truth + 3 * math.sqrt(m * truth))), m}:
+        tail = float(binom.sf(right - 1, m, truth))
+        assert grouped.possible(right, m, m, k, guarantee, tail)
+        far = right > m * truth + 2 * math.sqrt(m * truth)
+        assert not far or not grouped.possible(right, m, m, k, guarantee, min(1.0, 40 * tail)), (right, tail)
+
+
+def test_members_of_a_run_that_leaks_all_or_nothing_are_one_piece_of_evidence() -> None:
+    """With probability delta all is told: (0, delta) holds, and one run in 1/delta names everybody."""
+    guarantee = [Guarantee("zcdp", 0.0, 0.01)]
+    assert grouped.possible(200, 200, 200, 1, guarantee, 0.01)
+    assert not grouped.possible(200, 200, 200, 1, guarantee, 0.03)
+    assert not grouped.possible(200, 200, 200, 1, [Guarantee("tight", 0.0)], 1e-6)
+    assert not grouped.possible(200, 200, 200, 1, [Guarantee("zcdp", 9.0, 0.1), guarantee[0]], 0.03), "both hold"
+    both = np.arange(200.0)
+    assert grouped.broken(both + 200.0, both, guarantee) is None
+    assert grouped.broken(both + 200.0, both, [Guarantee("gdp", 1.0, 1e-5, 0.5)]) is not None
+
+
+def test_ties_name_nobody_s_member() -> None:
+    """Equal scores are guesses: of 4,000 pairs half are right, of tens a tenth (binomial, 1e-9)."""
+    same = np.zeros(40_000)
+    for k, low, high in ((1, 1810, 2190), (9, 290, 520)):
+        right = grouped.named_right(same[:4000], same, k, 4000, 4000, np.random.default_rng(2))
+        assert low < right < high
+    members, others = np.arange(100.0), np.arange(100.0) + 0.5
+    best = grouped.named_right(members + 50.0, others, 1, 100, 10, np.random.default_rng(3))
+    assert best == 10, "named where the gap is widest"
 
 
 def test_a_delta_allows_what_it_allows() -> None:
@@ -242,6 +298,19 @@ def test_what_is_kept_of_a_shadow_run_is_what_its_agents_send(few: Path) -> None
     assert len(sent) == 2 * run.n * (run.K + 1)
     for i, payload in sent:
         np.testing.assert_allclose(tapped.sent_in[payload.stream, payload.k][i], payload.array(), atol=1e-9)
+
+
+def test_every_shadow_run_draws_noise_of_its_own(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added to x_0, which is public, is another in every shadow run, and the same where a run is made again."""
+    game = shadow_runs.Game.of(play(small(few, 0.1)).observe(tmp_path / "t"), 1, None)
+    seen: list[Observation] = []
+    monkeypatch.setattr(Lens, "look", lambda self, observation: seen.append(observation))
+    for s in (0, 1, 0):
+        game.shadow(s, game.lens())
+    first, other, again = (np.stack([one.vectors[i, "X", 0] for i in range(3)]) for one in seen)
+    np.testing.assert_array_equal(first, again)
+    start = build_oracles(game.run, None)[0].initial()
+    assert abs(np.corrcoef((first - start).ravel(), (other - start).ravel())[0, 1]) < 0.15  # 6 deviations of 1,950
 
 
 @pytest.fixture(scope="module")

@@ -218,6 +218,38 @@ def test_without_its_keys_nothing_comes_out(spoken: Talk, folder: Path, tmp_path
         assert counts.records == 0 and (counts.without_keys == 1 or counts.records_lost > 0)
 
 
+def test_one_direction_alone_waits_for_the_other_up_to_a_mebibyte_and_no_longer(spoken: Talk, folder: Path) -> None:
+    """The server's hello, which names the cipher, is on the side that no tap saw."""
+    data = b"".join(part for who, part in spoken.wire if who == 0)
+    at = records(spoken, 0)
+    assert at[-1][1] < 1 << 20
+    decryptor = Decryptor(KeyLog.read(folder / "keys"))
+    client, _ = decryptor.open(CONNECTION)
+    assert not list(client.feed(Segment(0, data, 1))) and decryptor.counts.records == 0, "it waits"
+    record, heard, offset = b"\x17\x03\x03\x40\x00" + bytes(1 << 14), 0, len(data)
+    while offset < (1 << 20) + 2 * len(record):
+        heard += sum(len(item.data) for item in client.feed(Segment(offset, record, 2)) if isinstance(item, Segment))
+        offset += len(record)
+    assert heard == len(spoken.said[0]), "then every key is tried, those of the handshake first"
+    assert decryptor.counts.without_keys == 0
+
+
+def test_a_direction_whose_keys_are_in_no_log_is_given_up_and_kept_no_longer(spoken: Talk, tmp_path: Path) -> None:
+    talk(tmp_path, tmp_path / "keys", [(0, b"another session")])
+    decryptor = Decryptor(KeyLog.read(tmp_path / "keys"))
+    client, _ = decryptor.open(CONNECTION)
+    hello = next(part for who, part in spoken.wire if who == 0)[:5]
+    hello += next(part for who, part in spoken.wire if who == 0)[5 : 5 + int.from_bytes(hello[3:5], "big")]
+    record, offset, most = b"\x17\x03\x03\x40\x00" + bytes(1 << 14), len(hello), 0
+    assert not list(client.feed(Segment(0, hello, 1)))
+    while offset < 3 << 20:
+        assert not list(client.feed(Segment(offset, record, 2)))
+        offset += len(record)
+        assert decryptor.counts.without_keys == (offset - len(hello) > 1 << 20)
+        most = max(most, len(client._buffer))
+    assert 1 << 19 < most < (1 << 20) + 2 * len(record) and not client._buffer
+
+
 @pytest.mark.parametrize("start", [0, 500])
 def test_what_is_no_tls_passes_as_it_is(folder: Path, spoken: Talk, start: int) -> None:
     data = b"PRI * HTTP/2.0\r\n" + random.Random(4).randbytes(100_000)

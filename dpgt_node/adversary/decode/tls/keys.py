@@ -94,13 +94,17 @@ class _Session:
             return None
         return Chain(self.suite, first, then)
 
-    def guesses(self) -> Iterator[Chain]:
-        """Keys of every session in the log, for a connection whose beginning was not seen."""
+    def guesses(self, *, begun: bool) -> Iterator[Chain]:
+        """Keys of every session in the log, for a connection whose beginning was not seen; or, where it has ``begun``,
+        whose other side was not.
+        """
         for (label, random), secret in self._keys.secrets.items():
             if label.endswith("_TRAFFIC_SECRET_0") and self.random in (None, random):
+                before = label.replace("_TRAFFIC_SECRET_0", "_HANDSHAKE_TRAFFIC_SECRET")
+                handshake = self._keys.secrets.get((before, random)) if begun else None
                 for suite in (0x1302,) if len(secret) == 48 else (0x1301, 0x1303):
                     if self.suite in (None, suite):
-                        yield Chain(suite, None, secret)
+                        yield Chain(suite, handshake, secret)
 
 
 class _Direction:
@@ -317,7 +321,7 @@ class _Direction:
 
     def _guessed(self, record: memoryview) -> tuple[bytes, int] | None:
         """Try every key of the log: the connection's beginning was not seen."""
-        for chain in self._session.guesses():
+        for chain in self._session.guesses(begun=not self._hasty):
             found = chain.open(record, _MAX_MISSED)
             if found is not None:
                 self._chain, self._hasty, self._lost_from = chain, False, self._start
