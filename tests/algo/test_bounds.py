@@ -26,6 +26,13 @@ def ring_chord(n: int) -> np.ndarray:
     return M
 
 
+def nearly_balanced(n: int) -> np.ndarray:
+    """A ring in which one agent hears a little more than it sends."""
+    M = np.roll(np.eye(n), 1, axis=0)
+    M[3, 2] = 1.0005
+    return M
+
+
 def digraph(n: int, degree: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     M = np.roll(np.eye(n), 1, axis=0)
@@ -34,12 +41,12 @@ def digraph(n: int, degree: int, seed: int) -> np.ndarray:
     return M
 
 
-def entered_by_a_ring(n: int) -> np.ndarray:
+def entered_by_a_ring(n: int, enters: float = 0.4) -> np.ndarray:
     """A ring that feeds a random graph, which feeds a chain."""
     M = np.zeros((2 * n + 5, 2 * n + 5))
     M[:n, :n] = ring_chord(n)
     M[n : 2 * n, n : 2 * n] = digraph(n, 3, 5)
-    M[n + 2, 1] = 0.4
+    M[n + 2, 1] = enters
     for i in range(2 * n, 2 * n + 5):
         M[i, i - 1] = 1.3
     return M
@@ -50,7 +57,9 @@ CASES = {
     "random": digraph(60, 4, 0),
     "random, longer than Lanczos": digraph(400, 5, 1),
     "stiff": digraph(30, 2, 2) ** 9,
+    "nearly balanced": nearly_balanced(40),
     "three parts": entered_by_a_ring(30),
+    "three parts, much enters": entered_by_a_ring(30, 40.0),
     "a grid": nx.to_numpy_array(nx.grid_2d_graph(6, 7)),
 }
 
@@ -68,6 +77,19 @@ def test_bounds_are_on_the_safe_side_and_not_far_off(M: np.ndarray, monkeypatch:
     assert 0 < found.step_bound <= spectral_step_bound(exact) * (1 + 1e-9)
     for step in (1e-4, 0.3 * spectral_step_bound(exact), 0.9 / M.sum(axis=1).max(), 2.0):
         assert found.contraction(step) <= contraction_rate(exact, step) * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize(("least", "weight"), [(0.01, 1.0), (0.5, 0.9), (1.3, 0.7), (2e-4, 30.0)])
+def test_what_is_said_of_a_part_is_the_worst_that_two_numbers_leave(least: float, weight: float) -> None:
+    """Over all w with Re w >= lambda and |w - d| <= d: none is worse than equations (2) to (4), and one is as bad."""
+    part = bounds.Part(least, weight, 9)
+    real = np.concatenate([np.geomspace(least, 2 * weight, 4001), [2 * weight]])
+    top = np.sqrt(np.maximum(2 * weight * real - real**2, 0.0))
+    w = (real + 1j * np.linspace(0.0, 1.0, 11)[:, None] * top).ravel()
+    assert part.step_bound == pytest.approx((w.real / (1 + abs(w) ** 2)).min(), rel=1e-9)
+    assert part.radius == pytest.approx(abs(w).max(), rel=1e-9)
+    for step in (1e-6, 0.1 / weight, 0.5 / weight, 0.999 / weight, 1.0 / weight, 1.7 / weight, 3.0 / weight):
+        assert part.contraction(step) == pytest.approx(((1 - abs(1 - step * w)) / step).min(), rel=1e-7, abs=1e-8)
 
 
 @pytest.mark.parametrize("M", CASES.values(), ids=CASES)
@@ -88,7 +110,9 @@ def test_powers_and_elimination_find_the_same_stationary_vector(monkeypatch: pyt
 
 def test_each_bound_on_a_closed_part_holds_by_itself() -> None:
     """Lanczos without grounding and grounding without Lanczos: neither may lean on the other."""
-    for M in (ring_chord(40), digraph(60, 4, 0), digraph(400, 5, 1), ring_chord(700)):
+    slow = np.roll(np.eye(700), 1, axis=0)
+    slow[:350] *= 1e-4  # the spectrum is as wide as its largest S_ii/v_i, far wider than its largest S_ii
+    for M in (ring_chord(40), digraph(60, 4, 0), digraph(400, 5, 1), slow, ring_chord(700)):
         edges = Edges.of(M)
         v, L = bounds.stationary_of(edges), edges.laplacian()
         S = ((np.diag(v) @ L.toarray()) + (np.diag(v) @ L.toarray()).T) / 2

@@ -327,6 +327,30 @@ def test_an_authority_that_has_expired_signs_nothing(authority: Path, dpgt: Run,
     assert code == 2 and "expired on" in error and not (authority / "operator").exists()
 
 
+def test_a_file_with_an_authority_that_nobody_believes_is_not_good(authority: Path, dpgt: Run, tmp_path: Path) -> None:
+    good = (authority / "authority" / "ca.pem").read_bytes()
+    (tmp_path / "ca.pem").write_bytes(CertificateAuthority.create().cert_pem + good)
+    assert dpgt("pki", "show", "ca.pem")[0] == 0
+    _expire(authority / "authority")
+    (tmp_path / "ca.pem").write_bytes(good + (authority / "authority" / "ca.pem").read_bytes())
+    code, said, _ = dpgt("pki", "show", "ca.pem")
+    assert code == 1 and said.count("an authority's certificate") == 2 and "NOT GOOD     expired on" in said
+
+
+def test_a_certificate_is_on_record_before_anybody_has_it(
+    authority: Path, dpgt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the authority does not remember could not be revoked."""
+    told = asked(dpgt, "agent-1", tmp_path / "host")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CertificateAuthority, "put", full)
+    assert signed(dpgt, "agent-1", tmp_path / "host" / "request.pem", told)[0] == 2
+    assert len(Registry(authority / "authority").issued("dpgt:agent:agent-1")) == 1
+
+
 def _expire(folder: Path) -> None:
     key = serialization.load_pem_private_key((folder / "key.pem").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)

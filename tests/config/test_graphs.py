@@ -44,6 +44,7 @@ def build(n, **generator):
             [[0, 4, 0], [2, 0, 0], [0, 0, 0.5]],
         ),
         ({"generator": "edges", "edges": [[1, 2]], "reverse": True}, [[0, 1, 0], [0, 0, 0], [0, 0, 0]]),
+        ({"generator": "edges", "edges": [[1, 2, 0.5]], "undirected": True}, [[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]]),
         ({"generator": "edges", "edges": []}, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
         ({"generator": "circulant", "offsets": [1]}, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]),
         ({"generator": "circulant", "offsets": [2, 4, 3]}, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
@@ -92,6 +93,7 @@ def test_random_follows_its_seed_and_probability():
         ({"generator": "edges", "edges": [[1, 2], [1, 4]]}, "graph.R.edges[1]", "an agent number is 1 to 3"),
         ({"generator": "edges", "edges": [[1, 2], [1, 2, 3]]}, "graph.R.edges[1]", "1 -> 2 is there already"),
         ({"generator": "edges", "edges": [[1, 2, 0.0]]}, "graph.R.edges[0]", "must be > 0"),
+        ({"generator": "edges", "edges": [[True, 2]]}, "graph.R.edges[0]", "an agent number is 1 to 3"),
         ({"generator": "edges", "edges": [[1]]}, "graph.R.edges[0]", "must be [sender, receiver]"),
         ({"generator": "circulant", "offsets": 3}, "graph.R.offsets", "must be a list"),
         ({"generator": "circulant", "offsets": []}, "graph.R.offsets", "must be a list"),
@@ -260,6 +262,9 @@ def test_a_graphml_file_of_many_agents(tmp_path):
     read = parse(text, tmp_path).graph.R
     assert isinstance(read, SparseRows)
     assert np.array_equal(np.array(read), nx.to_numpy_array(graph, nodelist=names).T)
+    both_ways = nx.relabel_nodes(nx.path_graph(SPARSE_FROM), dict(enumerate(names)))
+    nx.write_graphml(both_ways, tmp_path / "r.graphml")
+    assert np.array_equal(np.array(parse(text, tmp_path).graph.R), nx.to_numpy_array(both_ways, nodelist=names))
     graph.edges[next(iter(graph.edges))]["weight"] = -1.0
     nx.write_graphml(graph, tmp_path / "r.graphml")
     ((key, message),) = problems(text, tmp_path)
@@ -272,6 +277,7 @@ def test_a_run_of_many_agents_fits_a_registration_and_its_file_reads_back():
         made = parse({"noise.scale_eta": 1, "graph": {"agents": n, "R": random, "C": {"generator": "ring"}}})
         text = canonical_json(made)
         assert len(text) < MAX_JSON_BYTES and ("0.0,0.0,0.0" in text) is not compact
+        assert (f'"C":[[{n - 1},1.0],[0,1.0],[1,1.0],' in text) is compact, "what two versions must agree on"
         assert run_sha256(made) == hashlib.sha256(text.encode()).hexdigest()
         written = to_toml(made)
         assert ("edges = [" in written) is compact
@@ -292,3 +298,7 @@ def test_a_graph_of_more_edges_than_a_list_may_have_is_written_by_rows_and_reads
         assert (written.count("edges = [") == 2) is listed
         again = parse_run(written, "again", Path("/nowhere"))
         assert again.graph == made.graph and run_sha256(again) == run_sha256(made)
+    ring = {"generator": "edges", "edges": [[i + 1, (i + 1) % 9 + 1] for i in range(9)]}
+    monkeypatch.setattr(edges, "MAX_EDGES", 8)
+    ((key, message),) = problems({"noise.scale_eta": 1, "graph": {"agents": 9, "R": ring, "C": {"generator": "ring"}}})
+    assert key == "graph.R.edges" and "a list of at most 8 edges" in message
