@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import load_run, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families import conduct
@@ -19,6 +20,7 @@ from dpgt_node.experiments.families.runs.folder import Folder
 from dpgt_node.experiments.families.runs.job import Job, carry_out
 from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import Settings, run_of
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
@@ -185,3 +187,16 @@ def test_a_curve_that_cannot_be_at_this_length_is_named_and_the_others_are_shown
     assert json.loads((tmp_path / "out" / "claims.json").read_text())["claims"] == []
     with pytest.raises(ConfigError, match=r"scheme.a1"):
         conduct.check(folder, ["fig2"], short, None)
+
+
+def test_the_dimension_is_asked_of_a_model_that_may_need_two_samples(monkeypatch):
+    """A table of epsilons of ResNet18, whose BatchNorm has no gradient of one sample, failed."""
+    asked: list[int] = []
+
+    def counted(run, shard, **options):
+        asked.append(Schedule.from_config(run).m_for(12_000))
+        return build_oracle(run, shard, **options)
+
+    monkeypatch.setattr(epsilons, "build_oracle", counted)
+    epsilons.table(run_of(Settings("digits"), "S2", 0.9996), (4,), None)
+    assert asked and min(asked) >= 2

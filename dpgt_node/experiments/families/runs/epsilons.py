@@ -93,7 +93,8 @@ def _costs(run: RunConfig, counts: Sequence[int | None], d: int, both: bool) -> 
 
 
 def _dimension(run: RunConfig, data_root: Path | None) -> int:
-    return build_oracle(replace(run, scheme=replace(run.scheme, samples=1)), 0, data_root=data_root).dimension
+    """d.  It does not depend on m: full batches are in every model's reach, and BatchNorm refuses single samples."""
+    return build_oracle(replace(run, scheme=replace(run.scheme, samples="full")), 0, data_root=data_root).dimension
 
 
 def read(path: Path) -> tuple[Cost, ...]:
