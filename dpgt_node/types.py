@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 F64 = npt.NDArray[np.float64]
 """Vectors of the algorithm, float64."""
+Floats = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+"""Values as they crossed the wire, each of which a float64 holds to the last bit."""
 I64 = npt.NDArray[np.int64]
 """Indices and labels, int64."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,10 +15,11 @@ from dpgt_node.errors import Broken, invariant
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.protocol.types import Payload, RoundRecord, on
-from dpgt_node.types import F64, I64, Stream
+from dpgt_node.types import F64, I64, Floats, Stream
 
 BLOCK = 1 << 14
 """Coordinates: what a step touches at a time stays in the cache."""
+_WHOLE = (slice(None),)
 NO_BATCH: I64 = np.zeros(0, dtype=np.int64)
 
 
@@ -26,15 +27,16 @@ NO_BATCH: I64 = np.zeros(0, dtype=np.int64)
 class Tools:
     """What an agent works with.
 
-    ``gradient(k, x, batch)`` draws a batch when it is None, ``draw(k)`` a batch alone.  ``perturb(stream, k, private)``
-    adds the noise of one draw, ``coins(k, private, code)`` gives the codes of one.  ``table``: of what a method may
-    keep.  ``incoming``: who sends on a stream, and the weight.  ``index``: of the agent.  ``guards``: how what comes in
-    on a stream is bounded.
+    ``gradient(k, x, batch)`` draws a batch when it is None, ``draw(k)`` a batch alone.  ``perturb(stream, k, private,
+    parts)`` adds the noise of one draw, in new arrays, one for each of ``parts``; ``encode(stream, k, values)`` takes
+    such.  ``coins(k, private, code)`` gives the codes of one draw.  ``table``: of what a method may keep.
+    ``incoming``: who sends on a stream, and the weight.  ``index``: of the agent.  ``guards``: how what comes in on a
+    stream is bounded.  ``parts``: of a vector that is drawn and sent part by part.
     """
 
     gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
-    perturb: Callable[[Stream, int, F64], F64]
-    encode: Callable[[Stream, int, F64], Payload]
+    perturb: Callable[[Stream, int, F64, Sequence[slice]], Iterator[F64]]
+    encode: Callable[[Stream, int, F64 | Iterable[F64]], Payload]
     table: Table
     draw: Callable[[int], I64]
     coins: Callable[[int, F64, BinomialCode], F64]
@@ -42,6 +44,7 @@ class Tools:
     perturbs_gradient: bool
     index: int
     guards: Mapping[Stream, Guard]
+    parts: Sequence[slice]
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class AgentSite:
     """
 
     tools: Tools
-    received: Mapping[Stream, Mapping[int, F64]] = field(default_factory=dict)
+    received: Mapping[Stream, Mapping[int, Floats]] = field(default_factory=dict)
     payloads: tuple[Payload, ...] = ()
     record: RoundRecord | None = None
     batch: I64 = field(default_factory=lambda: NO_BATCH)
@@ -100,14 +103,22 @@ class AgentSite:
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
-        noisy = self.tools.perturb(stream, k, private)
         self.draws.append((stream, stream))
-        noisy += public  # in the memory of ``noisy``, which nobody else holds
-        self.send(stream, k, noisy if rounded is None else rounded(noisy))
+        if rounded is None:
+            released: F64 | Iterable[F64] = self._released(stream, k, private, public, self.tools.parts)
+        else:
+            (noisy,) = self._released(stream, k, private, public, _WHOLE)
+            released = rounded(noisy)
+        self.payloads = (*self.payloads, self.tools.encode(stream, k, released))
+
+    def _released(self, stream: Stream, k: int, private: F64, public: F64, parts: Sequence[slice]) -> Iterator[F64]:
+        for at, noisy in zip(parts, self.tools.perturb(stream, k, private, parts), strict=True):
+            noisy += public[at]  # in the memory of ``noisy``, which nobody else holds
+            yield noisy
 
     def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
         """g~_k.  Its charge stands with this round's first vector, unless another one carries it."""
-        self.noisy = self.tools.perturb(GRADIENT_NOISE, k, private)
+        (self.noisy,) = self.tools.perturb(GRADIENT_NOISE, k, private, _WHOLE)
         self.draws.append((GRADIENT_NOISE, seen.stream))
         return self.noisy
 

@@ -7,15 +7,13 @@ Nothing here decides anything: which round comes next, what is sent and what is 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from dpgt_node.agent.encoding import Encoder, OutOfReach, checked, pieces, wire_dtype_of
 from dpgt_node.agent.noise import account_for, check_range, shared_noise
 from dpgt_node.agent.outliers import Outliers
 from dpgt_node.agent.roles import source_of
@@ -27,7 +25,7 @@ from dpgt_node.algo.methods.robust import guards_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, invariant
+from dpgt_node.errors import ConfigError, DpgtError, invariant
 from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.learning.tables import Table, table_size
@@ -49,84 +47,13 @@ from dpgt_node.protocol.types import (
     State,
     on,
 )
-from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
-
-FLOAT32_FROM = 100_000
-_COPY_BELOW = 1 << 20
-
-
-class Diverged(DpgtError):
-    """A vector left the range of numbers: the operator's step sizes, not a bug and not a peer."""
-
-    exit_code = ExitCode.CONFIG
-    told = "has numbers that are no longer finite: the run diverged"
-
-    @classmethod
-    def at(cls, name: str, k: int, what: str) -> Diverged:
-        """``what`` of agent ``name`` in round ``k``."""
-        return cls(
-            f"{name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
-            f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
-        )
-
-
-class OutOfReach(Diverged):
-    """A value lies so far beyond the scale of its noise that the sampler would clip it: the run would learn something
-    else without a word.
-    """
-
-    told = "has values that its noise does not reach"
-
-    @classmethod
-    def beyond(cls, name: str, k: int, stream: Stream, reach: float) -> OutOfReach:
-        """In ``stream`` of agent ``name`` in round ``k``; ``reach``: the largest magnitude that its noise covers."""
-        key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
-        return cls(
-            f"{name}: in round {k} a value lies beyond {reach:.4g}, as far as noise of this scale reaches, and would "
-            f"be released as that: take a larger {key}, clip gradients (privacy.clip_l1 or clip_l2), or lower the step "
-            "sizes if the run diverged"
-        )
-
-    @classmethod
-    def of_codes(cls, name: str, k: int, stream: Stream, codes: Codes) -> OutOfReach:
-        """A value of ``stream`` has no code."""
-        low, high = codes.offset + codes.step * codes.low, codes.offset + codes.step * codes.high
-        return cls(
-            f"{name}: in round {k} a value of {stream} lies beyond {low:.4g} to {high:.4g}, as far as the codes of "
-            f"{codes.dtype} reach: take a larger step in [method], or lower the step sizes if the run diverged"
-        )
+from dpgt_node.types import F64, I64, Stream, WireDtype
 
 
 def without_nan(m: Metrics) -> Metrics:
     """What overflowed to not-a-number is None."""
     values = (m.loss_train, m.accuracy_train, m.accuracy_test, m.grad_norm)
     return Metrics(*(None if v is None or math.isnan(v) else v for v in values))
-
-
-def float_wire_of(run: RunConfig, dimension: int) -> Literal["float64", "float32"]:
-    """dtype of numbers on the wire; "auto" is float64 below d = 100,000 and float32 from there on."""
-    if run.runtime.wire_dtype != "auto":
-        return run.runtime.wire_dtype
-    return "float64" if dimension < FLOAT32_FROM else "float32"
-
-
-def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
-    """dtype on the wire: of the method's codes where it sends integers."""
-    codes = codes_of(run)
-    return float_wire_of(run, dimension) if codes is None else codes.dtype
-
-
-def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream) -> npt.NDArray[Any]:
-    """``values`` (..., d), all of them on the lattice of ``codes``, as the integers that cross the wire.
-
-    Raises OutOfReach where one lies beyond the last code.
-    """
-    found = codes.nearest(values)
-    if found.size and not (codes.low <= found.min() and found.max() <= codes.high):
-        raise OutOfReach.of_codes(name, k, stream, codes)
-    whole = found.astype(np.dtype(codes.dtype).newbyteorder("<"))
-    invariant(np.array_equal(codes.values(whole), values), "a method sends what its codes stand for, and nothing else")
-    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +81,6 @@ class AgentWork:
         "_name",
         "_oracle",
         "_outliers",
-        "_role",
         "_rule",
         "_sampler",
         "_schedule",
@@ -192,12 +118,16 @@ class AgentWork:
         self._mechanism, self._law = run.algorithm.mechanism, run.noise.law
         self._rule = rule_of(run).build(run, topology, schedule, at(index))
         incoming = network_of(run, topology).incoming(index)
+        self.dimension = oracle.dimension
+        self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
+        self.codes = codes_of(run)
+        """What integers on the wire stand for; None: floating-point numbers cross it."""
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
         self._tools = Tools(
             self._gradient,
             self._perturb,
-            self._encode,
+            Encoder(self._name, oracle.dimension, self.wire_dtype, self.codes, source_of(run, index, self.codes)),
             Table(oracle),
             self._draw,
             self._coins,
@@ -205,13 +135,9 @@ class AgentWork:
             once,
             index,
             guards_of(run),
+            (slice(None),) if self._shared is not None else pieces(oracle.dimension),
         )
-        self.dimension = oracle.dimension
-        self.wire_dtype: WireDtype = wire_dtype_of(run, oracle.dimension)
-        self.codes = codes_of(run)
         self._outliers = Outliers(run, schedule, index, oracle.dimension)
-        self._role = source_of(run, index, self.codes)
-        """What integers on the wire stand for; None: floating-point numbers cross it."""
         self.table_size = table_size(run, oracle)
         """Numbers of the table of gradients in the agent's state; 0: there is none."""
         self._evaluated = run.evaluate.samples
@@ -320,44 +246,29 @@ class AgentWork:
             message = f"{self._module!r} failed in round {k}: {said}"
             raise ConfigError.one("run file", "model.name", message) from error
 
-    def _perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        self._checked(private, k, stream.lower())
+    def _perturb(self, stream: Stream, k: int, private: F64, parts: Sequence[slice]) -> Iterator[F64]:
         invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
-        scale = self.account.scale(stream, k)
-        clipped = self._sampler.clipped
-        if self._shared is not None:
-            invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
-            noisy = self._shared.perturb(private, scale, self._keystream.stream(k, stream), k)
-        elif scale == 0.0:
-            return private.copy()
-        else:
-            noisy = self._sampler.perturb(private, scale, self._keystream.stream(k, stream))
-        if self._sampler.clipped != clipped:
-            raise OutOfReach.beyond(self._name, k, stream, self._sampler.range(scale))
-        return noisy
+        scale, clipped = self.account.scale(stream, k), self._sampler.clipped
+        source = None if scale == 0.0 else self._keystream.stream(k, stream)
+        for where in parts:
+            part = self._checked(private[where], k, stream.lower())
+            if self._shared is not None:
+                invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
+                invariant(part.size == private.size, "noise that is shared is drawn at once")
+            if source is None:
+                noisy = part.copy()
+            elif self._shared is not None:
+                noisy = self._shared.perturb(part, scale, source, k)
+            else:
+                noisy = self._sampler.perturb(part, scale, source)
+            if self._sampler.clipped != clipped:
+                raise OutOfReach.beyond(self._name, k, stream, self._sampler.range(scale))
+            yield noisy
 
     def _coins(self, k: int, private: F64, code: BinomialCode) -> F64:
         self._checked(private, k, "the gradient")
         invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
         return code.drawn(private, self._keystream.stream(k, "Y"))
-
-    def _encode(self, stream: Stream, k: int, values: F64) -> Payload:
-        if self._role is not None:
-            values = self._role.released(stream, k, values)
-        if self.codes is not None:
-            wire = coded(self.codes, self._checked(values, k, stream.lower()), self._name, k, stream)
-        else:  # a value beyond the range of float32 would be sent as infinity
-            wire = self._checked(
-                values.astype("<f8" if self.wire_dtype == "float64" else "<f4", copy=False), k, stream.lower()
-            )
-        data: bytes | memoryview
-        if wire.nbytes < _COPY_BELOW:
-            data = wire.tobytes()
-        else:
-            wire = wire.view()
-            wire.setflags(write=False)
-            data = wire.data.cast("B")
-        return Payload(stream, k, self.wire_dtype, self.dimension, data, hashlib.sha256(data).digest(), self.codes)
 
     def _row(self, stream: Stream, payload: Payload) -> LedgerRow:
         """The charge for the noise of ``stream``, which left in ``payload``."""
@@ -374,7 +285,4 @@ class AgentWork:
         )
 
     def _checked(self, vector: F64, k: int, what: str) -> F64:
-        # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
-        if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
-            return vector
-        raise Diverged.at(self._name, k, what)
+        return checked(vector, self._name, k, what)

@@ -94,7 +94,7 @@ class Clock:
         """In the place of ``Tools``."""
         return Tools(
             self.watched("gradient", gradient),
-            self.watched("noise", perturb),
+            self.watched_items("noise", perturb),
             self.watched("encode, hash", encode),
             *others,
         )

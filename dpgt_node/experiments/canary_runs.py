@@ -16,8 +16,8 @@ from dpgt_node.adversary.audit.canaries import Canaries
 from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.inference.observation import Facts
+from dpgt_node.agent.encoding import float_wire_of
 from dpgt_node.agent.noise import account_for, sampler_for
-from dpgt_node.agent.work import float_wire_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.trials import LAWLESS, Test, Trial, Trials, judge, present, runs_for

@@ -21,8 +21,8 @@ from dpgt_node.accounts.towards import Sharing, sharing
 from dpgt_node.adversary.audit.replay import Replay
 from dpgt_node.adversary.audit.report import Audit
 from dpgt_node.adversary.inference.observation import Facts
+from dpgt_node.agent.encoding import float_wire_of, wire_dtype_of
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.work import float_wire_of, wire_dtype_of
 from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError

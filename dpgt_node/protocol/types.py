@@ -18,7 +18,7 @@ import numpy as np
 
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.pace import Spent
-from dpgt_node.types import F64, I64, Codes, Stream, WireDtype
+from dpgt_node.types import F64, I64, Codes, Floats, Stream, WireDtype
 
 _LITTLE_ENDIAN = {name: np.dtype(name).newbyteorder("<") for name in get_args(WireDtype)}
 
@@ -43,10 +43,17 @@ class Payload:
     def nbytes(self) -> int:
         return len(self.data) if isinstance(self.data, bytes) else self.data.nbytes
 
-    def array(self) -> F64:
-        """The released values as float64, shape (dimension,): what neighbours and the agent itself mix."""
+    def floats(self) -> Floats:
+        """The released values, shape (dimension,): what neighbours and the agent itself mix.
+
+        As they crossed the wire where that was as floating-point numbers: read-only, in the memory of ``data``.
+        """
         raw = np.frombuffer(self.data, dtype=_LITTLE_ENDIAN[self.dtype])
-        return raw.astype(np.float64) if self.codes is None else self.codes.values(raw)
+        return raw if self.codes is None else self.codes.values(raw)
+
+    def array(self) -> F64:
+        """The same as float64, a new array."""
+        return self.floats().astype(np.float64, copy=self.codes is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +290,7 @@ class Advance:
     """
 
     state: State | None
-    received: Mapping[Stream, Mapping[int, F64]] = field(default_factory=dict, repr=False)
+    received: Mapping[Stream, Mapping[int, Floats]] = field(default_factory=dict, repr=False)
     own: tuple[Payload, ...] = field(default=(), repr=False)
     record: RoundRecord | None = field(default=None, repr=False)
 
@@ -293,7 +300,7 @@ class AdvanceFinal:
     """x_{K+1}; g_{K+1} and whatever needs it do not exist."""
 
     state: State
-    received: Mapping[Stream, Mapping[int, F64]] = field(repr=False)
+    received: Mapping[Stream, Mapping[int, Floats]] = field(repr=False)
     own: tuple[Payload, ...] = field(repr=False)
 
 

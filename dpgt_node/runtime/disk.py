@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.agent.work import wire_dtype_of
+from dpgt_node.agent.encoding import wire_dtype_of
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import method_of, network_of, rule_of
 from dpgt_node.algo.schedule import Schedule

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.agent.encoding import Diverged, OutOfReach, coded, wire_dtype_of
 from dpgt_node.agent.noise import check_range, sampler_for
-from dpgt_node.agent.work import Diverged, OutOfReach, coded, wire_dtype_of, without_nan
+from dpgt_node.agent.work import without_nan
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, method_of, network_of
 from dpgt_node.algo.methods.base import Exchanged

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpgt_node.agent.encoding import Diverged, OutOfReach, coded
 from dpgt_node.agent.noise import account_for
-from dpgt_node.agent.work import AgentWork, Diverged, OutOfReach, coded
+from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import load_run

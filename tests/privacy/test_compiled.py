@@ -1,11 +1,13 @@
-"""The extra [fast]: what numba makes of the kernel draws the same bits (make fast)."""
+"""The extra [fast]: what numba makes of the kernels draws the same bits (make fast)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dpgt_node.privacy.laws.grid_sampler import CHUNK, COMPILED_FROM, GridLaplaceSampler, compile_kernel
+from dpgt_node.privacy.laws.compiled import COMPILED_FROM
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import CHUNK, GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.selftest import self_test
 
@@ -16,33 +18,39 @@ def stream(seed: int) -> CtrStream:
     return CtrStream(seed.to_bytes(16, "big"), bytes(16))
 
 
+SAMPLERS = pytest.mark.parametrize("law", [GridLaplaceSampler, GaussianSampler])
+
+
+@SAMPLERS
 @pytest.mark.parametrize("scale", [1.0, 0.37, 1e-280, 1e280])
-def test_the_same_bits(scale):
+def test_the_same_bits(law, scale):
     d = 40 * CHUNK + 17
-    v = np.random.default_rng(1).normal(size=d) * scale * np.geomspace(1e-15, 5e4, d)
-    compiled, plain = GridLaplaceSampler(compiled=True), GridLaplaceSampler(compiled=False)
+    v = np.random.default_rng(1).normal(size=d) * scale * np.geomspace(1e-15, 7e4, d)
+    compiled, plain = law(compiled=True), law(compiled=False)
     for seed in range(3):
         np.testing.assert_array_equal(compiled.perturb(v, scale, stream(seed)), plain.perturb(v, scale, stream(seed)))
     assert compiled.clipped == plain.clipped > 0
 
 
-def test_known_answers():
-    self_test("laplace", compiled=True)
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_known_answers(law):
+    self_test(law, compiled=True)
 
 
-def test_it_is_used_where_it_pays():
-    assert compile_kernel() is not None
-    sampler = GridLaplaceSampler()
+@SAMPLERS
+def test_it_is_used_where_it_pays(law):
+    sampler = law()
     sampler.perturb(np.zeros(COMPILED_FROM - 1), 1.0, stream(0))
-    assert sampler._kernel is None
+    assert not sampler._kernel.ready
     sampler.perturb(np.zeros(COMPILED_FROM), 1.0, stream(0))
-    assert sampler._kernel is not None
+    assert sampler._kernel.ready
 
 
-def test_a_read_only_vector_needs_no_second_compilation():
-    sampler = GridLaplaceSampler(compiled=True)
+@SAMPLERS
+def test_a_read_only_vector_needs_no_second_compilation(law):
+    sampler = law(compiled=True)
     v = np.zeros(COMPILED_FROM)
     sampler.perturb(v, 1.0, stream(0))
     v.setflags(write=False)
     sampler.perturb(v[3:], 1.0, stream(0))
-    assert len(sampler._kernel.signatures) == 1
+    assert len(sampler._kernel.of(COMPILED_FROM).signatures) == 1

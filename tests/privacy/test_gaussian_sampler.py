@@ -9,17 +9,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpgt_node.privacy.laws import gaussian_sampler
+from dpgt_node.privacy.laws import compiled, gaussian_sampler
 from dpgt_node.privacy.laws.gaussian_sampler import (
     CHUNK,
     GaussianSampler,
     LazyUniform,
     cell_probability,
     exact_cell,
+    kernel,
     largest_quantile_error,
     normal_cdf,
+    quantile_table,
 )
 from dpgt_node.privacy.laws.keystream import CtrStream
+from dpgt_node.privacy.laws.sampler import words
 from tests.oracles import grid as oracle
 
 ACCEPT, REJECT = 1e-3, 1e-9  # fixed seeds: a verdict never changes between runs
@@ -104,6 +107,74 @@ def test_the_bits_do_not_depend_on_the_mathematical_library(monkeypatch):
     assert largest_quantile_error() < 1
     assert wrong_by(1e-4) != expected, "this checker can see a library that is too inaccurate"
     assert largest_quantile_error() > 1
+
+
+SIZES = np.array([1e-9, 1e-3, 1.0, 30.0, 6e4])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37, 1e-280, 1e280])
+def test_the_kernel_proposes_the_same_cells(scale):
+    v = np.random.default_rng(14).uniform(-1.0, 1.0, (400, 5)) * SIZES * scale
+    w, cells = words(stream(15), v.size), np.empty(v.size)
+    # Piece by piece: what it leaves to numpy is left by the piece.
+    for at in range(0, v.size, 5):
+        part = slice(at, at + 5)
+        row = v.ravel()[part]
+        assert kernel(row, scale / 256, scale * 65_536, w[part].view("<i8"), quantile_table(), cells[part])
+    expected = GaussianSampler().perturb(v.ravel(), scale, stream(15))
+    np.testing.assert_array_equal((cells + 0.5) * (scale / 256), expected)
+
+
+def test_a_wrong_polynomial_would_be_seen():
+    v, w, cells = np.linspace(-2.0, 2.0, 3000), words(stream(3), 3000).view("<i8"), np.empty(3000)
+    kernel(v, 1 / 256, 65_536.0, w, quantile_table() + 1e-4 * (np.arange(6) == 0), cells)
+    assert ((cells + 0.5) / 256).tolist() != GaussianSampler().perturb(v, 1.0, stream(3)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [(math.nan, 2**60), (math.inf, 2**60), (70_000.0, 2**60), (0.0, 2**38 - 2), (0.0, -(2**63))]
+)
+def test_the_kernel_leaves_odd_values_and_tails_to_numpy(value, word):
+    v, w = np.array([0.1, value]), np.array([2**61 + 12345, word])
+    assert kernel(v[:1], 1 / 256, 65_536.0, w[:1], quantile_table(), np.empty(1))
+    assert not kernel(v, 1 / 256, 65_536.0, w, quantile_table(), np.empty(2))
+
+
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_the_kernel_leaves_edges_of_cells_to_numpy(off):
+    word = edge_bits(Fraction(-256, 256), 64) + off * 1000
+    assert not kernel(np.zeros(1), 1 / 256, 65_536.0, np.array([word]), quantile_table(), np.empty(1))
+
+
+def test_the_polynomials_are_far_better_than_needed():
+    """Against the exact Phi at both ends of parts and inside, p next to 2^-26 and 1/2 included."""
+    table, rng = quantile_table(), np.random.default_rng(16)
+    assert len(table) == 25 * 64 + 1
+    for part in (0, 1, 63, 64, *rng.integers(65, 1598, 40).tolist(), 1598, 1599):
+        start, width = Fraction(2) ** (38 + part // 64), Fraction(2) ** (38 + part // 64 - 6)
+        for t in (-1.0, float(rng.uniform(-1, 1)), 1.0):
+            z = float(np.polynomial.polynomial.polyval(t, table[part]))
+            p = (start + width * (part % 64) + width * (Fraction(t) + 1) / 2) / 2**64
+            error = (sum(normal_cdf(Fraction(z), 128)) * 0.5 / 2.0**128 - float(p)) / stats.norm.pdf(z)
+            assert abs(error) < 2.0**-43, "2^-33 would do"
+
+
+def test_a_compiled_path_is_taken_piece_by_piece(monkeypatch):
+    calls = []
+
+    def counted(v: np.ndarray, *rest: object) -> bool:
+        calls.append(v.size)
+        return kernel(v, *rest)
+
+    monkeypatch.setattr(compiled, "machine_code", lambda loop: counted)
+    v = np.zeros(CHUNK + 10)
+    v[CHUNK + 3] = 1e30  # the second piece must go back to numpy
+    shared = [(1, stream(20)), (-1, stream(21))]
+    fast, plain = GaussianSampler(compiled=True), GaussianSampler(compiled=False)
+    out = fast.perturb_shared(v, 1.0, stream(7), shared, 2)
+    shared = [(1, stream(20)), (-1, stream(21))]
+    np.testing.assert_array_equal(out, plain.perturb_shared(v, 1.0, stream(7), shared, 2))
+    assert calls == [CHUNK, CHUNK, CHUNK, 10, 10, 10] and fast.clipped == plain.clipped == 1
 
 
 def test_floating_point_only_proposes(monkeypatch):

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from dpgt_node.algo.methods.dpgt import Steps
-from dpgt_node.privacy.laws import grid, grid_sampler
+from dpgt_node.privacy.laws import compiled, grid
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
@@ -157,7 +158,7 @@ def test_the_compiled_path_is_taken_chunk_by_chunk(monkeypatch):
         calls.append(v.size)
         return kernel(v, *rest)
 
-    monkeypatch.setattr(grid_sampler, "compile_kernel", lambda: counted)
+    monkeypatch.setattr(compiled, "machine_code", lambda loop: counted)
     v = np.zeros(CHUNK + 10)
     v[CHUNK + 3] = 1e30  # the second piece must go back to numpy
     out = GridLaplaceSampler(compiled=True).perturb(v, 1.0, stream(7))
@@ -166,11 +167,12 @@ def test_the_compiled_path_is_taken_chunk_by_chunk(monkeypatch):
 
 
 def test_without_numba(monkeypatch):
-    monkeypatch.setattr(grid_sampler, "compile_kernel", lambda: None)
-    monkeypatch.setattr(grid_sampler, "COMPILED_FROM", 10)
-    assert GridLaplaceSampler().perturb(np.zeros(20), 1.0, stream()).size == 20
-    with pytest.raises(ValueError, match=r"dpgt-node\[fast\]"):
-        GridLaplaceSampler(compiled=True).perturb(np.zeros(20), 1.0, stream())
+    monkeypatch.setattr(compiled, "machine_code", lambda loop: None)
+    monkeypatch.setattr(compiled, "COMPILED_FROM", 10)
+    for sampler in (GridLaplaceSampler, GaussianSampler):
+        assert sampler().perturb(np.zeros(20), 1.0, stream()).size == 20
+        with pytest.raises(ValueError, match=r"dpgt-node\[fast\]"):
+            sampler(compiled=True).perturb(np.zeros(20), 1.0, stream())
 
 
 # --- the law ---------------------------------------------------------------------------------------------------------

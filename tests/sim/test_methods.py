@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dpgt_node.accounts.account import AgentAccount
+from dpgt_node.agent.encoding import Diverged
 from dpgt_node.agent.noise import sampler_for
-from dpgt_node.agent.work import AgentWork, Diverged
+from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS, network_of
 from dpgt_node.algo.methods.dsgd import atc_dsgd as atc_module

@@ -31,7 +31,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.counts.code import BinomialCode
-from dpgt_node.types import F64, Codes, Stream
+from dpgt_node.types import F64, Codes, Floats, Stream
 
 Vectors = Mapping[str, F64]
 """A state by the names of its vectors; never changed in place."""
@@ -379,13 +379,16 @@ def mixed(site: Site, stream: Stream, k: int, like: F64) -> F64:
     return out
 
 
-def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, F64], step: float, into: F64, block: slice) -> None:
-    """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits."""
+def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, Floats], step: float, into: F64, block: slice) -> None:
+    """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits.
+
+    Every v_j counts as float64; what came in as float32 is widened block by block, in the cache.
+    """
     if not edges:
         return
     first, weight = edges[0]
-    total = weight * received[first][block]
+    total = np.multiply(received[first][block], weight, dtype=np.float64)
     for j, weight in edges[1:]:
-        total += weight * received[j][block]
+        total += np.multiply(received[j][block], weight, dtype=np.float64)
     total *= step
     into += total

@@ -44,7 +44,7 @@ from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.methods.base import Method, Mix, add_mixed
 from dpgt_node.config.mixing.robust import Robust, Rule, TrackerRule
 from dpgt_node.config.model import RunConfig
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64, Floats, Stream
 
 BLOCK = 1 << 14
 """Coordinates of one partial sum of a norm, wherever it is taken: another size would give other bits."""
@@ -80,7 +80,7 @@ def mix_of(
     guard: Guard | None,
     index: int,
     edges: tuple[Edge, ...],
-    received: Mapping[int, F64],
+    received: Mapping[int, Floats],
     own: Callable[[], F64],
     noted: Callable[[Mapping[int, float]], None] | None = None,
 ) -> Mix:
@@ -93,17 +93,18 @@ def mix_of(
     others = () if guard is None else tuple(edge for edge in edges if edge[0] != index)
     if guard is None or not others:
         return lambda step, into, block: add_mixed(edges, received, step, into, block)
+    wide = {j: v.astype(np.float64, copy=False) for j, v in received.items()}
     itself = tuple(edge for edge in edges if edge[0] == index)
     if guard.rule == "trimmed-mean" and noted is None:
-        return _trimmed(guard.outliers, itself, others, received)
+        return _trimmed(guard.outliers, itself, others, wide)
     centre = None if guard.rule == "norm-clip" else own()
-    far = {j: distance(received[j], centre) for j, _ in others}
+    far = {j: distance(wide[j], centre) for j, _ in others}
     if noted is not None:
         noted(far)
     if guard.rule == "trimmed-mean":
-        return _trimmed(guard.outliers, itself, others, received)
+        return _trimmed(guard.outliers, itself, others, wide)
     shares = clips(guard, far)
-    centred = {j: _Clipped(v, centre, shares.get(j, 1.0)) for j, v in received.items()}
+    centred = {j: _Clipped(v, centre, shares.get(j, 1.0)) for j, v in wide.items()}
 
     def mix(step: float, into: F64, block: slice) -> None:
         add_mixed(edges, {j: v.at(block) for j, v in centred.items()}, step, into, slice(None))

@@ -45,10 +45,9 @@ def _plain(rng: Rng, size: Any) -> F64:
 
 
 def _sampler(compiled: bool | None) -> SoundSampler:
-    """One path only: ``compiled`` changes nothing."""
     from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 
-    return GaussianSampler()
+    return GaussianSampler(compiled)
 
 
 def _defect() -> str | None:

@@ -8,6 +8,7 @@ Z is the normal quantile of a uniform number whose first 64 bits are drawn at on
 where the sum lies within 2^-24 of an edge of a cell, or far out in a tail, integer arithmetic decides, with more bits
 if 64 are too few.  That happens to one coordinate in seven million.  So the result does not depend on the machine's
 mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
+Nor does it depend on who proposes: numba, where it is installed, with polynomials for the quantile of a long vector.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import Final
 
 import numpy as np
 
+from dpgt_node.privacy.laws.compiled import Code, Loop
 from dpgt_node.privacy.laws.gaussian_grid import CELLS, LIMIT_CELLS
 from dpgt_node.privacy.laws.grid import check_scale
 from dpgt_node.privacy.laws.noise import ByteStream, Shared, SharedPair
 from dpgt_node.privacy.laws.sampler import U64, take_rows, words
-from dpgt_node.types import F64
+from dpgt_node.types import F64, I64
 
 CHUNK: Final = 1 << 14  # part of the definition of the bits
 MARGIN: Final = 2.0**-24  # of a cell; what floating point may be wrong by is below 2^-27
@@ -32,14 +34,71 @@ _TAIL: Final = np.uint64(1 << 38)  # below it one unit in the last of the 63 bit
 _LOW63: Final = np.uint64((1 << 63) - 1)
 _SIGN: Final = np.uint64(63)
 
+# The polynomials: one for each 64th of every power of two that p 2^64 may lie in, from _TAIL on.
+_LEADING: Final = 6  # bits of p's significand
+_FIRST: Final = (1023 + 38) << _LEADING  # of the biased exponent and these bits
+_PARTS: Final = (25 << _LEADING) + 1  # the last for what rounds up to p = 1/2
+_DEGREE: Final = 5
+
+
+def kernel(v: F64, g: float, limit: float, w: I64, table: F64, cells: F64) -> bool:
+    """j of every coordinate of one piece, for numba; False when it met what only the numpy path handles.
+
+    ``table``: quantile_table().  Plain Python, so that it can be checked without numba.
+    """
+    for i in range(v.size):
+        x, word = v[i], w[i]
+        p = np.float64(word & 0x7FFFFFFFFFFFFFFF) + 0.5
+        bits = np.float64(p).view(np.int64)
+        part = (bits >> 46) - _FIRST
+        if not abs(x) <= limit or part < 0:
+            return False
+        t = np.float64(bits & 0x3FFFFFFFFFFF) * 2.0**-45 - 1.0
+        a = table[part]
+        z = ((((a[5] * t + a[4]) * t + a[3]) * t + a[2]) * t + a[1]) * t + a[0]
+        c = x / g + (256.0 * z if word >= 0 else -256.0 * z)
+        j = np.floor(c)
+        if c - j < MARGIN or c - j > 1.0 - MARGIN:
+            return False
+        cells[i] = j
+    return True
+
+
+@lru_cache(maxsize=1)
+def quantile_table() -> F64:
+    """(parts, 6): in each part of (2^-26, 1/2) the polynomial in t, -1 to 1 across it, that is z with Phi(z) = p.
+
+    RuntimeError where it is not as near to the library's quantile as it should be: 2^-40.
+    """
+    powers = np.arange(_DEGREE + 1)
+    nodes = np.cos(np.pi * (2 * powers + 1) / (2 * _DEGREE + 2))
+    table = _library(_places(nodes)) @ np.linalg.inv(nodes[:, None] ** powers).T
+    between = np.linspace(-1.0, 1.0, 9)
+    if not np.abs(table @ (between[:, None] ** powers).T - _library(_places(between))).max() < 2.0**-40:
+        raise RuntimeError("the normal quantile of this machine's library is not smooth: do not release anything")
+    table.setflags(write=False)
+    return np.ascontiguousarray(table)
+
+
+def _places(t: F64) -> F64:
+    """p 2^64 at ``t`` (n,) of every part: (parts, n)."""
+    at = np.arange(_FIRST, _FIRST + _PARTS)
+    start = np.ldexp(1.0 + (at & 63) / 64, (at >> _LEADING) - 1023)
+    width = np.ldexp(1.0 / 64, (at >> _LEADING) - 1023)
+    return np.asarray(start[:, None] + width[:, None] * (t + 1.0) / 2)
+
 
 class GaussianSampler:
-    """Sound Gaussian noise of standard deviation ``scale``, behind the same interface.  Not for concurrent use."""
+    """Sound Gaussian noise of standard deviation ``scale``, behind the same interface.  Not for concurrent use.
 
-    __slots__ = ("clipped",)
+    ``compiled``: propose with numba; None: from 2^18 coordinates on, where it is installed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_kernel", "clipped")
+
+    def __init__(self, compiled: bool | None = None) -> None:
         self.clipped = 0
+        self._kernel = Loop(kernel, compiled)
 
     def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
         """0: what is released is a function of the ideal mechanism's output."""
@@ -69,12 +128,12 @@ class GaussianSampler:
         grid, and show how they split.  Two ends of a stream that take it with opposite signs cancel exactly.
         """
         check_scale(scale)
-        out = np.empty(private.size)
+        out, fast = np.empty(private.size), self._kernel.of(private.size)
         for start in range(0, private.size, CHUNK):
             part = private[start : start + CHUNK]
-            cells = self._cells(part, np.array(scale), words(stream, part.size), (stream,))
+            cells = self._proposed(part, scale, stream, fast)
             for sign, other in shared:
-                cells += (sign * r) * (shared_cells(other, part.size) + 0.5)
+                cells += (sign * r) * (self._proposed(np.zeros(part.size), 1.0, other, fast) + 0.5)
             out[start : start + CHUNK] = _on_grid(cells, scale)
         return out
 
@@ -115,6 +174,17 @@ class GaussianSampler:
             out[part] = _on_grid(self._cells(rows, scales[part, None], w, streams[part]), scales[part, None])
         return out
 
+    def _proposed(self, private: F64, scale: float, stream: ByteStream, fast: Code | None) -> F64:
+        """``_cells`` of one piece, by ``fast`` if it can."""
+        w = words(stream, private.size)
+        if fast is not None:
+            v = np.ascontiguousarray(private, dtype=np.float64).view()
+            v.setflags(write=False)  # one type for the compiler, and a promise
+            cells = np.empty(v.size)
+            if fast(v, scale / CELLS, scale * (LIMIT_CELLS / CELLS), w.view("<i8"), quantile_table(), cells):
+                return cells
+        return self._cells(private, np.array(scale), w, (stream,))
+
     def _cells(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream]) -> F64:
         """j of every coordinate, whole numbers below 2^26."""
         if not np.isfinite(private).all():
@@ -152,10 +222,15 @@ def _on_grid(cells: F64, scale: float | F64) -> F64:
 
 def _quantile(low: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> F64:
     """z <= 0 with Phi(z) = (low + 1/2) / 2^64, in floating point."""
-    from scipy.special import ndtri  # slow to import, and only this law needs it
-
     p = low.astype(np.float64)
     p += 0.5
+    return _library(p)
+
+
+def _library(p: F64) -> F64:
+    """z with Phi(z) = ``p`` 2^-64; overwrites ``p``."""
+    from scipy.special import ndtri  # slow to import, and only this law needs it
+
     p *= 2.0**-64
     z: F64 = ndtri(p)
     return z

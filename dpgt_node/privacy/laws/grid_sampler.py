@@ -12,13 +12,14 @@ Every step is integer arithmetic or one correctly rounded division, so all machi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.privacy.laws import grid
+from dpgt_node.privacy.laws.compiled import Loop
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import take_rows, words
 from dpgt_node.types import F64, I64
@@ -26,7 +27,6 @@ from dpgt_node.types import F64, I64
 I32 = npt.NDArray[np.int32]
 
 CHUNK: Final = 1 << 15  # part of the definition of the bits
-COMPILED_FROM: Final = 1 << 18  # coordinates; below, importing numba would cost more than it saves
 AHEAD: Final = 16  # vectors
 AHEAD_BELOW: Final = 1 << 10  # coordinates; above, a pass over one vector is as cheap
 SPARE: Final = 15  # bytes that a stream's read_into may scribble over
@@ -41,8 +41,6 @@ _DE_BRUIJN: Final = 0x077CB531
 ZEROS: Final = np.zeros(32, dtype=np.int64)
 ZEROS[[((_DE_BRUIJN << place) >> 27) & 31 for place in range(32)]] = grid.BLOCK * np.arange(32)
 ZEROS.setflags(write=False)
-
-Kernel = Callable[..., bool]
 
 
 def kernel(
@@ -69,17 +67,6 @@ def kernel(
             n = -1 - n
         out[i] = g * (((int(t) + (word & _LOW40)) >> 40) + n + 0.5)
     return True
-
-
-def compile_kernel() -> Kernel | None:
-    """``kernel`` as machine code; None where numba is not installed (extra ``fast``)."""
-    try:
-        import numba
-    except ImportError:
-        return None
-    # No fastmath: a reciprocal or a fused product would give other bits.  error_model: a / 0 cannot happen here.
-    compiled: Kernel = numba.njit(nogil=True, error_model="numpy")(kernel)
-    return compiled
 
 
 class Scratch:
@@ -201,7 +188,7 @@ class GridLaplaceSampler:
     def __init__(self, compiled: bool | None = None) -> None:
         self.clipped = 0
         self._compiled = compiled
-        self._kernel: Kernel | None = None
+        self._kernel = Loop(kernel, compiled)
         self._scratch = Scratch(0)
 
     def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
@@ -226,7 +213,7 @@ class GridLaplaceSampler:
         private.setflags(write=False)  # one type for the compiler, and a promise
         out = np.empty(private.size)
         s = self._scratch_for(min(private.size, CHUNK))
-        fast = self._fast(private.size)
+        fast = self._kernel.of(private.size)
         for start in range(0, private.size, CHUNK):
             v, into = private[start : start + CHUNK], out[start : start + CHUNK]
             part = s.first(v.size)
@@ -297,14 +284,3 @@ class GridLaplaceSampler:
         if self._scratch.n != n:
             self._scratch = Scratch(n)
         return self._scratch
-
-    def _fast(self, d: int) -> Kernel | None:
-        if self._compiled is False or (self._compiled is None and d < COMPILED_FROM):
-            return None
-        if self._kernel is None:
-            self._kernel = compile_kernel()
-            if self._kernel is None:
-                if self._compiled:
-                    raise ValueError("the compiled sampler needs numba: install dpgt-node[fast]")
-                self._compiled = False
-        return self._kernel

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpgt_node.errors import invariant
 from dpgt_node.protocol.types import Payload
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import Floats, Stream
 
 
 class Inbox:
@@ -67,9 +67,9 @@ class Inbox:
         """The (sender, stream) pairs that round ``k`` still lacks."""
         return tuple(key for key, held in self._held.items() if k not in held)
 
-    def take(self, stream: Stream) -> dict[int, F64]:
-        """The vectors of round ``low`` by sender, as float64; ``advance`` drops them."""
-        return {j: self._held[j, stream][self.low].array() for j in self._senders[stream]}
+    def take(self, stream: Stream) -> dict[int, Floats]:
+        """The vectors of round ``low`` by sender, read-only; ``advance`` drops them."""
+        return {j: self._held[j, stream][self.low].floats() for j in self._senders[stream]}
 
     def advance(self, low: int) -> None:
         """Move the window: rounds below ``low`` are dropped."""

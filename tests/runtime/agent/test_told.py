@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet as pq
 
-from dpgt_node.agent.work import Diverged, OutOfReach
+from dpgt_node.agent.encoding import Diverged, OutOfReach
 from dpgt_node.config import RunConfig, parse_run
 from dpgt_node.config.model import Data
 from dpgt_node.errors import (

@@ -1,0 +1,165 @@
+"""From an agent's numbers to the bytes that it sends: what cannot be sent is found here, before anything leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgt_node.agent.roles import Source
+from dpgt_node.algo.methods import codes_of
+from dpgt_node.config.model import RunConfig
+from dpgt_node.errors import DpgtError, ExitCode, invariant
+from dpgt_node.protocol.types import Payload
+from dpgt_node.types import F64, Codes, Stream, WireDtype
+
+FLOAT32_FROM = 100_000
+PIECE = 1 << 18
+"""Coordinates that are drawn, rounded, checked and hashed at a time: they stay in the cache from step to step.
+
+A multiple of every sampler's CHUNK, so that the pieces have the bits of the whole.
+"""
+_COPY_BELOW = 1 << 20
+
+
+class Diverged(DpgtError):
+    """A vector left the range of numbers: the operator's step sizes, not a bug and not a peer."""
+
+    exit_code = ExitCode.CONFIG
+    told = "has numbers that are no longer finite: the run diverged"
+
+    @classmethod
+    def at(cls, name: str, k: int, what: str) -> Diverged:
+        """``what`` of agent ``name`` in round ``k``."""
+        return cls(
+            f"{name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
+            f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
+        )
+
+
+class OutOfReach(Diverged):
+    """A value lies so far beyond the scale of its noise that the sampler would clip it: the run would learn something
+    else without a word.
+    """
+
+    told = "has values that its noise does not reach"
+
+    @classmethod
+    def beyond(cls, name: str, k: int, stream: Stream, reach: float) -> OutOfReach:
+        """In ``stream`` of agent ``name`` in round ``k``; ``reach``: the largest magnitude that its noise covers."""
+        key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
+        return cls(
+            f"{name}: in round {k} a value lies beyond {reach:.4g}, as far as noise of this scale reaches, and would "
+            f"be released as that: take a larger {key}, clip gradients (privacy.clip_l1 or clip_l2), or lower the step "
+            "sizes if the run diverged"
+        )
+
+    @classmethod
+    def of_codes(cls, name: str, k: int, stream: Stream, codes: Codes) -> OutOfReach:
+        """A value of ``stream`` has no code."""
+        low, high = codes.offset + codes.step * codes.low, codes.offset + codes.step * codes.high
+        return cls(
+            f"{name}: in round {k} a value of {stream} lies beyond {low:.4g} to {high:.4g}, as far as the codes of "
+            f"{codes.dtype} reach: take a larger step in [method], or lower the step sizes if the run diverged"
+        )
+
+
+def float_wire_of(run: RunConfig, dimension: int) -> Literal["float64", "float32"]:
+    """dtype of numbers on the wire; "auto" is float64 below d = 100,000 and float32 from there on."""
+    if run.runtime.wire_dtype != "auto":
+        return run.runtime.wire_dtype
+    return "float64" if dimension < FLOAT32_FROM else "float32"
+
+
+def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
+    """dtype on the wire: of the method's codes where it sends integers."""
+    codes = codes_of(run)
+    return float_wire_of(run, dimension) if codes is None else codes.dtype
+
+
+def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream) -> npt.NDArray[Any]:
+    """``values`` (..., d), all of them on the lattice of ``codes``, as the integers that cross the wire.
+
+    Raises OutOfReach where one lies beyond the last code.
+    """
+    found = codes.nearest(values)
+    if found.size and not (codes.low <= found.min() and found.max() <= codes.high):
+        raise OutOfReach.of_codes(name, k, stream, codes)
+    whole = found.astype(np.dtype(codes.dtype).newbyteorder("<"))
+    invariant(np.array_equal(codes.values(whole), values), "a method sends what its codes stand for, and nothing else")
+    return whole
+
+
+def checked(vector: F64, name: str, k: int, what: str) -> F64:
+    """``vector``, all of it finite.  Raises Diverged."""
+    # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
+    if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
+        return vector
+    raise Diverged.at(name, k, what)
+
+
+def pieces(d: int) -> list[slice]:
+    """``d`` coordinates in order, PIECE at a time; the last one is longer, so that none is short."""
+    starts = range(0, max(d - PIECE, 0) + 1, PIECE)
+    return [slice(start, d if start == starts[-1] else start + PIECE) for start in starts]
+
+
+class Encoder:
+    """Of agent ``name``, whose vectors have ``dimension`` numbers.  ``role``: what it does to them, None: nothing."""
+
+    __slots__ = ("_codes", "_dimension", "_dtype", "_name", "_role")
+
+    def __init__(
+        self, name: str, dimension: int, dtype: WireDtype, codes: Codes | None, role: Source | None = None
+    ) -> None:
+        self._name, self._dimension, self._dtype, self._codes, self._role = name, dimension, dtype, codes, role
+
+    def __call__(self, stream: Stream, k: int, values: F64 | Iterable[F64]) -> Payload:
+        """The payload of ``values``, (d,), or of parts of it in their order; it may share memory with them.
+
+        Raises Diverged, and OutOfReach where a code is missing.
+        """
+        parts = iter((values,) if isinstance(values, np.ndarray) else values)
+        first, digest = next(parts), hashlib.sha256()
+        if first.size < self._dimension and self._role is None and self._codes is None:
+            wire = self._in_parts(stream, k, chain((first,), parts), digest)
+        elif self._role is None and self._codes is None and self._dtype == "float32":
+            wire = self._in_parts(stream, k, (first[at] for at in pieces(first.size)), digest)
+        else:
+            wire = self._whole(stream, k, np.concatenate((first, *parts)) if first.size < self._dimension else first)
+            digest.update(np.ascontiguousarray(wire).data)
+        data: bytes | memoryview
+        if wire.nbytes < _COPY_BELOW:
+            data = wire.tobytes()
+        else:
+            wire = wire.view()
+            wire.setflags(write=False)
+            data = wire.data.cast("B")
+        return Payload(stream, k, self._dtype, self._dimension, data, digest.digest(), self._codes)
+
+    def _whole(self, stream: Stream, k: int, values: F64) -> npt.NDArray[Any]:
+        if self._role is not None:
+            values = self._role.released(stream, k, values)
+        if self._codes is not None:
+            return coded(self._codes, checked(values, self._name, k, stream.lower()), self._name, k, stream)
+        return checked(values.astype(self._format, copy=False), self._name, k, stream.lower())
+
+    def _in_parts(self, stream: Stream, k: int, parts: Iterable[F64], digest: Any) -> npt.NDArray[Any]:
+        wire, end = np.empty(self._dimension, self._format), 0
+        for values in parts:
+            part = wire[end : end + values.size]
+            part[:] = values
+            # A value beyond the range of float32 would be sent as infinity.
+            digest.update(checked(part, self._name, k, stream.lower()))
+            end += values.size
+        invariant(end == self._dimension, "the parts are the whole vector")
+        return wire
+
+    @property
+    def _format(self) -> str:
+        return "<f8" if self._dtype == "float64" else "<f4"
