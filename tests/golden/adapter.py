@@ -117,7 +117,7 @@ def _payloads(payloads: tuple[t.Payload, ...]) -> str:
 
 
 def _inputs(values: Any) -> str:
-    return "{" + " ".join(f"{j + 1}:{digest(values[j])}" for j in sorted(values)) + "}"
+    return "{" + " ".join(f"{j + 1}:{digest(values[j].astype(np.float64))}" for j in sorted(values)) + "}"
 
 
 def _rows(rows: tuple[t.LedgerRow, ...]) -> str:

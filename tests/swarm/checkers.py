@@ -200,7 +200,7 @@ class Checkers:
                 record = self.records.get((j, k))
                 if record is None:
                     raise Violation("mixing", f"{self._name(i)} mixes round {k} of {self._name(j)}, not released yet")
-                if value.tobytes() != record.on(stream).array().tobytes():
+                if value.tobytes() != record.on(stream).floats().tobytes():
                     raise Violation("mixing", f"{self._name(i)} mixes another {stream} of {self._name(j)} in round {k}")
         self.mixed[i] = max(self.mixed[i], k)
 
