@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpgt_node.agent.roles import Source
+from dpgt_node.agent.roles import Sources
 from dpgt_node.algo.methods import codes_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import DpgtError, ExitCode, invariant
@@ -115,7 +115,7 @@ class Encoder:
     __slots__ = ("_codes", "_dimension", "_dtype", "_name", "_role")
 
     def __init__(
-        self, name: str, dimension: int, dtype: WireDtype, codes: Codes | None, role: Source | None = None
+        self, name: str, dimension: int, dtype: WireDtype, codes: Codes | None, role: Sources | None = None
     ) -> None:
         self._name, self._dimension, self._dtype, self._codes, self._role = name, dimension, dtype, codes, role
 
