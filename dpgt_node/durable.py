@@ -80,6 +80,30 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview], promise: Promis
             file.write(part)
 
 
+def set_aside(path: Path, spare: Path) -> None:
+    """Take the name of ``path`` away and keep its blocks under ``spare``, for :func:`write_over`.  Raises OSError."""
+    os.rename(path, spare)
+
+
+def write_over(spare: Path, path: Path, parts: Iterable[bytes | memoryview], promise: Promise) -> None:
+    """``write_whole`` in the blocks of ``spare``, a file that nobody needs any more: it becomes ``path``.
+
+    New blocks cost more than the bytes that go into them.  OSError: nothing changed at ``path``, ``spare`` is gone.
+    """
+    try:
+        with open(os.open(spare, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.truncate()
+            file.flush()
+            if promise != "process":
+                os.fsync(file.fileno())
+        _rename(spare, path, promise)
+    except BaseException:
+        spare.unlink(missing_ok=True)
+        raise
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write ``data`` to a file that was not there, mode 0600, "power".  FileExistsError: one is, and stays as it is."""
     with _temporary(path, 0o600) as (temporary, descriptor):

@@ -32,7 +32,14 @@ def by_parts(path: Path, data: bytes, promise: durable.Promise, mode: int = 0o66
     durable.write_whole(path, (data[:3], memoryview(data)[3:]), promise, mode=mode)
 
 
-WRITERS = pytest.mark.parametrize("write", [by_path, by_file, by_parts])
+def by_spare(path: Path, data: bytes, promise: durable.Promise, mode: int = 0o666) -> None:
+    spare = path.with_name("spare")
+    with open(os.open(spare, os.O_WRONLY | os.O_CREAT, mode), "wb") as file:
+        file.write(bytes(len(data) + 100))
+    durable.write_over(spare, path, (data[:3], memoryview(data)[3:]), promise)
+
+
+WRITERS = pytest.mark.parametrize("write", [by_path, by_file, by_parts, by_spare])
 Write = Callable[..., None]
 
 

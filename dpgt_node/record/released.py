@@ -17,7 +17,7 @@ import numpy as np
 
 from dpgt_node.documents import parse_json
 from dpgt_node.errors import StoreError, invariant
-from dpgt_node.types import F64
+from dpgt_node.types import F64, Floats
 
 SUM_FILE = "x_released.sum"
 """In a state directory: the sum of the newest run."""
@@ -47,8 +47,8 @@ class ReleasedSum:
     def empty(cls, run_id: bytes, first: int, dimension: int) -> ReleasedSum:
         return cls(run_id, first, first - 1, np.zeros(dimension))
 
-    def add(self, k: int, x: F64) -> None:
-        """Count x̆_k in; rounds before the window or counted already are left out, and the next one comes next."""
+    def add(self, k: int, x: Floats) -> None:
+        """Count x̆_k in, in float64; rounds before the window or counted already are left out, the next comes next."""
         if k <= self.through:
             return
         invariant(k == self.through + 1, "released rounds are added in order")

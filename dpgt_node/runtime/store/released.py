@@ -81,8 +81,10 @@ def read_released(state_dir: Path, last_round: int) -> Kept:
 def _vector(
     state_dir: Path, run_id: bytes, key: int, dtype: str, dimension: int, sha256: bytes, data: bytes | None
 ) -> F64:
-    k = key % ROUNDS_MAX
-    raw: bytes | memoryview = blob_path(state_dir, run_id, k, "X").read_bytes() if data is None else data
+    k, path = key % ROUNDS_MAX, blob_path(state_dir, run_id, key % ROUNDS_MAX, "X")
+    raw: bytes | memoryview = path.read_bytes() if data is None else data
     name, codes = rows.format_of(dtype)
+    if data is None:
+        path.stat()  # while it was read the agent may have dropped it, and written another round into its blocks
     raw = rows.intact(raw, sha256, dimension * np.dtype(name).itemsize, f"{state_dir}: X of round {k}")
     return Payload("X", k, name, dimension, raw, sha256, codes).array()

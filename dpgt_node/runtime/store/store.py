@@ -119,6 +119,8 @@ class Store:
 
     def close(self) -> None:
         """Release the directory; the store is of no more use.  Harmless when it is closed."""
+        with contextlib.suppress(OSError):
+            self._blobs.drop_spares()
         self._db.close()
         lock, self._lock = self._lock, -1
         if lock >= 0:
@@ -279,6 +281,7 @@ class Store:
         except BaseException:
             with contextlib.suppress(OSError):
                 self._blobs.remove(name for name, _ in files)
+                self._blobs.drop_spares()  # the disk may be full
             raise
 
     def payloads(self, run_id: bytes, k: int) -> tuple[Payload, ...]:

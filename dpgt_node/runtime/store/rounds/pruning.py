@@ -83,6 +83,6 @@ class Pruning:
             raw = rows.intact(raw, sha256, nbytes, f"{self._state_dir}: X of round {k}")
             if found is None or k != found.through + 1:  # rounds went uncounted: the window begins with what is left
                 found = ReleasedSum.empty(run_id, k, dimension)
-            found.add(k, Payload("X", k, name, dimension, raw, sha256, codes).array())
+            found.add(k, Payload("X", k, name, dimension, raw, sha256, codes).floats())
         if found is not None and found.through == through:
             write_whole(path, found.parts(), self._durability)
