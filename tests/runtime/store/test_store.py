@@ -99,40 +99,6 @@ def test_large_vectors_are_files_and_old_checkpoints_go(store: Store, tmp_path: 
     assert (tmp_path / "blobs" / names[0]).read_bytes() == payload("X", 0, LARGE).data
 
 
-def test_a_file_that_is_not_needed_is_written_over_by_the_next_of_its_kind(tmp_path: Path) -> None:
-    """New blocks and pages cost several times what the bytes cost.  A state's blocks never come to hold a payload."""
-    with contextlib.closing(opened(tmp_path)) as store:
-        written: dict[str, set[int]] = {"X": set(), "Y": set(), "state": set()}
-        for k in range(12):
-            store.commit_round(RUN, record(k, LARGE, checkpoint=k % 2 == 0))
-            store.prune(RUN, k - 1)
-            for path in (tmp_path / "blobs").iterdir():
-                written[path.name.removesuffix(".spare").rpartition("-")[2]].add(path.stat().st_ino)
-            assert store.payloads(RUN, k) == record(k, LARGE).payloads
-        assert {kind: len(found) for kind, found in written.items()} == {"X": 3, "Y": 3, "state": 2}
-        assert len(set.union(*written.values())) == 8, "no file is of two kinds"
-        recovered = store.recover(RUN)
-        assert recovered is not None and same_state(recovered.checkpoint, state(10, LARGE))
-    assert not [name for name in blob_names(tmp_path) if name.endswith(".spare")], "a clean end leaves none"
-
-
-def test_what_is_still_read_is_not_written_over(store: Store, tmp_path: Path) -> None:
-    """By a slow resend here, or through the links of a copy of the folder."""
-    for k in range(2):
-        store.commit_round(RUN, record(k, LARGE))
-    held, link = store.payloads(RUN, 0)[0], tmp_path / "copy"
-    os.link(tmp_path / "blobs" / f"{RUN.hex()}-0000000000-Y", link)
-    store.prune(RUN, 0)
-    assert [name for name in blob_names(tmp_path) if name.endswith(".spare")] == [
-        f".{RUN.hex()}-0000000000-state.spare"
-    ]
-    store.commit_round(RUN, record(2, LARGE))
-    assert held == payload("X", 0, LARGE) and link.read_bytes() == payload("Y", 0, LARGE).data
-    del held
-    store.prune(RUN, 1)
-    assert f".{RUN.hex()}-0000000001-X.spare" in blob_names(tmp_path)
-
-
 def test_a_vector_at_the_limit_is_in_the_database(store: Store, tmp_path: Path) -> None:
     store.commit_round(RUN, record(0, FILE_BYTES // 8))
     assert blob_names(tmp_path) == [f"{RUN.hex()}-0000000000-state"]
