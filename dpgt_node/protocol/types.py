@@ -44,10 +44,7 @@ class Payload:
         return len(self.data) if isinstance(self.data, bytes) else self.data.nbytes
 
     def floats(self) -> Floats:
-        """The released values, shape (dimension,): what neighbours and the agent itself mix.
-
-        As they crossed the wire where that was as floating-point numbers: read-only, in the memory of ``data``.
-        """
+        """The released values (dimension,), what all who get them mix; may be read-only, in the memory of ``data``."""
         raw = np.frombuffer(self.data, dtype=_LITTLE_ENDIAN[self.dtype])
         return raw if self.codes is None else self.codes.values(raw)
 
