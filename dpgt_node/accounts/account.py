@@ -93,6 +93,7 @@ class AgentAccount:
         )
         self._curves: dict[str, F64 | None] = {}
         self._whys: dict[str, str | None] = {}
+        self._scales: dict[Stream, tuple[int, float]] = {}
         self._all: list[tuple[str, F64 | None]] = []
         """Every curve, once all were asked for."""
 
@@ -114,6 +115,12 @@ class AgentAccount:
 
     def scale(self, stream: Stream, k: int) -> float:
         """Noise scale sigma of round k; 0.0 is no noise (also for a stream that is sent as it is)."""
+        known = self._scales.get(stream)
+        if known is None or known[0] != k:  # what is drawn is asked for, then what is charged for it
+            known = self._scales[stream] = (k, self._scale(stream, k))
+        return known[1]
+
+    def _scale(self, stream: Stream, k: int) -> float:
         if (code := self.releases.code) is not None:
             return code.scale if stream in self.charged_streams() and self._schedule.release(k) is not None else 0.0
         return self._schedule.sigma(stream, self._agent, k) if stream in self.charged_streams() else 0.0

@@ -342,8 +342,9 @@ _WHOLE = (slice(None),)
 def empty(*vectors: F64) -> F64:
     """A new array for a sum of ``vectors``, which may be rows (worlds, d) and vectors (d,)."""
     shape = vectors[0].shape
-    if any(v.shape != shape for v in vectors):
-        shape = np.broadcast_shapes(*(v.shape for v in vectors))
+    for v in vectors:
+        if v.shape != shape:
+            return np.empty(np.broadcast_shapes(*(v.shape for v in vectors)))
     return np.empty(shape)
 
 

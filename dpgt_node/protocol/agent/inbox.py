@@ -73,11 +73,13 @@ class Inbox:
 
     def advance(self, low: int) -> None:
         """Move the window: rounds below ``low`` are dropped."""
+        before, self.low = self.low, low
+        absent = 0
         for held in self._held.values():
-            for k in [k for k in held if k < low]:
-                del held[k]
-        self.low = low
-        self._recount()
+            for k in range(before, low):
+                held.pop(k, None)
+            absent += low not in held
+        self._absent = absent
 
     def first_missing(self, sender: int, stream: Stream) -> int:
         """First round not held from ``sender`` on ``stream`` (``low`` when the edge does not carry it)."""

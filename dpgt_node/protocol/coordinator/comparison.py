@@ -60,6 +60,8 @@ class Comparison:
         self._rounds: dict[int, dict[str, bytes]] = {}
         self._reached = Slowest(self._names)
         self._whole: set[int] = set()
+        self._given_up = 0
+        """The rounds before it."""
         self.compared = self.incomplete = 0
 
     def take(self, name: str, k: int, words: bytes) -> tuple[Dispute, ...] | None:
@@ -90,7 +92,8 @@ class Comparison:
     def _give_up(self) -> tuple[Dispute, ...]:
         """Compare what there is of rounds that nobody says anything of any more."""
         last = self._reached.least - self._window
-        self._whole = {k for k in self._whole if k > last}
+        self._whole.difference_update(range(self._given_up, last + 1))
+        self._given_up = max(self._given_up, last + 1)
         found: list[Dispute] = []
         for k in [k for k in self._rounds if k <= last]:
             self.incomplete += 1

@@ -172,14 +172,10 @@ def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -
 
     No value stays none: what was released without one is not undone.
     """
-    found: Costs = {}
-    for name, value in now.items():
-        held = before.get(name, 0.0)
-        if value is None or held is None:
-            found[name] = None
-        else:
-            found[name] = value if value > held else held
-    return found
+    return {
+        name: None if value is None or (held := before.get(name, 0.0)) is None else value if value > held else held
+        for name, value in now.items()
+    }
 
 
 def as_charged(rows: Iterable[LedgerRow], spent: Mapping[str, float | None], *, hides: bool) -> tuple[LedgerRow, ...]:

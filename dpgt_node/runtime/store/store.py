@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpgt_node.durable import Durability
@@ -59,6 +59,27 @@ from dpgt_node.runtime.store.schema import (
 from dpgt_node.runtime.store.terms import continued, sealed, written
 from dpgt_node.runtime.trust.pair_table import PairTable
 from dpgt_node.types import F64
+
+
+class Transaction:
+    """All that happens in it, or nothing."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # also when COMMIT failed
+                self._db.execute("ROLLBACK")
 
 
 class Store:
@@ -106,16 +127,8 @@ class Store:
     def _blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         return blamed(self._state_dir, what)
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._db
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+    def _transaction(self) -> Transaction:
+        return Transaction(self._db)
 
     def close(self) -> None:
         """Release the directory; the store is of no more use.  Harmless when it is closed."""
