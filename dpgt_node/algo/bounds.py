@@ -47,6 +47,10 @@ _LANCZOS: Final = 300
 _POWERS: Final = 3_000
 _ROUNDING: Final = 1e-9
 """Relative, taken off every bound."""
+_LEAST: Final = 1e-290
+"""Of a stationary vector with mean 1: far above the floats that have lost digits."""
+_STATIONARY: Final = 1e-10
+"""How far v'L may be from 0, as a part of what cancels there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +91,22 @@ def entered(L: Any) -> float:
         ratios = (L @ x) / x
         if ratios.min() > 0.5 * ratios.max():
             return _safe(ratios.min())
-    y = _solve(L, np.ones(L.shape[0]))
-    best = max((float(((L @ z) / z).min()) for z in (x, y) if (z > 0.0).all()), default=0.0)
+    solve = _eliminated(L)
+    found = [x] if solve is None else [x, solve(np.ones(L.shape[0]))]
+    best = max((float(((L @ z) / z).min()) for z in found if (z > 0.0).all()), default=0.0)
     return _safe(best)
 
 
 def closed(L: Any, v: F64) -> float:
-    """lambda of a closed component's Laplacian (CSR, n x n) with stationary ``v`` > 0 (n,)."""
+    """lambda of a closed component's Laplacian (CSR, n x n) with stationary ``v`` (n,).
+
+    0, which says nothing, where v is not known so well: along a ring whose agents all hear from one more its entries
+    fall by half from one to the next, and soon no float holds them.
+    """
     from scipy.sparse import diags_array
 
+    if not (v.min() >= _LEAST and (np.abs(L.T @ v) <= _STATIONARY * L.diagonal() * v).all()):
+        return 0.0
     weighted = diags_array(v) @ L
     S = ((weighted + weighted.T) / 2.0).tocsr()
     found, above = _lanczos(S, v)
@@ -149,7 +160,7 @@ def _grounded(S: Any, v: F64) -> float:
     x = np.ones(len(kept))
     best = 0.0
     solve = _eliminated(rest)
-    for _ in range(8):
+    for _ in range(0 if solve is None else 8):
         x = solve(w * x)
         x /= np.abs(x).max()
         if not (x > 0.0).all():
@@ -159,7 +170,8 @@ def _grounded(S: Any, v: F64) -> float:
 
 
 def stationary_of(edges: Edges) -> F64:
-    """v > 0 with v'L = 0 and sum n of one strongly connected graph, float64 (n,), to about 1e-12 of each entry.
+    """v > 0 with v'L = 0 and sum n of one strongly connected graph, float64 (n,), to about 1e-12 of each entry that is
+    not smaller than any float; those are 0.
 
     Where every agent sends as much as it hears (rings, circulants, undirected graphs) it is 1 for all.  Else powers of
     I - L'/c, which serve where mixing is fast; else sparse elimination, which serves where few edges join the parts.
@@ -178,20 +190,21 @@ def stationary_of(edges: Edges) -> F64:
             return v
     first = int(np.argmax(v))
     kept = np.delete(np.arange(len(v)), first)
-    v = np.insert(np.abs(_solve(T[kept][:, kept], -T[kept][:, [first]].toarray().ravel())), first, 1.0)
+    if (solve := _eliminated(T[kept][:, kept])) is not None:
+        v = np.insert(np.abs(solve(-T[kept][:, [first]].toarray().ravel())), first, 1.0)
     found: F64 = v * (len(v) / math.fsum(v))
     return found
 
 
-def _solve(A: Any, b: F64) -> F64:
-    solution: F64 = _eliminated(A)(b)
-    return solution
-
-
 def _eliminated(A: Any) -> Any:
+    """What solves A x = b; None where rounding leaves a pivot 0, as where an eigenvalue is far below all others."""
     from scipy.sparse.linalg import splu
 
-    return splu(A.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}).solve
+    options = {"SymmetricMode": True}
+    try:
+        return splu(A.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options).solve
+    except RuntimeError:
+        return None
 
 
 def _safe(bound: float) -> float:

@@ -17,6 +17,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import contraction_rate, laplacian_eigenvalues, spectral_step_bound, spectrum, stationary
 from dpgt_node.algo.theory import check_run, step_warnings
+from dpgt_node.config.graphs.sparse import SparseRows
 from tests.algo.cases import S2, run
 
 
@@ -165,6 +166,23 @@ def test_what_a_bound_does_not_decide_is_not_known_and_says_so(monkeypatch: pyte
     document = check_run(config, topology, schedule, D=(100,) * 40).to_json()["graph"]
     assert isinstance(document, dict) and document["eigenvalues_L1"] == [[0.0, 0.0]]
     assert document["bounds_L1"]["least_real_part"] == least.lhs
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_no_float_holds_is_not_known_and_ends_nothing() -> None:
+    """On a ring whose agents all hear from agent 1, too, v falls by half from one to the next: 2^-1199 is no float."""
+    n, feeding = 1200, 600
+    hub = [{(i - 1) % n: 1.0, 0: 1.0} for i in range(n)]
+    ring = [{(i - 1) % feeding: 1.0} for i in range(feeding)]
+    entered = [{feeding + j: w for j, w in row.items()} for row in hub]
+    entered[7][3] = 1.0
+    for edges in (Edges.of(SparseRows(hub)), Edges.of(SparseRows(hub)).reverse, Edges.of(SparseRows(ring + entered))):
+        found, v = spectrum(edges), stationary(edges)
+        assert found.bounded and found.zeros == 1 and found.least >= 0.0
+        assert v is not None and (v >= 0.0).all() and v.sum() == pytest.approx(len(edges))
+    config = run(replace(S2, alpha=0.05, beta=0.05), R=np.array(SparseRows(hub)), C=np.array(SparseRows(hub)))
+    rows = check_run(config, Topology.from_config(config.graph), Schedule.from_config(config), D=(100,) * n).checks
+    assert next(row for row in rows if row.name == "Lemma 1: least real part of the others of L1").passed is None
 
 
 def test_ten_thousand_agents_are_judged_without_a_dense_matrix() -> None:

@@ -12,6 +12,7 @@ from dpgt_node.config.model import Data, Model, RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.published import Frame, frame_of, judge, predicted, write_model
+from dpgt_node.learning.temperature import best_temperature, losses
 from tests.learning.cases import run
 
 ABSENT = "csv:nobody.csv"
@@ -74,6 +75,19 @@ def test_a_class_of_the_data_is_the_model_s_of_the_same_name(tmp_path: Path) -> 
         judge(tmp_path, given, corners("a", "b", "d"), "test")
     with pytest.raises(ConfigError, match="has label 3, the model 3 classes"):
         judge(tmp_path, given, corners(labels=(0, 1, 3)), "test")
+
+
+def test_samples_beyond_the_first_thousand_count_like_the_others(tmp_path: Path) -> None:
+    given, count = model(tmp_path), 1025
+    at = np.arange(count) % 3
+    labels, chances, _ = predicted(tmp_path, given, np.eye(3)[at])
+    assert labels.tolist() == at.tolist() and chances.shape == (count, 3)
+    y = np.where(np.arange(2048) < 1024, np.arange(2048) % 3, (np.arange(2048) + 1) % 3)  # the second half is wrong
+    x = np.eye(3)[np.arange(2048) % 3]
+    score = judge(tmp_path, given, Dataset(x[:3], y[:3], x, y, 3), "test")
+    T = best_temperature([9.0 * x], y)
+    assert (score.samples, score.accuracy, score.temperature) == (2048, 0.5, pytest.approx(T, rel=1e-9)) and T > 9.0
+    assert score.loss_then == pytest.approx(losses(9.0 * x / T, y).mean())
 
 
 def test_classes_without_names_are_their_numbers(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import datasets
 from dpgt_node.learning.data.datasets import load_dataset
-from dpgt_node.learning.data.pictures.folders import load_folder, measure
+from dpgt_node.learning.data.pictures.folders import load_folder, measure, measure_files
 from dpgt_node.learning.data.pictures.sets import load_cifar10, load_idx
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from tests.learning.cases import run
@@ -212,6 +213,19 @@ def test_pictures_of_another_size_are_all_named_without_decoding_one(tmp_path):
         True
     ] * 5
     assert lines[4].endswith("(and 2 more pictures like these)") and len(lines) == 5
+
+
+def test_what_a_server_hid_a_pipe_and_a_picture_without_bound_are_no_pictures(tmp_path):
+    write_pictures(tmp_path)
+    for hidden in ("@eaDir", ".thumbnails"):
+        (tmp_path / "train/cat" / hidden).mkdir()
+        Image.new("L", (6, 7)).save(tmp_path / "train/cat" / hidden / "0.png")
+    assert load_folder(tmp_path).y_train.tolist() == [0] * 4 + [1] * 4
+    Image.new("1", (4097, 4097)).save(tmp_path / "large.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    for name, words in (("large", "has more than 16777216 pixels"), ("pipe", "is neither a file nor a link to one")):
+        with pytest.raises(ConfigError, match=words):
+            measure_files([tmp_path / f"{name}.png"])
 
 
 @pytest.mark.parametrize("what", ["size", "garbage", "nothing", "no class", "no folder", "no train"])
