@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from dpgt_node.protocol.types import Tick
+from dpgt_node.runtime import interpreter
 from dpgt_node.runtime.interpreter import Interpreter, Undone
 from tests.runtime.cluster import eventually
 
@@ -103,3 +106,23 @@ async def test_a_deadline_that_comes_nearer_is_kept_and_so_is_the_one_after_it()
     for _ in range(3):
         await asyncio.sleep(0)
     assert stage.script.heard.count(Tick()) == ticks, "a timer that was armed is off"
+
+
+async def test_a_deadline_is_asked_for_once_in_a_while_however_many_events_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, asked = Stage(), 0
+
+    def next_deadline_ns() -> int:
+        nonlocal asked
+        asked += 1
+        return time.monotonic_ns() + HOUR_NS
+
+    monkeypatch.setattr(interpreter, "LOOK_NS", HOUR_NS)
+    monkeypatch.setattr(stage.script, "next_deadline_ns", next_deadline_ns)
+    for _ in range(100):
+        stage.interpreter.feed("a")
+    assert len(stage.script.heard) == 100 and asked == 1
+    stage.interpreter.stop()
+    await asyncio.sleep(0)
+    assert asked == 1, "a look that was due is off"
