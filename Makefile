@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser shown deploy-check fuzz audit bench lint format proto keys clean
+.PHONY: help setup setup-dev setup-torch demo test e2e hosts slow-link detection long kills soak histories fast torch browser shown deploy-check fuzz audit planted bench lint format proto keys clean
 
 help: ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## ?/  make \1\t/' | expand -t 18
@@ -118,6 +118,9 @@ fuzz: $(VENV)/.fuzz ## hostile input in full: 2 million at the decoders, 50,000 
 
 audit: $(VENV)/.core ## figures: lower bounds of epsilon, the bugs they catch, the counterexample (real launches: ARGS="--launches 100")
 	$(BIN)/dpgt bench audit --jobs $(WORKERS) $(ARGS)
+
+planted: $(VENV)/.dev ## figures: planted bugs, what catches each in how many runs and seconds, false alarms (ARGS="--honest 200")
+	$(BIN)/python -m tests.experiments.planted $(ARGS)
 
 bench: $(VENV)/.core ## performance figures; run it on an idle machine (all there are: dpgt bench)
 	@for name in rounds wire noise store startup; do $(BIN)/dpgt bench $$name $(ARGS) || exit; done

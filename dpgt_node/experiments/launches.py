@@ -1,4 +1,7 @@
-"""Canaries in real launches: processes, sockets, the daemons' own entropy; each run's data are written for it.
+"""Canaries in whole runs, launched or simulated; each run's data are written for it.
+
+A launch has processes, sockets, stores and the daemons' own entropy.  A simulated run has the same agents, with their
+clip, oracle, sampler and machine, in one process: it costs a tenth, and is part of every audit that can afford it.
 
 The run file keeps its graphs, steps, mechanism, noise and clip; its data become ones in which a replaced sample is as
 visible as adjacency allows.  Agent i holds F samples, sample c is feature c alone, and its label is all that differs
@@ -9,6 +12,7 @@ clipped at every point that matters, so the label moves it by C.  Every agent wr
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,10 +36,15 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.runtime.coordinator import outdir
 from dpgt_node.runtime.launch import launcher
+from dpgt_node.sim.simulate import simulate
 from dpgt_node.types import F64
 
 MOST = 500
 """Samples of an agent."""
+TRIALS = 2_000
+"""In either world, of simulated runs where no number is named."""
+AFFORDABLE = 20_000
+"""Rounds of all agents that these may take: some ten seconds."""
 _LENGTH = 8.0
 """Of a sample, in clips: twice is enough at x_0."""
 
@@ -50,16 +59,29 @@ class Flips:
     folder: Path
     lawless: bool = False
     """Trials keep positions, which presume no law, for events that are learnt."""
+    simulated: bool = False
+    test_keystream: str | None = None
+    """Of simulated runs: fixed bytes, for tests."""
 
     @classmethod
-    def of(cls, run: RunConfig, index: int, samples: int | None, folder: Path, *, lawless: bool = False) -> Flips:
+    def of(
+        cls,
+        run: RunConfig,
+        index: int,
+        samples: int | None,
+        folder: Path,
+        *,
+        lawless: bool = False,
+        simulated: bool = False,
+        test_keystream: str | None = None,
+    ) -> Flips:
         """``samples``: D of the agent with its real data.  F is m where that is not too many.  ConfigError: no clip."""
         if not run.privacy.enforced:
-            raise ConfigError.one("run file", "privacy", "--launches needs clip_l1 or clip_l2")
+            raise ConfigError.one("run file", "privacy", "an audit of labels needs clip_l1 or clip_l2")
         schedule = Facts.of(run).schedule
         if not schedule.noisy:
             raise ConfigError.one("run file", "noise.multiplier", "the noise is off: there is no claim to audit")
-        count = min(schedule.m or samples or MOST, MOST)
+        count = _count(run, samples)
         changed = replace(
             run,
             scheme=replace(run.scheme, samples="full"),
@@ -68,7 +90,7 @@ class Flips:
             runtime=replace(run.runtime, channel="plain"),
             adversary=Adversary(semi_honest=run.graph.agents),
         )
-        return cls(changed, index, count, folder, lawless)
+        return cls(changed, index, count, folder, lawless, simulated, test_keystream)
 
     def settings(self) -> dict[str, Any]:
         named = run_sha256(self._with(self.folder / "data.npz"))
@@ -77,6 +99,7 @@ class Flips:
             "run": named,
             "agent": self.run.graph.agents[self.index],
             "launched": self.count,
+            **({"simulated": self.test_keystream or "system"} if self.simulated else {}),
             **LAWLESS[self.lawless],
         }
 
@@ -84,11 +107,15 @@ class Flips:
         return Trials(self.settings(), self.count, self.folder)
 
     def trial(self, r: int) -> Trial:
-        """Launch run ``r``.  Raises what a launch raises."""
+        """Make run ``r``.  Raises what a launch raises."""
         out = self.folder / f"launch-{r}"
         shutil.rmtree(out, ignore_errors=True)  # what an interrupted launch left: its noise counts for nothing
         self.folder.mkdir(parents=True, exist_ok=True)
         run = self.written(self.folder / "data.npz", present(self.count, r))
+        if self.simulated:
+            key = None if self.test_keystream is None else f"{self.test_keystream}{r:08x}"
+            simulate(run, out, os.urandom(16), test_keystream=key)
+            return self._told(r, run, out)
         with outdir.claim(out):
             claimed = outdir.prepare(out, run, source="command line", keystream=None)
             ended = asyncio.run(launcher.Launcher(run, claimed, restart=False).run())
@@ -96,24 +123,28 @@ class Flips:
             error = DpgtError(f"launch {r}: {ended.reason} (see {out})")
             error.exit_code = ended.exit_code
             raise error
+        return self._told(r, run, out)
+
+    def _told(self, r: int, run: RunConfig, out: Path) -> Trial:
         transcripts = [out / "agents" / name / "state" / "transcript" for name in run.graph.agents]
         T, foreign = self.ratios(Observation.load(transcripts, run))
         shutil.rmtree(out)
         return Trial(r, T.tolist(), foreign)
 
     def judge(self, trials: Trials, n: int, *, test: Test = "threshold", confidence: float = 0.95) -> Audit:
-        facts = Facts.of(self.run)
+        facts, runs = Facts.of(self.run), runs_for(self.count, n)
+        kind = "simulated runs of all agents: their clip, oracle and sampler" if self.simulated else "real launches"
         return judge(
             self.run,
             facts.names[self.index],
             account_for(self.run, facts.topology, facts.schedule, self.index, self.count, 2 * self.count),
             trials.worlds(n),
             vantage="an observer of every link, who knows all data but one label",
-            notes=(f"{runs_for(self.count, n)} real launches, m = D = {self.count} samples, whose labels are told.",),
+            notes=(f"{runs} {kind}; m = D = {self.count} samples, whose labels are told.",),
             test=test,
             confidence=confidence,
             foreign=trials.foreign,
-            runs=runs_for(self.count, n),
+            runs=runs,
             canaries=trials.canaries(n) if self.lawless else None,
         )
 
@@ -151,6 +182,21 @@ class Flips:
     def _with(self, path: Path) -> RunConfig:
         data = Data(f"npz:{path.absolute()}", partition="contiguous", params={"classes": 2})
         return replace(self.run, data=data)
+
+
+def affordable(run: RunConfig, samples: int | None) -> tuple[int, str]:
+    """Simulated runs of an audit that names no number, and why there are none; ``samples`` as in :meth:`Flips.of`."""
+    if not run.privacy.enforced:
+        return 0, "the run file has no clip"
+    count = runs_for(_count(run, samples), TRIALS)
+    rounds = count * run.n * (run.K + 1)
+    if rounds > AFFORDABLE:
+        return 0, f"{count} runs have {rounds} rounds of agents, and more than {AFFORDABLE} take long"
+    return count, ""
+
+
+def _count(run: RunConfig, samples: int | None) -> int:
+    return min(Facts.of(run).schedule.m or samples or MOST, MOST)
 
 
 def conduct(flips: Flips, trials: Trials, launches: int, on_launch: Callable[[int], None] = lambda done: None) -> int:

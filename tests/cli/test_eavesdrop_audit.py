@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.config import parse_run
+from dpgt_node.experiments.launches import affordable
+from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.wire.transcript import Header
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 
@@ -131,6 +135,41 @@ def test_wrong_command_lines(
     code, _, err = audit(capsys, *arguments)
     assert code == 2
     assert said in err
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e3])
+def test_the_command_that_names_nothing_audits_the_clip_as_well(
+    factor: float, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of simulated runs beside the canaries: agents that do not clip are found there alone."""
+    honest = Clip.from_config
+    monkeypatch.setattr(Clip, "from_config", lambda privacy: (honest(privacy) or Clip(1, 1.0)).times(factor))
+    code, out, _ = audit(capsys, run_file(tmp_path), "--test-keystream", "1ab5", "--format", "json")
+    claims = json.loads(out)["claims"]
+    assert code == (1 if factor > 1.0 else 0)
+    by = {vantage: [c for c in claims if c["vantage"].endswith(vantage)] for vantage in ("one sample", "one label")}
+    assert {c["trials"] for c in by["one sample"]} == {10_000} and not any(c["refuted"] for c in by["one sample"])
+    assert {c["trials"] for c in by["one label"]} == {2000} and by["one label"][0]["refuted"] == (factor > 1.0)
+    assert "40 simulated runs of all agents: their clip, oracle and sampler" in out
+    assert f"not audited here, but by dpgt eavesdrop audit {tmp_path / 'run.toml'} --launches 40" in out
+
+
+def test_what_no_simulated_run_audits_is_said_with_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_file(tmp_path)
+    said = f"Not audited: the agents' own clip and oracle. They are by dpgt eavesdrop audit {path} --labels 40, or in"
+    assert said in audit(capsys, path, "--runs", "4", "--test-keystream", "1ab5")[1]
+    kept = [path, "--runs", "4", "--labels", "2", "--test-keystream", "1ab5", "--resume", tmp_path / "kept"]
+    for _ in "twice":
+        code, out, _ = audit(capsys, *kept)
+        assert code == 0 and "2 simulated runs of all agents" in out
+    assert len((tmp_path / "kept" / "labels" / "agent-1" / "trials.jsonl").read_text().splitlines()) == 3
+    run = parse_run(path.read_text(), "run.toml", tmp_path)
+    assert affordable(run, None) == (40, "")
+    longer = replace(run, algorithm=replace(run.algorithm, iterations=1000))
+    assert affordable(longer, None) == (0, "40 runs have 80080 rounds of agents, and more than 20000 take long")
+    assert affordable(replace(run, privacy=replace(run.privacy, clip_l1=None, C=2.0)), None)[0] == 0
 
 
 def test_a_run_without_noise_has_no_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

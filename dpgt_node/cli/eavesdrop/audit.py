@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,7 @@ from dpgt_node.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from dpgt_node.adversary.audit.finding import Finding
     from dpgt_node.adversary.audit.report import Audit
-    from dpgt_node.config import RunConfig
     from dpgt_node.experiments.trials import Test
-    from dpgt_node.learning.oracle import Oracle
-
-RUNS = 10_000
 
 
 @click.command()
@@ -71,10 +66,14 @@ RUNS = 10_000
 @click.option(
     "--runs",
     type=click.IntRange(min=4),
-    default=RUNS,
-    show_default=True,
     help="Canary trials a world, each in a world of its own (one run of the release path carries many); half of them "
-    "pick the test, half prove the bound.",
+    "pick the test, half prove the bound.  [default: 10000]",
+)
+@click.option(
+    "--labels",
+    type=click.IntRange(min=0),
+    help="Besides, so many simulated runs of all agents with data whose labels are to be told: their own clip, oracle "
+    "and sampler.  [default: 2000 labels a world, where that takes seconds and no --runs are given]",
 )
 @click.option(
     "--launches",
@@ -110,7 +109,8 @@ def audit(
     noise: bool,
     out: Path | None,
     agents: tuple[str, ...],
-    runs: int,
+    runs: int | None,
+    labels: int | None,
     launches: int | None,
     colluding: int | None,
     resume: Path | None,
@@ -123,7 +123,8 @@ def audit(
 ) -> ExitCode:
     """Audit what accountants and ledgers claim; exits 1 when something is refuted.
 
-    RUN.toml alone: canaries through the release path of the run's own mechanism, noise and accountants.
+    RUN.toml alone: canaries through the release path of the run's own mechanism, noise and accountants; and labels
+    told from simulated runs of all agents.
 
     TRANSCRIPT... with --run: the exact log-likelihood ratio of what was captured.
 
@@ -160,17 +161,25 @@ def audit(
         return say(_transcripts(files, run_file, truth, agents))
     if len(files) > 1 or truth is not None or ledgers or noise or _is_transcript(files[0]):
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
+    from dpgt_node.cli.eavesdrop.canaries import RUNS, canary_audits, coalition_audits, label_audits, launch_audits
+
+    trials = runs or RUNS
     if launches is not None:
         if test_keystream is not None:
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
-        return say(_launches(files[0], agents, launches, resume, test, confidence))
+        return say(launch_audits(files[0], agents, launches, resume, test, confidence))
     if colluding is not None or common.load_local_run(files[0]).noise.cancel is not None:
         if test in ("event", "renyi"):
             raise ConfigError.one("command line", "--test", "no events are learnt where noise is shared")
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
-        return say(_coalitions(files[0], agents, colluding, runs, resume, test, confidence, test_keystream))
-    return say(_canaries(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream))
+        shared = coalition_audits(files[0], agents, colluding, trials, resume, test, confidence, test_keystream)
+        return say(shared)
+    audits = canary_audits(files[0], agents, trials, resume, jobs, canaries, test, confidence, test_keystream)
+    asked = 0 if labels is None and runs is not None else labels
+    told, left_out = label_audits(files[0], agents, asked, resume, test, confidence, test_keystream)
+    *before, last = [*audits, *told]
+    return say([*before, replace(last, notes=(*last.notes, left_out))])
 
 
 def _is_transcript(path: Path) -> bool:
@@ -247,113 +256,3 @@ def _transcripts(files: Sequence[Path], run_file: Path, truth: Path | None, agen
         data_root=common.data_root(),
         tied=run_id is not None and run_id == observation.run_id,
     )
-
-
-def _parties(
-    file: Path, agents: Sequence[str], test_keystream: str | None
-) -> Iterator[tuple[RunConfig, str, int, Oracle]]:
-    """The run, and each agent to audit: its name, its place in the run, and what gives its gradients."""
-    from dpgt_node.learning.oracle import build_oracle
-
-    run = common.load_local_run(file)
-    common.check_keystream(run, test_keystream)
-    for name in _chosen(run, agents):
-        index = run.graph.agents.index(name)
-        yield run, name, index, build_oracle(run, index, data_root=common.data_root())
-
-
-def _canaries(
-    file: Path,
-    agents: Sequence[str],
-    runs: int,
-    resume: Path | None,
-    jobs: int,
-    count: int | None,
-    test: Test,
-    confidence: float,
-    test_keystream: str | None,
-) -> list[Audit]:
-    from dpgt_node.experiments.canary_runs import Campaign, conduct
-    from dpgt_node.experiments.trials import PRESUME_NOTHING
-
-    audits = []
-    for run, name, index, oracle in _parties(file, agents, test_keystream):
-        campaign = Campaign.of(
-            run,
-            index,
-            dimension=oracle.dimension,
-            samples=oracle.samples,
-            count=count,
-            test_keystream=test_keystream,
-            lawless=test in PRESUME_NOTHING,
-        )
-        trials = campaign.kept_in(None if resume is None else resume / name)
-        conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
-        audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
-    return audits
-
-
-def _coalitions(
-    file: Path,
-    agents: Sequence[str],
-    colluding: int | None,
-    runs: int,
-    resume: Path | None,
-    test: Test,
-    confidence: float,
-    test_keystream: str | None,
-) -> list[Audit]:
-    import os
-
-    from dpgt_node.experiments.coalitions import Coalition, conduct
-
-    secret = os.urandom(16).hex() if test_keystream is None else test_keystream
-    audits = []
-    for run, name, index, oracle in _parties(file, agents, test_keystream):
-        size = run.n - 1 if colluding is None else colluding
-        coalition = Coalition.of(run, index, size, dimension=oracle.dimension, samples=oracle.samples, secret=secret)
-        trials = coalition.kept_in(None if resume is None else resume / f"{name}-{size}")
-        conduct(coalition, trials, runs)
-        audits.append(coalition.judge(trials, runs, test=test, confidence=confidence))
-    return audits
-
-
-def _launches(
-    file: Path,
-    agents: Sequence[str],
-    launches: int,
-    resume: Path | None,
-    test: Test,
-    confidence: float,
-) -> list[Audit]:
-    from dpgt_node.experiments.launches import Flips, conduct
-    from dpgt_node.experiments.trials import PRESUME_NOTHING
-    from dpgt_node.learning.oracle import data_is_here, sample_counts
-
-    run = common.load_local_run(file)
-    root, audits = common.data_root(), []
-    counts = sample_counts(run, root) if data_is_here(run, root) else (None,) * run.n
-    with tempfile.TemporaryDirectory(prefix="dpgt-audit-") as temporary:
-        for name in _chosen(run, agents):
-            index = run.graph.agents.index(name)
-            flips = Flips.of(
-                run, index, counts[index], (resume or Path(temporary)) / name, lawless=test in PRESUME_NOTHING
-            )
-            trials = flips.kept()
-            n = conduct(flips, trials, launches, lambda done: _progress(done, launches))
-            audits.append(flips.judge(trials, n, test=test, confidence=confidence))
-    return audits
-
-
-def _progress(done: int, runs: int) -> None:
-    """On a terminal only."""
-    if sys.stderr.isatty():
-        click.echo(f"\r{done} of {runs} runs" + ("\n" if done >= runs else ""), err=True, nl=False)
-
-
-def _chosen(run: RunConfig, agents: Sequence[str]) -> Sequence[str]:
-    """``agents``, or the first one."""
-    unknown = sorted(set(agents) - set(run.graph.agents))
-    if unknown:
-        raise ConfigError.one("command line", "--agent", f"{', '.join(unknown)}: not in the run file")
-    return agents or run.graph.agents[:1]
