@@ -45,6 +45,8 @@ TRIALS = 2_000
 """In either world, of simulated runs where no number is named."""
 AFFORDABLE = 20_000
 """Rounds of all agents that these may take: some ten seconds."""
+MOST_NUMBERS = 1 << 22
+"""Of the data of a run, of which every agent has some."""
 _LENGTH = 8.0
 """Of a sample, in clips: twice is enough at x_0."""
 
@@ -188,7 +190,10 @@ def affordable(run: RunConfig, samples: int | None) -> tuple[int, str]:
     """Simulated runs of an audit that names no number, and why there are none; ``samples`` as in :meth:`Flips.of`."""
     if not run.privacy.enforced:
         return 0, "the run file has no clip"
-    count = runs_for(_count(run, samples), TRIALS)
+    samples = _count(run, samples)
+    numbers, count = run.n * samples**2, runs_for(samples, TRIALS)
+    if numbers > MOST_NUMBERS:
+        return 0, f"a run's data are {numbers} numbers, and more than {MOST_NUMBERS} take long"
     rounds = count * run.n * (run.K + 1)
     if rounds > AFFORDABLE:
         return 0, f"{count} runs have {rounds} rounds of agents, and more than {AFFORDABLE} take long"

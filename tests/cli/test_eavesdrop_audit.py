@@ -10,6 +10,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import parse_run
+from dpgt_node.experiments import launches
 from dpgt_node.experiments.launches import affordable
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.wire.transcript import Header
@@ -155,7 +156,7 @@ def test_the_command_that_names_nothing_audits_the_clip_as_well(
 
 
 def test_what_no_simulated_run_audits_is_said_with_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = run_file(tmp_path)
     said = f"Not audited: the agents' own clip and oracle. They are by dpgt eavesdrop audit {path} --labels 40, or in"
@@ -170,6 +171,8 @@ def test_what_no_simulated_run_audits_is_said_with_the_command(
     longer = replace(run, algorithm=replace(run.algorithm, iterations=1000))
     assert affordable(longer, None) == (0, "40 runs have 80080 rounds of agents, and more than 20000 take long")
     assert affordable(replace(run, privacy=replace(run.privacy, clip_l1=None, C=2.0)), None)[0] == 0
+    monkeypatch.setattr(launches, "MOST_NUMBERS", 19_999)
+    assert affordable(run, None) == (0, "a run's data are 20000 numbers, and more than 19999 take long")
 
 
 def test_a_run_without_noise_has_no_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
