@@ -64,7 +64,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "rmia": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "population": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "properties": Quantity("share of its classes right", ("classes_right",), guess="guessing"),
-    "inversion": Quantity("PSNR of pictures, dB", ("psnr_unclipped_db", "psnr_db")),
+    "inversion": Quantity("PSNR of pictures, dB", ("psnr_db",), guess="baseline_db"),
     "generator": Quantity("noise streams predicted", ("recovered",), guess=0.0),
     "reuse": Quantity("closest two noises, of what is expected", ("smallest",), least=True),
     "retries": Quantity("releases drawn again", ("that_differ",)),

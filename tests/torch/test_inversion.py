@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.attack import NotApplicable, Options
-from dpgt_node.adversary.attacks import inversion_analytic as analytic
-from dpgt_node.adversary.attacks import inversion_measure as measure
-from dpgt_node.adversary.attacks import inversion_search as search
-from dpgt_node.adversary.attacks.inversion import first_layer, inversion, output_bias
+from dpgt_node.adversary.attacks.inversion import inversion
+from dpgt_node.adversary.pictures import analytic, measure, search
+from dpgt_node.adversary.pictures.model import first_layer, output_bias
 from dpgt_node.learning import torch_oracle
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.nets.torch_models import build_module

@@ -1,16 +1,15 @@
 """Which labels are in a batch: the output layer's bias gradient is mean(p) - n_c/m (Zhao et al. 2020, iDLG).
 
-One sample a batch: the label is where the bias gradient is smallest, whatever the model.  More: n_c = m (p̄_c - g_c/s),
-where p̄ is the mean output over the batch.  At x_0 of a softmax model that starts at zero p̄ = 1/classes exactly; later,
-with public samples (``aux``), p̄ follows from how the model answers each class: g/s = (P' - I) pi with P[y][c] the mean
-output c on public samples of class y, solved for class shares pi.  Without them later rounds of larger batches are
-not attacked.
+One sample a batch: the label is where the bias gradient is smallest, whatever the model and the clip.  More: the counts
+of :mod:`dpgt_node.adversary.inference.counting`, from round 0 alone, where a softmax model that starts at zero answers
+1/classes exactly; with public samples (``aux``) in all rounds, and with each sample clipped as the agents clip it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,14 +28,26 @@ from dpgt_node.adversary.attacks.common import (
     whole,
 )
 from dpgt_node.adversary.inference import estimators as es
+from dpgt_node.adversary.inference.counting import (
+    Responses,
+    covariance,
+    expected_right,
+    responses,
+    rounded,
+    shares,
+    shares_up_to_scale,
+    untrained,
+)
 from dpgt_node.adversary.inference.dead_reckoning import gradient_points
 from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.knowledge import TOYS, Samples, Softmax
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.membership.matched import AS_IT_IS, Clipping
 from dpgt_node.record.truth import Truth
-from dpgt_node.types import F64, I64
+from dpgt_node.types import F64
 
 _AUX = 2000
+_SIMULATED = 16  # rounds of an agent whose batches are made up for a prediction
 
 
 class _Labels:
@@ -69,66 +80,36 @@ class _Labels:
         return result(self.name, told, findings, observation, curves=curves)
 
 
-def batch_counts(v: es.View, classes: int, m: int, bias: float, public: Samples | None, model: Softmax | None) -> F64:
-    """Estimated labels of each batch, (rounds, classes), summing to m; NaN where there is no estimate."""
+def batch_counts(
+    v: es.View,
+    classes: int,
+    m: int,
+    bias: float,
+    public: Samples | None,
+    model: Softmax | None,
+    clipping: Clipping = AS_IT_IS,
+) -> tuple[F64, dict[int, Responses]]:
+    """Estimated labels of each batch, (rounds, classes), summing to m, NaN where there is no estimate; and how classes
+    answer in the rounds where that is known.
+    """
     tail = es.columns(v, slice(v.y.shape[1] - classes, None))
-    shares = -least_squares(tail).g / bias  # pi - p̄
-    if m == 1:
-        return _one_hot(shares)
-    out = np.full((v.rounds, classes), np.nan)
+    fused = least_squares(tail)
+    gaps = fused.g / bias  # p̄ - pi
+    noise = np.broadcast_to(fused.variance, gaps.shape).mean(axis=1) / bias**2
+    out, known = np.full((v.rounds, classes), np.nan), {}
     points = gradient_points(v) if public is not None and model is not None else None
-    for k in range(v.rounds):
-        if np.isnan(shares[k]).any():
-            continue
-        if points is not None and public is not None and model is not None and not np.isnan(points[k]).any():
-            out[k] = m * _shares(shares[k], _answers(model, points[k], public))
-        elif k == 0:  # p̄ = 1/classes: exactly where the start is zero, else on the average
-            out[k] = m * _simplex(shares[k] + 1.0 / classes)
-    return out
-
-
-def rounded(counts: F64, m: int) -> I64:
-    """Integers that sum to m, by largest remainder; (rounds, classes)."""
-    out = np.floor(counts).astype(np.int64)
-    for row, exact in zip(out, counts, strict=True):
-        missing = m - int(row.sum())
-        row[np.argsort(row - exact, kind="stable")[:missing]] += 1
-    return out
-
-
-def _one_hot(shares: F64) -> F64:
-    out = np.full_like(shares, np.nan)
-    seen = ~np.isnan(shares).any(axis=1)
-    out[seen] = np.eye(shares.shape[1])[shares[seen].argmax(axis=1)]
-    return out
-
-
-def _answers(model: Softmax, x: F64, public: Samples) -> F64:
-    """P[y][c]: the mean output c on public samples of class y."""
-    p = model.probabilities(x, public.phi)
-    answers = np.full((model.classes, model.classes), 1.0 / model.classes)
-    for y in range(model.classes):
-        rows = public.labels == y
-        if rows.any():
-            answers[y] = p[rows].mean(axis=0)
-    return answers
-
-
-def _shares(gap: F64, answers: F64) -> F64:
-    """pi on the simplex nearest to solving (I - P') pi = gap, by projected gradient."""
-    A = np.eye(len(gap)) - answers.T
-    pi, step = np.full(len(gap), 1.0 / len(gap)), 1.0 / float(np.linalg.norm(A, 2) ** 2)
-    for _ in range(300):
-        pi = _simplex(pi - step * A.T @ (A @ pi - gap))
-    return pi
-
-
-def _simplex(v: F64) -> F64:
-    """The nearest point with nonnegative entries that sum to 1."""
-    ordered = np.sort(v)[::-1]
-    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(v) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(v - excess[last], 0.0))
+    for k in np.flatnonzero(~np.isnan(gaps).any(axis=1)).tolist():
+        if model is not None and public is not None and points is not None and _usable(points[k], clipping.share(k)):
+            known[k] = responses(model, points[k], public, partial(clipping.clipped, k, model))
+        elif k == 0 and (clipping.clip is None or not clipping.share(k)):  # exactly so where the start is zero
+            known[k] = untrained(classes)
+        if m == 1:
+            out[k] = np.eye(classes)[gaps[k].argmin()]
+        elif k in known:
+            out[k] = m * shares(gaps[k], known[k].mean, float(noise[k]))
+        elif k == 0:
+            out[k] = m * shares_up_to_scale(gaps[k])
+    return out, known
 
 
 def _one(
@@ -148,7 +129,7 @@ def _one(
     if not m:
         note = f'm is "full" and not known without ground truth; {NO_TRUTH}'
         return Finding(v.name, "not measured", {"labels_right": None, "guessing": None}, note=note)
-    counts = batch_counts(v, classes, m, bias, public, model)
+    counts, known = batch_counts(v, classes, m, bias, public, model, Clipping.of(observation))
     wanted = [k for k in range(v.rounds) if not options.rounds or k in options.rounds]
     have = [k for k in wanted if not np.isnan(counts[k]).any()]
     right, guessed, exact, errors, at = [], [], [], [], []
@@ -163,8 +144,7 @@ def _one(
         errors.append(float(np.mean((counts[k] - true) ** 2)))
         at.append(float(k))
     variance = least_squares(es.columns(v, slice(d - classes, None))).variance
-    noise = [float(np.broadcast_to(variance, (v.rounds, classes))[k].mean()) for k in have]
-    spread = mean([m / bias * math.sqrt(value) for value in noise if not math.isnan(value)])
+    noise = {k: float(np.broadcast_to(variance, (v.rounds, classes))[k].mean()) / bias**2 for k in have}
     measured = {
         "labels_right": mean(right),
         "guessing": mean(guessed),
@@ -172,18 +152,39 @@ def _one(
         "count_rms": None if not errors else math.sqrt(float(np.mean(errors))),
         "rounds": float(len(have)),
     }
-    predicted = {"count_rms": spread if m > 1 else None}
+    predicted = _predicted(counts, known, noise, m, options.seed)
     if at:
         curves[f"{v.name}: share of labels right"] = np.array(at), np.array(right)
     notes = [] if found else [NO_TRUTH]
-    if spread and m > 1:
-        notes.append("count_rms is predicted before counts are made nonnegative")
+    if predicted["count_rms"]:
+        notes.append("count_rms is predicted before counts are made nonnegative and, under much noise, more equal")
     if len(have) < len(wanted):
         why = "" if public is not None or m == 1 else ": later rounds need public samples (--set aux=yes)"
         notes.append(f"labels of {len(have)} of {len(wanted)} rounds{why}")
-    if run.privacy.enforced:
-        notes.append("clipping scales samples down: counts are too small where it does")
+    if run.privacy.enforced and m > 1 and not known:
+        notes.append(
+            "clipping scales samples down, by how much is not known without public samples (--set aux=yes): each batch "
+            "is taken to lack a class"
+        )
     return Finding(v.name, _verdict(measured, m), measured, predicted, "; ".join(notes))
+
+
+def _usable(x: F64, share: float) -> bool:
+    """Whether a gradient was taken at a point that is known."""
+    return share > 0.0 and not np.isnan(x).any()
+
+
+def _predicted(
+    counts: F64, known: Mapping[int, Responses], noise: Mapping[int, float], m: int, seed: int
+) -> dict[str, float | None]:
+    """The same of batches as they were found, by noise and by how samples of one class differ."""
+    rounds = [k for k in known if k in noise and not math.isnan(noise[k])]
+    if not rounds:
+        return {"labels_right": None, "count_rms": None}
+    spreads = [m * m * np.trace(covariance(known[k], counts[k] / m, m, noise[k])) / counts.shape[1] for k in rounds]
+    rng, some = np.random.default_rng(seed), rounds[:: -(-len(rounds) // _SIMULATED)]
+    right = [expected_right(known[k], counts[k] / m, m, noise[k], rng) for k in some]
+    return {"labels_right": mean(right), "count_rms": None if m == 1 else math.sqrt(float(np.mean(spreads)))}
 
 
 def _verdict(measured: Mapping[str, float | None], m: int) -> Verdict:

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dpgt_node.adversary.attacks import inversion_measure as measure
-from dpgt_node.adversary.attacks import inversion_search as search
+from dpgt_node.adversary.pictures import measure, search
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
 from dpgt_node.types import F64, I64
 

@@ -16,7 +16,6 @@ from dpgt_node.adversary.attacks.floats import attack as floats
 from dpgt_node.adversary.attacks.generator import attack as generator
 from dpgt_node.adversary.attacks.gradients import attack as gradients
 from dpgt_node.adversary.attacks.inversion import inversion
-from dpgt_node.adversary.attacks.labels import _shares, _simplex, rounded
 from dpgt_node.adversary.attacks.labels import _verdict as labels_verdict
 from dpgt_node.adversary.attacks.labels import attack as labels
 from dpgt_node.adversary.attacks.membership import attack as membership
@@ -175,15 +174,6 @@ def test_hits_at_false_alarms_are_the_best_threshold_of_all(allowed: float, insi
         thresholds = np.concatenate([members, others, [-np.inf]])
         best = max((members > t).mean() for t in thresholds if (others > t).mean() <= allowed)
         assert hits(members, others, allowed) == best
-
-
-def test_shares_are_solved_for_and_rounded() -> None:
-    assert _simplex(np.array([0.5, 0.5, 0.5])).tolist() == pytest.approx([1 / 3] * 3)
-    assert _simplex(np.array([2.0, -1.0])).tolist() == [1.0, 0.0]
-    answers = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
-    pi = np.array([0.2, 0.5, 0.3])
-    np.testing.assert_allclose(_shares(pi - answers.T @ pi, answers), pi, atol=1e-6)
-    assert rounded(np.array([[1.6, 1.6, 0.8]]), 4).tolist() in ([[2, 1, 1]], [[1, 2, 1]])
 
 
 def test_what_has_no_labels_is_named(tmp_path: Path) -> None:

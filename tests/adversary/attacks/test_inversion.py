@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options
-from dpgt_node.adversary.attacks import inversion_analytic as analytic
-from dpgt_node.adversary.attacks import inversion_measure as measure
-from dpgt_node.adversary.attacks.inversion import inversion, noise_ratio
-from dpgt_node.adversary.attacks.inversion_search import WORKS_UP_TO
+from dpgt_node.adversary.attacks.inversion import inversion
 from dpgt_node.adversary.inference.knowledge import Softmax
+from dpgt_node.adversary.pictures import analytic, measure
+from dpgt_node.adversary.pictures import judge as judging
+from dpgt_node.adversary.pictures.analytic import Seen
+from dpgt_node.adversary.pictures.recover import noise_ratio
+from dpgt_node.adversary.pictures.search import WORKS_UP_TO
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.learning.nets.clipping import Clip
@@ -78,7 +80,7 @@ def test_a_batch_of_different_labels_comes_out_whole(scale, clip) -> None:
     x = point(scale=scale)
     g = oracle(clip=clip).gradient(x, batch)
     labels = np.sort(DIGITS.y_train[batch])
-    found = analytic.softmax_batch(g, x, SOFTMAX, labels, clip=clip)
+    found = analytic.softmax_batch([Seen(g, x, 0.0, clip)], SOFTMAX, labels)
     true = DIGITS.x_train[batch]
     order = measure.matched(true, found.phi)
     assert sorted(order) == list(range(5)) and (labels[order] == DIGITS.y_train[batch]).all()
@@ -87,7 +89,7 @@ def test_a_batch_of_different_labels_comes_out_whole(scale, clip) -> None:
 
 def test_two_of_one_label_are_their_mean_in_round_0() -> None:
     batch, x = rows_with(2, 2, 7), np.zeros(650)
-    found = analytic.softmax_batch(oracle().gradient(x, batch), x, SOFTMAX, DIGITS.y_train[batch])
+    found = analytic.softmax_batch([Seen(oracle().gradient(x, batch), x)], SOFTMAX, DIGITS.y_train[batch])
     np.testing.assert_allclose(found.phi[:2], [DIGITS.x_train[batch[:2]].mean(axis=0)] * 2, atol=1e-12)
     np.testing.assert_allclose(found.phi[2], DIGITS.x_train[batch[2]], atol=1e-12)
 
@@ -96,7 +98,7 @@ def test_noise_on_a_batch_costs_what_was_predicted() -> None:
     batch, x, rng, b = rows_with(0, 5, 8), np.zeros(650), np.random.default_rng(3), 1e-3
     g, labels = oracle().gradient(x, batch), DIGITS.y_train[batch]
     found = [
-        analytic.softmax_batch(g + rng.laplace(0.0, b, g.size), x, SOFTMAX, labels, variance=2 * b * b)
+        analytic.softmax_batch([Seen(g + rng.laplace(0.0, b, g.size), x, 2 * b * b)], SOFTMAX, labels)
         for _ in range(100)
     ]
     errors = [np.mean((one.phi - DIGITS.x_train[batch]) ** 2) for one in found]
@@ -211,15 +213,22 @@ def test_the_paper_s_noise_hides_them(tmp_path) -> None:
     """S2 of the paper: 0.97^K and 0.98^K with K = 400, as sigma is constant within a run."""
     run = record.run_of(K=1, m=1, zeta=0.97**40, eta=0.98**40)
     found = attacked(run, tmp_path)
-    assert {f.verdict for f in findings(found)} == {"fails"}
+    assert {f.verdict for f in findings(found)} <= {"fails", "partly"}
     for one in findings(found):
-        assert one.measured["psnr_db"] < 13 and one.predicted["noise_ratio"] > WORKS_UP_TO
-        assert "not expected" in one.note
+        assert one.measured["recovered"] == 0.0 and one.predicted["noise_ratio"] > WORKS_UP_TO
+        assert "a picture is not expected" in one.note and one.predicted["recovered"] < 0.2
+    bare = attacked(run, tmp_path / "bare", Options(extra={"prior": "no"}))
+    for one in findings(bare):
+        assert one.measured["psnr_db"] < one.measured["baseline_db"] and one.verdict == "fails"
 
 
 def test_little_noise_is_predicted_and_seen(tmp_path) -> None:
-    found = findings(attacked(record.run_of(K=1, m=1, zeta=1e-3, eta=1e-3), tmp_path))
-    for one in found:
+    run = record.run_of(K=1, m=1, zeta=1e-3, eta=1e-3)
+    for one in findings(attacked(run, tmp_path)):
+        assert one.measured["psnr_db"] == pytest.approx(one.predicted["psnr_db"], abs=5.0)
+        assert one.measured["recovered"] == one.predicted["recovered"] == 1.0 and "is expected" in one.note
+        assert one.measured["psnr_db"] > one.measured["psnr_mean_db"] + 20.0
+    for one in findings(attacked(run, tmp_path / "bare", Options(extra={"prior": "no"}))):
         # 64 pixels: the mean of their squared errors has a spread of 25 % or so.
         assert one.measured["psnr_unclipped_db"] == pytest.approx(one.predicted["psnr_unclipped_db"], abs=3.0)
         assert one.measured["noise_ratio"] == pytest.approx(one.predicted["noise_ratio"], rel=0.2)
@@ -244,7 +253,7 @@ def test_the_summary_says_what_the_rows_say(tmp_path, scale, expected) -> None:
 @pytest.mark.filterwarnings("error")
 def test_clipped_noise_that_diverges_is_quiet() -> None:
     g = np.random.default_rng(0).laplace(0.0, 30.0, 650)
-    found = analytic.softmax_batch(g, np.zeros(650), SOFTMAX, np.arange(3), clip=Clip(2, 0.5))
+    found = analytic.softmax_batch([Seen(g, np.zeros(650), 1.0, Clip(2, 0.5))], SOFTMAX, np.arange(3))
     assert np.isfinite(found.phi).all()
 
 
@@ -276,11 +285,11 @@ def test_a_wrong_sign_trips_the_run(tmp_path, monkeypatch) -> None:
     assert all(f.measured["label_accuracy"] == 0.0 for f in found)
 
 
-def test_a_psnr_of_another_range_trips_the_run(tmp_path, monkeypatch) -> None:
-    """As of bytes: 48 dB too much, and noise would seem to have failed."""
-    monkeypatch.setattr(measure, "psnr_of", lambda mse: 10 * math.log10(255.0**2 / mse))
-    found = findings(attacked(record.run_of(K=1, m=1, zeta=0.97**40, eta=0.98**40), tmp_path))
-    assert {f.verdict for f in found} == {"succeeds"}  # which the same run without this mutant is not
+def test_a_baseline_that_is_too_poor_trips_the_run(tmp_path, monkeypatch) -> None:
+    """Compared with a black picture, the mean of a class would seem to be a success."""
+    monkeypatch.setattr(judging, "without_a_message", lambda model, true, labels: {"mean": np.zeros_like(true)})
+    found = findings(attacked(record.run_of(K=1, m=1, zeta=1.0, eta=1.0), tmp_path))
+    assert "succeeds" in {f.verdict for f in found}  # which the same run without this mutant is not
 
 
 def test_the_own_truth_of_another_batch_size_is_not_compared(tmp_path) -> None:

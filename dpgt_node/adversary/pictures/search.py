@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgt_node.adversary.attacks.inversion_analytic import labels_of
+from dpgt_node.adversary.pictures.analytic import labels_of
 from dpgt_node.learning.nets.torch_models import Module, Shape, torch
 from dpgt_node.types import F64, I64
 
