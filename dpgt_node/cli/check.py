@@ -49,6 +49,7 @@ def check(
     from dpgt_node.algo.methods.dsgd.central import curated
     from dpgt_node.cli.checking.brief import brief
     from dpgt_node.cli.checking.full import disk_lines, render
+    from dpgt_node.cli.checking.hiding import price
     from dpgt_node.learning.oracle import data_problem, odd_about_data
 
     run = curated(load_run(run_file))
@@ -64,7 +65,7 @@ def check(
         refused = None if report.failed_hard else str(error)
     if refused is None and not report.failed_hard:
         refused = "\n".join(map(str, out_of_range(run))) or None
-    odd = odd_about_data(run, data_root())
+    odd, cost = odd_about_data(run, data_root()), price(run)
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]
         strength = {name: [one[name] for one in by_agent] for name in report.epsilon}
@@ -78,6 +79,8 @@ def check(
             "disk": disk_json(needs),
             "tables": None if memory is None else {"agents": list(memory.agents) or None, "words": memory.words},
         }
+        if cost is not None:
+            document["traffic"] = cost.to_json()
         if staying is not None:
             document["alone"] = {
                 "expected_alone": staying.alone,
@@ -92,8 +95,9 @@ def check(
         lines = (refused or "").splitlines()
         if everything:
             said = [render(report, disk_lines(needs, unknown, memory), odd), *(f"Refused: {line}" for line in lines)]
+            said += [f"[traffic]: {cost.words}."] if cost is not None else []
         else:
-            said = [brief(report, needs, odd, lines, memory)]
+            said = [brief(report, needs, odd, lines, memory, None if cost is None else cost.words)]
         for line in run.adversary.active.warnings():
             click.secho(fitted(line, sys.stdout.isatty()), fg="red", bold=True)
         say(reddened("\n".join(said[:1])))

@@ -25,6 +25,7 @@ from dpgt_node.config.own_kinds import (
 from dpgt_node.config.parameters import DATASET_KEYS, PARTITION_KEYS
 from dpgt_node.config.privacy.cancelling import CANCEL, MASK_GRAPH, Pairs
 from dpgt_node.config.privacy.releases import PerRelease
+from dpgt_node.config.privacy.traffic import OPEN, Traffic
 from dpgt_node.config.roles import NOBODY, ActiveRoles, Roles
 from dpgt_node.config.schemes import Samples as Samples
 from dpgt_node.config.schemes import Scheme as Scheme
@@ -374,6 +375,14 @@ class RunConfig:
             later=True,
         ),
     ] = PLAIN
+    traffic: Annotated[
+        Traffic,
+        Key(
+            "what sizes, times and numbers of messages hide from those who see only these. No bit of a result changes; "
+            "simulate ignores it",
+            later=True,
+        ),
+    ] = OPEN
     method_options: Annotated[Mapping[str, Scalar | tuple[Scalar, ...]], METHOD_KEYS] = field(default_factory=dict)
     base: Path | None = field(default=None, compare=False, repr=False)
 

@@ -35,6 +35,7 @@ from dpgt_node.config.model import (
 from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.config.privacy.cancelling import check_cancelling
 from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
+from dpgt_node.config.privacy.traffic import Traffic, check_traffic
 from dpgt_node.config.roles import parse_roles
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
@@ -89,6 +90,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         runtime=read_table(top.section("runtime"), Runtime),
         adversary=_adversary(top.section("adversary"), graph.agents, evaluate),
         robust=read_table(robust_section := top.section("robust"), Robust),
+        traffic=read_table(traffic_section := top.section("traffic"), Traffic),
         method_options=read_options(top.section("method"), algorithm.method),
         base=base.absolute(),
     )
@@ -106,6 +108,8 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         check_first(scheme_section, scheme, algorithm, data, run.model, run.privacy)
     if noise_section.ok("cancel", "multiplier", "law") and algorithm_section.ok("mechanism", "method"):
         check_cancelling(noise_section, noise, algorithm, len(graph.agents))
+    if traffic_section.ok("interval_ms"):
+        check_traffic(traffic_section, run.traffic, run.runtime)
     check_robust(robust_section, run.robust, cancels=noise.cancel is not None)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
@@ -145,6 +149,7 @@ def with_overrides(
         _check_truth(section, run.adversary, run.evaluate)
     if channel is not None:
         run = replace(run, runtime=replace(run.runtime, channel=channel))
+        check_traffic(section, run.traffic, run.runtime)
     if problems:
         raise ConfigError(problems)
     return run

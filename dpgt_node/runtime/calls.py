@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
+from dpgt_node.runtime.pacing import Ticks
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Calls:
     """Every open call of a process.
 
     ``dial`` opens a stream to a call's peer at an address.  ``framing`` is asked once a call.  ``feed`` takes what
-    happens, ``broken`` what no peer can be blamed for.
+    happens, ``broken`` what no peer can be blamed for.  ``ticks``: when messages leave, None: when they are there.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Calls:
         broken: Callable[[BaseException], None],
         dial: Callable[[c.Call, str], AbstractAsyncContextManager[Stream]] | None = None,
         framing: Callable[[c.Call], Framing] = lambda _: Framing(),
+        ticks: Ticks | None = None,
     ) -> None:
+        self._ticks = ticks
         self._name = name
         self._feed = feed
         self._broken = broken
@@ -231,13 +234,17 @@ class Calls:
             log.warning("the stream of %s broke: %s", call.peer, what)
 
     async def _write(self, line: _Line, stream: Stream) -> None:
-        call, out = line.call, line.out
+        call, out, leaving = line.call, line.out, 0
         while True:
             while not out:
                 if line.over.done():
                     return
                 line.wake.clear()
                 await line.wake.wait()
+            if self._ticks is not None and not leaving:
+                await self._ticks.next()
+                leaving = len(out)
+            leaving -= 1
             message = out.popleft()
             if (held_s := line.framing.held_s(message)) > 0.0:
                 await asyncio.sleep(held_s)

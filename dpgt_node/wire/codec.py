@@ -22,19 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
+from dpgt_node.protocol.dummies import Dummy
 from dpgt_node.protocol.messages import Prefix
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream, WireDtype
 from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.kept import Kept, OpenVector
+from dpgt_node.wire.traffic.room import Limits, Room, zeros
 
 INLINE_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
 MAX_VECTOR_BYTES = 4 << 30
 _MAX_HEADER_FRAME = 2 * (INLINE_BYTES + 1024)
+HEADER_TAG = 0x0A  # field 1, length-delimited
 _CHUNK_TAG = 0x12  # field 2, length-delimited
 _STUDY = int(agent_pb2.STUDY)
+_COVER = int(agent_pb2.COVER)
 STREAM_NUMBER: dict[Stream, int] = {"X": int(agent_pb2.X), "Y": int(agent_pb2.Y)}
 _STREAM_NAME: dict[int, str] = {1: "X", 2: "Y", 3: "STUDY"}
 DTYPE_NUMBER: dict[WireDtype, int] = {
@@ -92,11 +96,12 @@ def is_of(prefix: Prefix, payload: Payload) -> bool:
 
 
 def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload, study: bool) -> agent_pb2.Vector:
+    number = _COVER if isinstance(payload, Dummy) else STREAM_NUMBER[payload.stream]
     return frame.vectors.add(
         run_id=run_id,
         sender=sender,
         round=payload.k,
-        stream=_STUDY if study else STREAM_NUMBER[payload.stream],
+        stream=_STUDY if study else number,
         dtype=DTYPE_NUMBER[payload.dtype],
         dimension=payload.dimension,
         nbytes=payload.nbytes,
@@ -106,6 +111,11 @@ def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload
 
 def _chunk_prefix(nbytes: int) -> bytes:
     return bytes((_CHUNK_TAG,)) + varint(nbytes)
+
+
+def chunk_frame_bytes(nbytes: int) -> int:
+    """Of the frame of a chunk of ``nbytes``."""
+    return len(_chunk_prefix(nbytes)) + nbytes
 
 
 def _chunk_body(frame: memoryview) -> memoryview:
@@ -135,6 +145,7 @@ class Gate:
     ``window(stream)``: the rounds (low, high), both included, acceptable at this moment; when the Reassembler is made,
     low is the round this call must begin with (Resume).  ``study``: Upload; every vector is STUDY, arrives as a
     Payload of stream "X", and rounds increase instead of being consecutive.  ``codes``: of an integer dtype.
+    ``limits``: of padding and dummies, which are handed on as ``Dummy``; None: they are refused.
     """
 
     run_id: bytes
@@ -145,6 +156,7 @@ class Gate:
     window: Callable[[Stream], tuple[int, int]]
     study: bool = False
     codes: Codes | None = None
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
         assert len(self.run_id) == RUN_ID_BYTES
@@ -166,7 +178,7 @@ class Reassembler:
     ``kept``: what calls of this edge hand to the next one.
     """
 
-    __slots__ = ("_broken", "_dtype", "_gate", "_kept", "_nbytes", "_next", "_open", "_streams")
+    __slots__ = ("_broken", "_dtype", "_gate", "_kept", "_nbytes", "_next", "_open", "_room", "_streams")
 
     def __init__(self, gate: Gate, kept: Kept | None = None) -> None:
         self._gate = gate
@@ -179,6 +191,7 @@ class Reassembler:
         }
         self._next: dict[Stream, int] = {stream: gate.window(stream)[0] for stream in gate.streams}
         self._open: OpenVector | None = None
+        self._room = Room(gate.limits)
         self._broken = False
 
     def feed(self, frame: bytes | memoryview) -> list[Payload]:
@@ -203,10 +216,12 @@ class Reassembler:
             return self._feed_chunk(_chunk_body(view))
         if self._open is not None:
             raise malformed(f"a header arrived while {self._described(self._open)} was incomplete")
-        if view.nbytes > _MAX_HEADER_FRAME:
-            message = f"header frame of {view.nbytes} bytes; the limit is {_MAX_HEADER_FRAME}"
+        if view.nbytes > (most := self._room.frame_bytes(_MAX_HEADER_FRAME)):
+            message = f"header frame of {view.nbytes} bytes; the limit is {most}"
             raise PeerError(message, grpc_status="RESOURCE_EXHAUSTED")
         parsed = parse(agent_pb2.Frame, frame if isinstance(frame, bytes) else bytes(frame), "frame")
+        if self._room.takes_padding(parsed):
+            return []
         vectors = parsed.vectors
         count = len(vectors)
         if parsed.chunk or not 1 <= count <= 2:
@@ -228,8 +243,8 @@ class Reassembler:
 
     # --- headers
 
-    def _stream(self, vector: agent_pb2.Vector) -> Stream:
-        """Everything a header says, checked against the gate; the stream it is of."""
+    def _stream(self, vector: agent_pb2.Vector) -> Stream | None:
+        """Everything a header says, checked against the gate; the stream it is of, None for a dummy."""
         gate = self._gate
         if vector.run_id != gate.run_id:
             raise PeerError(f"vector of run {shown(vector.run_id.hex())}, this is run {gate.run_id.hex()}")
@@ -237,11 +252,13 @@ class Reassembler:
             message = f"vector of sender {shown(vector.sender)} on the call of {gate.sender}"
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
         stream = self._streams.get(vector.stream)
-        if stream is None:
+        dummy = stream is None and self._room.takes_dummy(vector)
+        if stream is not None:
+            self._check_round(stream, vector.round)
+        elif not dummy:
             name = _STREAM_NAME.get(vector.stream, str(vector.stream))
             message = f"stream {name} is not on the edge from {gate.sender}"
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
-        self._check_round(stream, vector.round)
         if vector.dtype != DTYPE_NUMBER[gate.dtype]:
             named = DTYPE_NAME.get(vector.dtype, "not known here")
             raise malformed(f"dtype number {vector.dtype} ({named}), this run has {gate.dtype}")
@@ -269,9 +286,10 @@ class Reassembler:
             message = f"{stream} of round {k} from {self._gate.sender} is outside the window of rounds {low} to {high}"
             raise PeerError(message, grpc_status="OUT_OF_RANGE")
 
-    def _payload(self, stream: Stream, vector: agent_pb2.Vector, data: bytes | memoryview) -> Payload:
+    def _payload(self, stream: Stream | None, vector: agent_pb2.Vector, data: bytes | memoryview) -> Payload:
         gate = self._gate
-        return Payload(stream, vector.round, gate.dtype, gate.dimension, data, vector.sha256, gate.codes)
+        made = Dummy if stream is None else Payload
+        return made(stream or "X", vector.round, gate.dtype, gate.dimension, data, vector.sha256, gate.codes)
 
     # --- whole vectors
 
@@ -281,6 +299,9 @@ class Reassembler:
         if self._nbytes > INLINE_BYTES or len(data) != self._nbytes:
             raise malformed(f"inline data of {len(data)} bytes for a vector of {self._nbytes}")
         payload = self._payload(stream, vector, data)
+        if stream is None:
+            zeros(data, "dummy")
+            return payload
         if not _valid(np.frombuffer(data, dtype=self._dtype), payload.codes):
             raise self._not_valid(payload)
         if hashlib.sha256(data).digest() != payload.sha256:
@@ -314,6 +335,8 @@ class Reassembler:
         end = vector.received + chunk.nbytes
         if end > self._nbytes:
             raise malformed(f"{end} bytes of chunks for {self._described(vector)}")
+        if isinstance(vector.payload, Dummy):
+            return self._feed_dummy(vector, chunk, end)
         vector.view[vector.received : end] = chunk
         vector.digest.update(chunk)
         vector.received = end
@@ -332,6 +355,15 @@ class Reassembler:
         self._next[opened.stream] = opened.k + 1
         data = vector.view.toreadonly()
         return [replace(opened, data=data)]
+
+    def _feed_dummy(self, vector: OpenVector, chunk: memoryview, end: int) -> list[Payload]:
+        """Nothing of it is kept: nobody will read it."""
+        zeros(chunk, "dummy")
+        vector.received = end
+        if end < self._nbytes:
+            return []
+        self._open = None
+        return [replace(vector.payload, data=vector.view.toreadonly())]
 
     # --- words
 

@@ -33,6 +33,7 @@ from dpgt_node.wire.options import SERVER_OPTIONS as SERVER_OPTIONS
 from dpgt_node.wire.options import channel_options as channel_options
 from dpgt_node.wire.options import server_options
 from dpgt_node.wire.server import Server, Service, new_server, why_not_listen
+from dpgt_node.wire.traffic.padding import in_units
 
 log = logging.getLogger(__name__)
 
@@ -193,21 +194,22 @@ async def guarded(context: Any, guard: Guard, caller: Caller, work: Callable[[],
         await _abort(context, PeerError(A_BUG, grpc_status="INTERNAL"))
 
 
-def agent_handler(servicer: AgentServicer, guard: Guard = no_guard) -> Service:
-    """For ``server.add_generic_rpc_handlers([...])``."""
+def agent_handler(servicer: AgentServicer, guard: Guard = no_guard, unit: int = 0) -> Service:
+    """For ``server.add_generic_rpc_handlers([...])``.  ``unit``: replies are multiples of so many bytes; 0: any."""
+    encode = in_units(convert.encode_exchange_reply, unit)
 
     async def exchange(_: object, context: Any) -> None:
-        stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, convert.encode_exchange_reply)
+        stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, encode)
         await guarded(context, guard, stream, lambda: stream.served(servicer.exchange))
 
     return Service(AGENT_SERVICE, {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)})
 
 
-def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard) -> Service:
-    """For ``server.add_generic_rpc_handlers([...])``."""
+def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard, unit: int = 0) -> Service:
+    """For ``server.add_generic_rpc_handlers([...])``.  ``unit`` as of ``agent_handler``, of messages on Join."""
+    decode, encode = convert.decode_agent_message, in_units(convert.encode_coordinator_message, unit)
 
     async def join(_: object, context: Any) -> None:
-        decode, encode = convert.decode_agent_message, convert.encode_coordinator_message
         stream: ServerStream[m.AgentMessage, m.CoordinatorMessage] = ServerStream(context, decode, encode)
         await guarded(context, guard, stream, lambda: stream.served(servicer.join))
 
@@ -352,12 +354,12 @@ def exchange(
 
 
 def join(
-    channel: grpc.aio.Channel, name: str, *, wait_for_ready: bool = False
+    channel: grpc.aio.Channel, name: str, *, wait_for_ready: bool = False, unit: int = 0
 ) -> ClientStream[m.AgentMessage, m.CoordinatorMessage]:
-    """Open Join as agent ``name``."""
+    """Open Join as agent ``name``; its messages are multiples of ``unit`` bytes, 0: of any length."""
     method: Any = channel.stream_stream(f"/{COORDINATOR_SERVICE}/Join")
     call = method(metadata=_metadata(name), wait_for_ready=wait_for_ready)
-    return ClientStream(call, convert.encode_agent_message, convert.decode_coordinator_message, "Join")
+    return ClientStream(call, in_units(convert.encode_agent_message, unit), convert.decode_coordinator_message, "Join")
 
 
 async def _answer(call: Awaitable[bytes], what: str) -> bytes:

@@ -100,6 +100,8 @@ class Judge:
             raise Refused
         message = agent_pb2.Frame.FromString(frame)
         vectors = list(message.vectors)
+        if message.padding:
+            raise Refused  # this run does not pad
         if message.chunk or len(vectors) not in (1, 2) or len({vector.round for vector in vectors}) != 1:
             raise Refused
         size = self.expect.dimension * {1: 8, 2: 4, 3: 1, 4: 2, 5: 4}[self.expect.dtype]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -148,6 +148,7 @@ class Cluster:
         shard_sha256: bytes = b"",
         samples: int | None = None,
         sites: Sites | None = None,
+        dial: Mapping[str, str] | None = None,
     ) -> Node:
         """An agent; ``run``: another copy of the run file, ``state``: another state directory, ``samples``: D.
 
@@ -166,9 +167,7 @@ class Cluster:
         if samples is not None:
             oracle = Counted(oracle, samples)
         key, security = None if config.policy.limits else keystream, self.security(agent_identity(name))
-        return Node(
-            NodeSetup(config, run, index, oracle, security, key, shard_sha256=shard_sha256, sites=sites or Sites({}))
-        )
+        return Node(NodeSetup(config, run, index, oracle, security, key, dial or {}, shard_sha256, sites or Sites({})))
 
     def config(self, name: str, *, listen: str = "127.0.0.1:0") -> NodeConfig:
         """What NODE.toml of ``name`` says."""

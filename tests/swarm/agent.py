@@ -20,9 +20,8 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
-from dpgt_node.runtime.agent.streams import ReceivingEdge, SendingEdge
-from dpgt_node.runtime.calls import Framing
-from dpgt_node.wire.kept import Kept
+from dpgt_node.protocol.dummies import Dummy
+from dpgt_node.runtime.agent.streams import Edges
 from tests.swarm.calls import Calls
 from tests.swarm.checkers import Violation
 from tests.swarm.disk import Disk
@@ -49,13 +48,13 @@ class AgentProcess(Process):
         self._life = life
         self._instance = bytes([index, life & 255]) * 8
         self._run_id = b""
-        self._kept: dict[str, Kept] = {}
+        self._edges = Edges(world.plan.run, world.edges, index, work)
         self._events: deque[Any] = deque()
         self._stepping = False
         self._due_ns: int | None = None
         self._drawn: t.State | None = None
         self._busy_until_ns = {"work": 0, "store": 0, "evaluate": 0}
-        self._calls = Calls(world, self, self.feed, self._framing, self._window)
+        self._calls = Calls(world, self, self.feed, self._edges.framing, self._window)
 
     @property
     def machine(self) -> AgentMachine | None:
@@ -88,9 +87,8 @@ class AgentProcess(Process):
             distrust_ns=int(runtime.register_timeout_s * SECOND),
             farewell_ns=FAREWELL_NS,
         )
-        streams = {world.names[j]: found for (j, i), found in world.streams.items() if i == self.index}
         partners = () if world.graph is None else tuple(world.names[j] for j in world.graph.partners(self.index))
-        peers = s.Peers(world.names, self.index, streams, partners)
+        peers = s.Peers(world.names, self.index, self._edges.streams_in, partners, self._edges.covered)
         self.session = world.parts.session(terms, peers, held, self._make_agent)
         self.feed(s.Begin(self.name))
 
@@ -198,7 +196,7 @@ class AgentProcess(Process):
             self.world.checkers.done(self.index, effect.message.k)
         elif isinstance(effect.message, tuple):
             peer = self.world.names.index(effect.call.peer)
-            for payload in effect.message:
+            for payload in (payload for payload in effect.message if not isinstance(payload, Dummy)):
                 self.world.checkers.leaves(self.index, peer, payload)
 
     def _exit(self, effect: s.Exit) -> None:
@@ -221,22 +219,6 @@ class AgentProcess(Process):
             self.feed(t.Tick())
 
     # --- vectors ------------------------------------------------------------------------------------------------
-
-    def _framing(self, call: c.Call) -> Framing:
-        if call.peer == c.COORDINATOR:
-            return Framing()
-        if call.dialled:
-            return SendingEdge(self._run_id, self.name)
-        streams = self.world.streams.get((self.world.names.index(call.peer), self.index), frozenset())
-        return ReceivingEdge(
-            call.peer,
-            streams,
-            self.work.wire_dtype,
-            self.work.dimension,
-            self.world.K,
-            self.work.codes,
-            self._kept.setdefault(call.peer, Kept()),
-        )
 
     def _window(self, call: c.Call) -> int:
         return UNBOUNDED if call.peer == c.COORDINATOR else self.world.plan.window
@@ -283,7 +265,7 @@ class AgentProcess(Process):
             self.disk.begin_run(effect.run_id)
         except StoreError as error:
             return s.RunRefused(error)
-        self._run_id = effect.run_id
+        self._run_id = self._edges.run_id = effect.run_id
         shares = None if self._shell is None or effect.finished else self._shell.begin(self._life)
         budget = None if effect.finished else self.world.plan.budget[self.index]
         return s.RunBegun(budget, recorded=True, agreement=shares)

@@ -11,6 +11,7 @@ from dpgt_node.algo.methods import METHODS
 from dpgt_node.algo.methods.base import Method, Setting
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
+from dpgt_node.config.privacy.traffic import Traffic
 from dpgt_node.privacy.mechanisms import MECHANISMS as _MECHANISMS
 from dpgt_node.privacy.mechanisms import TRACKING
 from tests.sim.cases import CARRIED, NEEDED
@@ -190,12 +191,17 @@ def sharing(seed: int) -> Plan:
 def any_method(seed: int) -> Plan:
     """The trial of ``seed`` by Algorithm 1 in six of ten cases, else by another method; in one of five with shared
     noise.  Where each gradient is perturbed once, some rounds release nothing in half of the cases.  In one of three
-    cases vectors travel in chunks.
+    cases vectors travel in chunks; in one of four rounds are padded, or everybody sends to everybody, or both.
 
     Mutants are hunted in ``plan_for``: where there is no noise, a redraw does not show.
     """
     chunk = random.Random(f"chunks of {seed}").choice([None, None, None, None, 3, 5])
-    return replace(_any_method(seed), chunk=chunk)
+    plan = replace(_any_method(seed), chunk=chunk)
+    dice = random.Random(f"traffic of {seed}")
+    if dice.random() < 0.75:
+        return plan
+    traffic = Traffic(dice.choice([None, 64, 1000, "power-of-two"]), dice.choice(["none", "all-pairs", "all-pairs"]))
+    return replace(plan, run=replace(plan.run, traffic=traffic))
 
 
 def _any_method(seed: int) -> Plan:

@@ -60,6 +60,8 @@ def test_the_plans_cover_what_they_should() -> None:
     apart = [plan.run.scheme for plan in map(any_method, range(SEEDS)) if plan.run.scheme.apart]
     assert len(apart) > 30 and any(scheme.settle for scheme in apart)
     shared = [plan.run.noise for seed in range(SEEDS) if (plan := any_method(seed)).run.noise.cancel is not None]
+    hidden = [any_method(seed).run.traffic for seed in range(SEEDS)]
+    assert sum(one.alike for one in hidden) >= SEEDS // 8 and sum(one.covered for one in hidden) >= SEEDS // 8
     assert len(shared) >= SEEDS // 8 and {type(noise.mask_graph) for noise in shared} == {str, tuple}
     assert {plan.run.n for plan in plans} == {1, 2, 3, 4, 5}
     assert {plan.run.runtime.on_agent_loss for plan in plans} == {"wait", "stop"}

@@ -139,7 +139,7 @@ class World:
         self.caps = tuple(
             None if last is None else self._reference[i].epsilon_after(last) for i, last in enumerate(plan.budget)
         )
-        self.streams = {(j, i): frozenset(s) for i in range(self.n) for j, s in network.senders(i).items()}
+        self.edges = network
         self.edges_in = tuple(sum(map(len, p.incoming.values())) for p in self.params)
         self.disks = [Disk(name) for name in self.names]
         self._backups: list[list[Disk]] = [[] for _ in range(self.n)]

@@ -135,7 +135,10 @@ RULES = {
     "a chunk beside vectors": ("if parsed.chunk or not 1 <= count <= 2:", "if not 1 <= count <= 2:"),
     "three vectors": ("not 1 <= count <= 2:", "not 1 <= count:"),
     "two rounds in a frame": ("if count == 2 and vectors[0].round != vectors[1].round:", "if False:"),
-    "size of a header frame": ("if view.nbytes > _MAX_HEADER_FRAME:", "if False:"),
+    "size of a header frame": (
+        "if view.nbytes > (most := self._room.frame_bytes(_MAX_HEADER_FRAME)):",
+        "if most := 0:",
+    ),
     "nothing after a refusal": ("self._broken, self._open = True, None", "self._open = None"),
     "a part of a vector that travels whole": ("if vector.from_byte and self._nbytes <= INLINE_BYTES:", "if False:"),
     "the vector that was broken off": ("elif kept is None or kept.payload != header:", "elif kept is None:"),

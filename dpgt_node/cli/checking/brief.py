@@ -24,10 +24,12 @@ def brief(
     odd: Sequence[str],
     refused: Sequence[str],
     memory: Tables | None = None,
+    hiding: str | None = None,
 ) -> str:
     """Refusals first, then the paper's conditions that fail, epsilon, what to expect of disk; the rest is in ``--all``.
 
     ``refused``: why launch would refuse it beside the conditions.  Of a run that is refused no epsilon is printed.
+    ``hiding``: what [traffic] costs.
     """
     from dpgt_node.algo.facts import ROBUST
     from dpgt_node.algo.methods import method_of
@@ -51,6 +53,8 @@ def brief(
         out += wrapped(f"Of {f.n:,} agents the eigenvalues are bounded, not computed (--all).")
     if f.run.robust.on:
         out += wrapped(f"[robust]: {ROBUST}.")
+    if hiding is not None:
+        out += wrapped(f"[traffic]: {hiding}.")
     if needs:
         from dpgt_node.runtime.disk import readable
 

@@ -19,9 +19,11 @@ from dpgt_node.wire.transcript import Link
 
 
 def links_of(run: RunConfig) -> tuple[Link, ...]:
-    """Every directed link of ``run``: the union of both graphs, sender by sender."""
+    """Every directed link of ``run``, sender by sender: the union of both graphs, or all pairs where it is covered."""
     network = network_of(run, Topology.from_config(run.graph))
     names = run.graph.agents
+    if run.traffic.covered and network.streams:
+        return tuple(Link(a, b) for a in names for b in names if a != b)
     return tuple(Link(names[j], names[i]) for j in range(run.n) for i in sorted(network.peers(j)))
 
 

@@ -7,7 +7,7 @@ What the parts ask of one another is done at once and in order; everything else 
     VectorReceived                     the agent's machine, and a Witness where one is wanted
     PeerNeeds                          the agent's machine, after a look at what the peer says it holds
     PeerGone                           the agent's machine
-    Send, Resend                       the sender's end of that edge
+    Send, Resend                       the sender's end of that edge, dummies among them where peers are covered
     ReportDone                         the coordinator (Say), and the reports
     ReportStall                        the watch over the edges
     EdgeLost                           Broke
@@ -19,13 +19,14 @@ When the inbox's window moved, the receiving ends that were full hear it after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dpgt_node.errors import DpgtError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
+from dpgt_node.protocol.agent.covers import FOR_EVER_NS, Covers
 from dpgt_node.protocol.agent.ears import Ears
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.reports import Reports, ReportsPhase
@@ -42,7 +43,7 @@ class Participant:
     """``agent`` of run ``run_id``, with last round ``last_round``.
 
     ``receivers``: the receiving ends, by peer.  ``recorded``: a transcript wants every vector that is taken in.
-    ``distrust_ns`` and ``patience_ns`` as in ``session.Terms``.
+    ``distrust_ns`` and ``patience_ns`` as in ``session.Terms``, ``covered`` as in ``session.Peers``.
     """
 
     def __init__(
@@ -58,19 +59,23 @@ class Participant:
         heartbeat_ns: int,
         patience_ns: int,
         distrust_ns: int,
+        covered: bool = False,
     ) -> None:
         self.agent = agent
+        self._covers = Covers(agent, len(names)) if covered else None
         self._ears = Ears(names, agent, digests)
         self._recorded = recorded
         self._head = (-1, b"")
         self._receivers = receivers
+        patience = dict.fromkeys(agent.peers, distrust_ns)
+        if self._covers is not None:
+            patience |= dict.fromkeys(self._covers.peers, FOR_EVER_NS)  # nobody's round waits for a dummy
         self._to = {
-            i: Sender(i, names[i], run_id, patience_ns=distrust_ns, silence_ns=patience_ns) for i in agent.peers
+            i: Sender(i, names[i], run_id, patience_ns=patience[i], silence_ns=patience_ns) for i in sorted(patience)
         }
         self._senders = {names[i]: sender for i, sender in self._to.items()}
-        self._watch = EdgeWatch(
-            names, agent, self._senders, receivers, heartbeat_ns=heartbeat_ns, patience_ns=patience_ns
-        )
+        watched = {names[i]: self._to[i] for i in agent.peers}
+        self._watch = EdgeWatch(names, agent, watched, receivers, heartbeat_ns=heartbeat_ns, patience_ns=patience_ns)
         self.took = Took()
         """What its rounds took, in this life of the process."""
         self._reports = Reports(last_round, self.bytes_sent)
@@ -109,6 +114,7 @@ class Participant:
             heartbeat_ns=terms.heartbeat_ns,
             patience_ns=terms.patience_ns,
             distrust_ns=terms.distrust_ns,
+            covered=peers.covered,
         )
 
     @property
@@ -193,10 +199,12 @@ class Participant:
         agent = self.agent
         mixed = agent.done_through
         try:
-            effects = agent.step(event, now_ns)
+            effects: Sequence[Any] = agent.step(event, now_ns)
         except DpgtError as error:
             out.append(s.Broke(error))
             return
+        if self._covers is not None:
+            effects = self._covers.among(event, effects)
         if effects:
             self._emit(effects, out, now_ns)
         if agent.done_through != mixed:
@@ -238,6 +246,9 @@ class Participant:
         out.append(effect)
 
     def _needs(self, effect: t.PeerNeeds, out: list[Any], now_ns: int) -> None:
+        if self._covers is not None and effect.peer in self._covers.peers:
+            self._emit(self._covers.again(effect), out, now_ns)
+            return
         believed, said = self._ears.needs(effect)
         out += said
         self._step_agent(believed, out, now_ns)

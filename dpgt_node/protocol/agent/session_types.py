@@ -339,13 +339,14 @@ class Abandoned:
 @dataclass(frozen=True, slots=True)
 class Peers:
     """An agent's place in the graphs: names of all agents, its own index, streams of its in-neighbours by name, and
-    whom it shares noise with.
+    whom it shares noise with.  ``covered``: everybody sends to everybody; who has nothing to say sends dummies.
     """
 
     names: tuple[str, ...]
     index: int
     streams_in: Mapping[str, frozenset[Stream]]
     partners: tuple[str, ...] = ()
+    covered: bool = False
 
     @property
     def name(self) -> str:

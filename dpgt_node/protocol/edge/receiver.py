@@ -29,6 +29,7 @@ from typing import Any
 from dpgt_node.protocol.agent.session_types import Admit, Leave, Moved, Window
 from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, ReadOn, Write
 from dpgt_node.protocol.digests import digest
+from dpgt_node.protocol.dummies import Dummy
 from dpgt_node.protocol.messages import Received, Resume
 from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Payload, Tick, VectorReceived
@@ -164,8 +165,9 @@ class Receiver:
         held, high = self._held, self._window.window()[1]
         while held and held[0].k <= high:
             payload = held.popleft()
-            self._last[payload.stream] = (payload.k, digest(payload))
-            out.append(VectorReceived(self._sender, payload))
+            if not isinstance(payload, Dummy):  # which takes its turn like a vector, and counts for nothing
+                self._last[payload.stream] = (payload.k, digest(payload))
+                out.append(VectorReceived(self._sender, payload))
             if not held and (payload.nbytes > SMALL_BYTES or payload.k % ACK_ROUNDS == ACK_ROUNDS - 1):
                 self._acknowledge(out)
         if held:

@@ -15,7 +15,6 @@ from typing import Any
 
 from dpgt_node import __version__
 from dpgt_node.agent.noise import sampler_for
-from dpgt_node.agent.roles import links_of
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
@@ -46,20 +45,21 @@ from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.refusal import FAREWELL_S
 from dpgt_node.runtime.agent.reporting import Reporter
 from dpgt_node.runtime.agent.standing import Watch
-from dpgt_node.runtime.agent.streams import Dialler, Neighbours, ReceivingEdge, SendingEdge
+from dpgt_node.runtime.agent.streams import Dialler, Edges, Neighbours
 from dpgt_node.runtime.agent.study import StudyUploader
-from dpgt_node.runtime.calls import Calls, Framing
+from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.interpreter import Asides, Interpreter, carried_through
+from dpgt_node.runtime.pacing import Ticks
 from dpgt_node.runtime.store.keyed import OwnerKey
 from dpgt_node.runtime.store.ledger import SYSTEM, TEST
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
-from dpgt_node.types import F64, Stream
+from dpgt_node.types import F64
 from dpgt_node.wire import services
 from dpgt_node.wire.health import Health, serve_health
-from dpgt_node.wire.kept import Kept
+from dpgt_node.wire.traffic.padding import reply_unit, report_unit
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +130,7 @@ class Node:
         except DpgtError:
             self._store.close()
             raise
-        senders = self._network.senders(setup.index)
-        self._streams_in = {self._network.names[j]: frozenset(streams) for j, streams in senders.items()}
-        self._links = links_of(setup.run, setup.index, tuple(self._network.peers(setup.index)))
-        self._kept: dict[str, Kept] = {}
+        self._edges = Edges(setup.run, self._network, setup.index, self._work)
         self._run_id = b""
         self._advertise = ""
         self._interrupted = False
@@ -143,8 +140,12 @@ class Node:
         self._uploader: StudyUploader | None = None
         self._ended: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
         setup.security.patience_s = setup.run.runtime.round_timeout_s
-        self._dial = Dialler(setup.name, setup.security, setup.config.tls.coordinator_id, setup.dial)
-        self._calls = Calls(setup.name, self._feed, self._broken, self._dial, self._framing)
+        self._dial = Dialler(
+            setup.name, setup.security, setup.config.tls.coordinator_id, setup.dial, report_unit(setup.run)
+        )
+        interval_ms = setup.run.traffic.interval_ms
+        ticks = None if interval_ms is None else Ticks(interval_ms / 1000)
+        self._calls = Calls(setup.name, self._feed, self._broken, self._dial, self._edges.framing, ticks)
         self._interpreter: Interpreter | None = None
         self.session: Session | None = None
         """What this process does, once it serves."""
@@ -182,12 +183,12 @@ class Node:
         await carried_through(asyncio.to_thread(self._work.prepare))
         held = await carried_through(asyncio.to_thread(self._opening.held))
         partners = () if self._agreement is None else self._agreement.partners
-        peers = s.Peers(self._network.names, self._setup.index, self._streams_in, partners)
+        peers = s.Peers(self._network.names, self._setup.index, self._edges.streams_in, partners, self._edges.covered)
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
         server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vectors=True)
-        neighbours = Neighbours(self._calls)
-        server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard),))
+        neighbours, unit = Neighbours(self._calls), reply_unit(self._run)
+        server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard, unit),))
         config = self._setup.config
         host, _ = parse_address(config.listen)
         port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
@@ -201,7 +202,7 @@ class Node:
             self._run,
             self._work,
             self.session,
-            self._streams_in,
+            self._edges.carried,
             self._setup.oracle.samples,
             free=self._setup.test_keystream is not None,
         )
@@ -329,7 +330,7 @@ class Node:
     def _begin(self, effect: s.BeginRun, begun: s.RunBegun | s.RunRefused) -> None:
         setup, run_id = self._setup, effect.run_id
         if isinstance(begun, s.RunBegun):
-            self._run_id = run_id
+            self._run_id = self._edges.run_id = run_id
             local = None
             if self._run.evaluate.metrics == "study":
                 open_channel = setup.security.dialler(setup.config.tls.coordinator_id)
@@ -368,17 +369,6 @@ class Node:
             self._feed(s.Broke(error))
         else:
             self._broken(error)
-
-    def _framing(self, call: c.Call) -> Framing:
-        if call.peer == c.COORDINATOR:
-            return Framing()
-        if call.dialled:
-            to = self._network.names.index(call.peer)
-            return SendingEdge(self._run_id, self._setup.name, self._links, to)
-        streams = self._streams_in.get(call.peer, frozenset[Stream]())
-        work = self._work
-        kept = self._kept.setdefault(call.peer, Kept())
-        return ReceivingEdge(call.peer, streams, work.wire_dtype, work.dimension, self._run.K, work.codes, kept)
 
     def _make_agent(self, read: s.RunRead, begun: s.RunBegun) -> AgentMachine:
         runtime = self._run.runtime

@@ -18,6 +18,7 @@ from dpgt_node.runtime.watching.sites import HEALTH, HTTP, METRICS, Sites
 from dpgt_node.wire import services
 from dpgt_node.wire.health import serve_health
 from dpgt_node.wire.server import Server
+from dpgt_node.wire.traffic.padding import report_unit
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ async def _serve(
     page_waits: bool,
 ) -> Outcome:
     coordinator = Coordinator(run, out, keystream=keystream)
-    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard),))
+    server.add_generic_rpc_handlers((services.coordinator_handler(coordinator, security.guard, report_unit(run)),))
     health = await serve_health(server, services.COORDINATOR_SERVICE)
     await server.start()
     if sites.wants(HEALTH):

@@ -36,7 +36,7 @@ from tests.runtime.store.test_keyed import cheaper, key_at
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
 async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: bool) -> None:
     def hands_on(peer: str, number: int) -> Kept:
-        edge = c.nodes["agent-1"]._framing(Call(peer, number, dialled=False))
+        edge = c.nodes["agent-1"]._edges.framing(Call(peer, number, dialled=False))
         assert isinstance(edge, ReceivingEdge)
         return edge._kept
 

@@ -13,6 +13,7 @@ class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     X: _ClassVar[Stream]
     Y: _ClassVar[Stream]
     STUDY: _ClassVar[Stream]
+    COVER: _ClassVar[Stream]
 
 class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,6 +27,7 @@ STREAM_UNSPECIFIED: Stream
 X: Stream
 Y: Stream
 STUDY: Stream
+COVER: Stream
 DTYPE_UNSPECIFIED: Dtype
 FLOAT64: Dtype
 FLOAT32: Dtype
@@ -34,12 +36,14 @@ INT16: Dtype
 INT32: Dtype
 
 class Frame(_message.Message):
-    __slots__ = ("vectors", "chunk")
+    __slots__ = ("vectors", "chunk", "padding")
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     vectors: _containers.RepeatedCompositeFieldContainer[Vector]
     chunk: bytes
-    def __init__(self, vectors: _Optional[_Iterable[_Union[Vector, _Mapping]]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, vectors: _Optional[_Iterable[_Union[Vector, _Mapping]]] = ..., chunk: _Optional[bytes] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Vector(_message.Message):
     __slots__ = ("run_id", "sender", "round", "stream", "dtype", "dimension", "nbytes", "sha256", "data", "from_byte")
@@ -66,12 +70,14 @@ class Vector(_message.Message):
     def __init__(self, run_id: _Optional[bytes] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., stream: _Optional[_Union[Stream, str]] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., dimension: _Optional[int] = ..., nbytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ..., from_byte: _Optional[int] = ...) -> None: ...
 
 class ExchangeReply(_message.Message):
-    __slots__ = ("resume", "received")
+    __slots__ = ("resume", "received", "padding")
     RESUME_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     resume: Resume
     received: Received
-    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("receiver", "run_id", "x_from", "y_from", "mixed_before", "prefix", "x_last", "y_last")

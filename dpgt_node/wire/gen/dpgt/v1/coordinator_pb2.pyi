@@ -37,7 +37,7 @@ RESUME: Action
 STOP: Action
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned", "dones", "outlier")
+    __slots__ = ("register", "ready", "done", "metrics", "finished", "refusal", "failed", "heartbeat", "edges", "key_offer", "key_proofs", "disowned", "dones", "outlier", "padding")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class AgentMessage(_message.Message):
     DISOWNED_FIELD_NUMBER: _ClassVar[int]
     DONES_FIELD_NUMBER: _ClassVar[int]
     OUTLIER_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     register: Register
     ready: Ready
     done: Done
@@ -66,7 +67,8 @@ class AgentMessage(_message.Message):
     disowned: Disowned
     dones: Dones
     outlier: Outlier
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ..., dones: _Optional[_Union[Dones, _Mapping]] = ..., outlier: _Optional[_Union[Outlier, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., edges: _Optional[_Union[Edges, _Mapping]] = ..., key_offer: _Optional[_Union[KeyOffer, _Mapping]] = ..., key_proofs: _Optional[_Union[KeyProofs, _Mapping]] = ..., disowned: _Optional[_Union[Disowned, _Mapping]] = ..., dones: _Optional[_Union[Dones, _Mapping]] = ..., outlier: _Optional[_Union[Outlier, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("protocol_version", "package_version", "name", "run_sha256", "run_json", "advertise", "samples", "dimension", "shape_sha256", "last_durable_round", "finished", "run_id", "last_released_round", "last_done_round", "instance")
@@ -275,7 +277,7 @@ class KeyProofs(_message.Message):
     def __init__(self, proofs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat", "key_ring", "key_proof", "dispute")
+    __slots__ = ("welcome", "refused", "start", "go", "all_durable", "stop", "goodbye", "heartbeat", "key_ring", "key_proof", "dispute", "padding")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -287,6 +289,7 @@ class CoordinatorMessage(_message.Message):
     KEY_RING_FIELD_NUMBER: _ClassVar[int]
     KEY_PROOF_FIELD_NUMBER: _ClassVar[int]
     DISPUTE_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refused: Refused
     start: Start
@@ -298,7 +301,8 @@ class CoordinatorMessage(_message.Message):
     key_ring: KeyRing
     key_proof: KeyProof
     dispute: Dispute
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., key_ring: _Optional[_Union[KeyRing, _Mapping]] = ..., key_proof: _Optional[_Union[KeyProof, _Mapping]] = ..., dispute: _Optional[_Union[Dispute, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., all_durable: _Optional[_Union[AllDurable, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., key_ring: _Optional[_Union[KeyRing, _Mapping]] = ..., key_proof: _Optional[_Union[KeyProof, _Mapping]] = ..., dispute: _Optional[_Union[Dispute, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class Dispute(_message.Message):
     __slots__ = ("sender", "stream", "round", "words")
