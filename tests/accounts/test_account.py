@@ -74,6 +74,15 @@ REFERENCES = [
 ]
 
 
+def test_a_scale_is_that_of_its_own_stream_and_round_whatever_was_asked_before() -> None:
+    """In whatever order: (k+1)^p in every round, under scheme S1."""
+    config = run(PAPER_S1, K=50, p_zeta=0.3, p_eta=-0.2, privacy=model.Privacy(clip_l1=0.5))
+    asked = account(config)
+    for k in (0, 1, 1, 7, 3, 3, 50, 0):
+        for stream, p in (("X", 0.3), ("Y", -0.2), ("X", 0.3)):
+            assert asked.scale(stream, k) == pytest.approx((k + 1) ** p, rel=1e-12)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("row", REFERENCES, ids=[f"{row[0].kind} {row[1]}" for row in REFERENCES])
 def test_reference_values(row: tuple) -> None:
     scheme, p, lemma, *pairs = row

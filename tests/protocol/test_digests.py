@@ -67,6 +67,7 @@ def test_honest_words_agree_in_any_order(order: tuple[str, ...]) -> None:
         for name in order:
             assert comparison.take(name, k, words(name, k)) == ()
     assert (comparison.compared, comparison.incomplete) == (20, 0)
+    assert len(comparison._whole) == comparison._window, "older rounds are forgotten"
 
 
 def test_every_single_lie_is_found_and_nothing_else() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol import types as t
+from dpgt_node.protocol.agent.inbox import Inbox
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from tests.protocol import cases
 
@@ -227,3 +228,17 @@ def test_a_neighbour_that_holds_more_than_is_stored_here_proves_an_old_copy(
 def test_a_stream_the_edge_does_not_carry_proves_nothing() -> None:
     m = AgentMachine(cases.params(out_R=(1,), out_C=()), 5, evaluate_every=10**6)
     m.step(t.PeerNeeds(1, 0, 3), 0)
+
+
+def test_the_inbox_keeps_no_round_below_its_window() -> None:
+    inbox = Inbox({"X": (0, 1), "Y": (1,)}, own=0, low=3, width=2)
+    for low in (3, 4, 6, 7):
+        inbox.advance(low)
+        for k in range(low, low + 3):
+            for sender, stream in ((0, "X"), (1, "X"), (1, "Y")):
+                inbox.put(sender, cases.payload(stream, k))
+        assert len(inbox) == 9 and inbox.complete(low) and not inbox.put(1, cases.payload("X", low - 1))
+    inbox.advance(9)
+    assert len(inbox) == 3 and inbox.complete(9)
+    inbox.advance(10)
+    assert len(inbox) == 0 and not inbox.complete(10) and len(inbox.missing(10)) == 3
