@@ -1,18 +1,21 @@
 """Hot paths of the wire: microseconds a call, and how many times that is a hash of the same vectors.
 
 A frame holds X and Y of one round, float64; the large vector is one X, float32, in chunks of 1 MiB.  Decoding includes
-every check of the gate.
+every check of the gate.  The last table sends it from one process to another, which hashes and checks it as a daemon
+does; processor time is of both ends, on average.
 """
 
 from __future__ import annotations
 
 import hashlib
+import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpgt_node.bench.figures import Around, Row, Spread, in_turn, option
+from dpgt_node.bench.figures import Around, Row, Spread, Value, in_turn, option
+from dpgt_node.bench.loopback import RAW, measure
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Stream, WireDtype
@@ -35,6 +38,10 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
     small, large = _small(settings.dimension), _large(settings.large)
     yield from _rows(f"X and Y of d = {settings.dimension}, float64", small, settings.repeat, settings.number)
     yield from _rows(f"X of d = {settings.large:,}, float32", large, settings.repeat, 1)
+    with around.temporary() as folder:
+        sent = payload("X", settings.large, "float32")
+        found = measure(folder, [replace(sent, k=k) for k in range(settings.repeat + 1)])
+    yield from _sent(f"X of d = {settings.large:,}, float32, over loopback", found)
 
 
 def _rows(table: str, jobs: dict[str, Callable[[], object]], repeat: int, number: int) -> Iterator[Row]:
@@ -42,6 +49,19 @@ def _rows(table: str, jobs: dict[str, Callable[[], object]], repeat: int, number
     for name, each in seconds.items():
         ratio = Spread.ratio(each, seconds[HASH])
         yield Row(table, {"": name, "microseconds": Spread.over(each, 1e6), "times the hash": ratio})
+
+
+def _sent(table: str, found: dict[str, list[tuple[float, float]]]) -> Iterator[Row]:
+    each = {way: values[1:] for way, values in found.items()}  # the first is for caches
+    cpu = {way: statistics.mean(used for _, used in values) for way, values in each.items()}
+    for way, values in each.items():
+        seconds, raw = [s for s, _ in values], [s for s, _ in each[RAW]]
+        cells: dict[str, Value] = {
+            "": way,
+            "ms": Spread.over(seconds, 1e3),
+            "times raw TCP": Spread.ratio(seconds, raw),
+        }
+        yield Row(table, {**cells, "processor ms": 1e3 * cpu[way]})
 
 
 def _small(d: int) -> dict[str, Callable[[], object]]:
