@@ -17,6 +17,8 @@ import numpy as np
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.decode.packets import Capture, PcapError, open_capture
 from dpgt_node.adversary.decode.periods import Messages, equal_messages
+from dpgt_node.adversary.decode.reports import Reports, lags
+from dpgt_node.adversary.decode.reports import findings as of_reports
 from dpgt_node.adversary.decode.stages import Connection
 from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.adversary.decode.tls.records import RecordSizes
@@ -57,7 +59,9 @@ class LinkTraffic:
 class Traffic:
     """What was learned.  ``edges``: (sender, receiver), the union of both graphs.  ``vector_bytes``: of the values of
     one vector.  ``dtype``: by the rule of "auto", None where both are possible.  ``step_s``: of one round.  ``lag_s``:
-    how long after the first sender of a round an agent sends, the median over rounds.
+    how long after the first sender of a round an agent sends, the median over rounds.  ``round_bytes``: the most that a
+    link carries in one, framing included.  ``reports``: what an agent says to the coordinator of each;
+    ``report_lag_s``: how much later than the first one it does so.
     """
 
     edges: frozenset[tuple[str, str]]
@@ -69,6 +73,9 @@ class Traffic:
     lag_s: dict[str, float]
     bytes_lost: int
     notes: tuple[str, ...]
+    round_bytes: float | None = None
+    reports: dict[str, Reports] = field(default_factory=dict)
+    report_lag_s: dict[str, float] = field(default_factory=dict)
 
     def dimension(self, dtype: WireDtype) -> int | None:
         """d, if values have this type."""
@@ -95,7 +102,7 @@ def observe(paths: Sequence[Path]) -> Traffic:
     if not flows:
         named = ", ".join(map(str, paths))
         raise PcapError(f"{named}: no TLS between agents in it; without TLS, dpgt eavesdrop decode reads what they say")
-    return _learned(flows, reassembly.counts.bytes_lost)
+    return _learned(flows, _reports(seen), reassembly.counts.bytes_lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +113,27 @@ class _Flow:
     carried: int
 
 
+def _reports(seen: Sequence[tuple[Connection, RecordSizes]]) -> dict[str, Reports]:
+    """Of each agent, on the longest of its calls to the coordinator."""
+    found: dict[str, Reports] = {}
+    for sender, receiver, sizes in _dialled(seen):
+        made = Reports.of(sizes.carried, sizes.times_ns) if receiver == _COORDINATOR else None
+        if made is not None and (sender not in found or len(made.times_ns) > len(found[sender].times_ns)):
+            found[sender] = made
+    return found
+
+
 def _flows(seen: Sequence[tuple[Connection, RecordSizes]]) -> list[_Flow]:
-    """What agents sent: the dialling direction of each connection to an agent, by name where a name is known."""
+    """What agents sent each other."""
+    return [
+        _Flow(sender, receiver, equal_messages(sizes.times_ns, sizes.carried), sum(sizes.carried))
+        for sender, receiver, sizes in _dialled(seen)
+        if receiver != _COORDINATOR
+    ]
+
+
+def _dialled(seen: Sequence[tuple[Connection, RecordSizes]]) -> list[tuple[str, str, RecordSizes]]:
+    """Sender, receiver and the dialling direction of each connection, by name where a name is known."""
     dialled = [(connection, sizes) for connection, sizes in seen[::2] if sizes.tls and len(sizes.carried)]
     servers: dict[str, set[str]] = {}
     named: dict[tuple[str, int], str] = {}
@@ -119,23 +145,20 @@ def _flows(seen: Sequence[tuple[Connection, RecordSizes]]) -> list[_Flow]:
             servers.setdefault(there.host, set()).add(known[1])
         elif sizes.server_name == _COORDINATOR:
             named[there.host, there.port] = sizes.server_name
-    flows = []
+    found = []
     for connection, sizes in dialled:
         here, there = connection.ends
         receiver = named.get((there.host, there.port), str(there))
-        if receiver == _COORDINATOR:
-            continue
         living = servers.get(here.host, set())
         sender = next(iter(living)) if len(living) == 1 else (here.host if not living else str(here))
-        messages = equal_messages(sizes.times_ns, sizes.carried)
-        flows.append(_Flow(sender, receiver, messages, sum(sizes.carried)))
-    return flows
+        found.append((sender, receiver, sizes))
+    return found
 
 
 # --- what follows ----------------------------------------------------------------------------------------------------
 
 
-def _learned(flows: Sequence[_Flow], bytes_lost: int) -> Traffic:
+def _learned(flows: Sequence[_Flow], told: dict[str, Reports], bytes_lost: int) -> Traffic:
     notes: list[str] = []
     largest: dict[tuple[str, str], _Flow] = {}
     for flow in flows:  # a peer that came back has several connections: the longest one speaks for the link
@@ -161,10 +184,10 @@ def _learned(flows: Sequence[_Flow], bytes_lost: int) -> Traffic:
     sizes = [link.vector_bytes for link in links if link.vector_bytes is not None]
     size = float(np.median(sizes)) if sizes else None
     rounds = max((link.rounds for link in links), default=0)
-    step_s, lag_s = _times(links)
-    return Traffic(
-        frozenset(largest), tuple(links), size, _dtype(size), rounds, step_s, lag_s, bytes_lost, tuple(notes)
-    )
+    step_s, lag_s, first = _times(links)
+    whole = [m.nbytes * (2 if m.chunked and streams.get(pair) != 1 else 1) for pair, m in readable.items()]
+    most, seen = max(whole, default=None), (frozenset(largest), tuple(links), size, _dtype(size))
+    return Traffic(*seen, rounds, step_s, lag_s, bytes_lost, tuple(notes), most, told, lags(told, first))
 
 
 def _streams(found: dict[tuple[str, str], Messages], notes: list[str]) -> dict[tuple[str, str], int | None]:
@@ -240,11 +263,11 @@ def _dtype(vector_bytes: float | None) -> WireDtype | None:
     return "float32" if vector_bytes > 1.01 * 8 * _FLOAT32_FROM else None
 
 
-def _times(links: Sequence[LinkTraffic]) -> tuple[float | None, dict[str, float]]:
-    """Seconds a round takes, and how long after the first sender each sender begins."""
+def _times(links: Sequence[LinkTraffic]) -> tuple[float | None, dict[str, float], I64]:
+    """Seconds a round takes, how long after the first sender each sender begins, and when the first one did."""
     timed = [link for link in links if link.rounds >= 3]
     if not timed:
-        return None, {}
+        return None, {}, np.zeros(0, dtype=np.int64)
     step = float(np.median(np.concatenate([np.diff(link.starts_ns) for link in timed]))) / 1e9
     rounds = min(link.rounds for link in timed)
     begun: dict[str, I64] = {}
@@ -252,7 +275,8 @@ def _times(links: Sequence[LinkTraffic]) -> tuple[float | None, dict[str, float]
         starts = link.starts_ns[-rounds:]
         begun[link.sender] = np.minimum(begun[link.sender], starts) if link.sender in begun else starts
     first = np.min(np.stack(list(begun.values())), axis=0)
-    return step, {sender: float(np.median(starts - first)) / 1e9 for sender, starts in begun.items()}
+    lag_s = {sender: float(np.median(starts - first)) / 1e9 for sender, starts in begun.items()}
+    return step, lag_s, first
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
@@ -267,7 +291,8 @@ def analyse(paths: Path | Sequence[Path], run: RunConfig | None = None) -> Resul
         Finding(agent, "succeeds", {"lag_s": lag, "lag_of_step": lag / found.step_s if found.step_s else None})
         for agent, lag in sorted(found.lag_s.items())
     ]
-    d = " or ".join(f"d = {found.dimension(t)} ({t})" for t in _possible(found)) or "d unknown"
+    findings += of_reports(found.reports, found.report_lag_s, facts)
+    d = " or ".join(f"d = {found.dimension(t)} ({t})" for t in _possible(found)) or _most(found)
     step = f", {1e3 * found.step_s:.3g} ms a round" if found.step_s else ""
     two = sum(1 for link in found.links if link.streams == 2)
     summary = (
@@ -318,6 +343,12 @@ def _overall(traffic: Traffic, facts: Facts | None) -> Finding:
         return Finding("", "succeeds", measured, predicted, "; ".join(traffic.notes))
     notes = (*traffic.notes, f"links not found: {_listed(true - edges)}; found beside: {_listed(edges - true)}")
     return Finding("", "partly", measured, predicted, "; ".join(notes))
+
+
+def _most(traffic: Traffic) -> str:
+    if traffic.round_bytes is None:
+        return "d unknown"
+    return f"d at most {traffic.round_bytes / DTYPE['float64'].itemsize:.0f} (float64)"
 
 
 def _of_link(link: LinkTraffic, facts: Facts | None) -> Finding:
