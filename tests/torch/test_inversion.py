@@ -32,6 +32,9 @@ def kinked(shape, classes):
         nn.Flatten(), nn.Linear(128, classes),
     )
 
+def normed(shape, classes): return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.Sigmoid(),
+    nn.Flatten(), nn.Linear(384, classes))
+
 def no_bias(shape, classes): return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Sigmoid(),
     nn.Linear(20, classes, bias=False))
 
@@ -90,6 +93,31 @@ def test_a_batch_comes_out_and_is_matched() -> None:
     rows = tuple(np.unique(DIGITS.y_train, return_index=True)[1][[5, 0, 8]].tolist())
     _, labels, psnr = found("smooth", rows, steps=1500, method="lbfgs")
     assert psnr > 40 and labels.tolist() == batch(*rows)[1].tolist()
+
+
+def test_batch_norm_needs_no_statistics_that_nobody_sends() -> None:
+    """A gradient uses those of its own batch, which the search has."""
+    rows = tuple(np.unique(DIGITS.y_train, return_index=True)[1][[5, 0]].tolist())
+    _, labels, psnr = found("normed", rows, steps=900, method="lbfgs")
+    assert psnr > 30 and labels.tolist() == batch(*rows)[1].tolist()
+
+
+def test_several_gradients_of_one_batch_count_alike() -> None:
+    """The misfit is the mean of those of single gradients, and so is its slope."""
+    (x, y), rng, seen = batch(0), np.random.default_rng(0), []
+    for _ in range(3):
+        net = module("smooth")
+        start = np.concatenate([p.detach().double().numpy().ravel() for p in net.parameters()])
+        net = search.load(net, start + 0.1 * rng.standard_normal(start.size))
+        seen.append((net, search.gradient(net, x, y)))
+    lib = search.torch()
+    at = lib.from_numpy(rng.random(x.shape))
+    together = search._Fit(lib, seen, y, SHAPE)(at, 0.0)
+    alone = [search._Fit(lib, [one], y, SHAPE)(at, 0.0) for one in seen]
+    assert together[0] == pytest.approx(np.mean([one[0] for one in alone]), rel=1e-9)
+    slope = sum(one[2] for one in alone) / 3
+    np.testing.assert_allclose(together[2].numpy(), slope.numpy(), atol=1e-12)
+    assert search._Fit(lib, seen, y, SHAPE)(lib.from_numpy(x.copy()), 0.0)[0] < 1e-9
 
 
 def test_kinks_need_the_other_search() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,8 +57,10 @@ def recover(
             phi, mse = before.posterior(weight * found.phi, np.array([weight]), before.means[labels])
             found, how = Recovered(phi, found.errors, mse), "closed form and prior"
         return Batch(found.phi.reshape(1, *model.shape), labels, how, s, measure.psnr_of(found.mse))
-    labels, out = search.labels_and_samples(module, first.g, bias, m, model.shape, s=s, settings=settings)
-    return Batch(out.samples, labels, out.method, s, None, out.misfit)
+    more = [(search.load(copy.deepcopy(model.module), one.x), one.g) for one in seen[1:]]
+    labels, out = search.labels_and_samples(module, first.g, bias, m, model.shape, s=s, settings=settings, more=more)
+    how = out.method + (f", {len(seen)} rounds" if more else "")
+    return Batch(out.samples, labels, how, s, None, out.misfit)
 
 
 def _softmax(model: Model, softmax: Softmax, seen: Sequence[Seen], m: int, prior: Prior | None, s: float) -> Batch:

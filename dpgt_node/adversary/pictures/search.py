@@ -14,6 +14,7 @@ Gaussian likelihood has with a fixed prior.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -102,32 +103,51 @@ def mean_answer(module: Module, samples: F64) -> F64:
 
 
 def labels_and_samples(
-    module: Module, target: F64, bias: F64, m: int, shape: Shape, *, s: float = 0.0, settings: Settings | None = None
+    module: Module,
+    target: F64,
+    bias: F64,
+    m: int,
+    shape: Shape,
+    *,
+    s: float = 0.0,
+    settings: Settings | None = None,
+    more: Sequence[tuple[Module, F64]] = (),
 ) -> tuple[I64, Found]:
     """Labels (m,) from ``bias`` (classes,), the output layer's part of ``target``, and then the samples.
 
     The labels of several samples need the model's mean answer to them: that to mostly dark noise at first, then that to
-    what a short search finds with the labels so far, until they stay.
+    what a short search finds with the labels so far, until they stay.  ``more``: the same model at other points, with
+    the gradients that the same batch gave there.
     """
     settings = settings or Settings()
     noise = np.random.default_rng(settings.seed).random((64, *shape)) ** _DARKNESS
     labels = labels_of(bias, m, mean_answer(module, noise))
     rough = replace(settings, method="lbfgs", steps=settings.steps // 4, restarts=1)
     for _ in range(_RELABEL if m > 1 else 0):
-        found = search(module, target, labels, shape, s=s, settings=rough)
+        found = search(module, target, labels, shape, s=s, settings=rough, more=more)
         better = labels_of(bias, m, mean_answer(module, found.samples))
         if np.array_equal(better, labels):
             break
         labels = better
-    return labels, search(module, target, labels, shape, s=s, settings=settings)
+    return labels, search(module, target, labels, shape, s=s, settings=settings, more=more)
 
 
 def search(
-    module: Module, target: F64, labels: I64, shape: Shape, *, s: float = 0.0, settings: Settings | None = None
+    module: Module,
+    target: F64,
+    labels: I64,
+    shape: Shape,
+    *,
+    s: float = 0.0,
+    settings: Settings | None = None,
+    more: Sequence[tuple[Module, F64]] = (),
 ) -> Found:
-    """Samples with these ``labels`` (m,) whose mean gradient points to ``target`` (d,), whose noise is ``s`` |g|."""
+    """Samples with these ``labels`` (m,) whose mean gradient points to ``target`` (d,), whose noise is ``s`` |g|.
+
+    With ``more`` the misfit is the mean over all gradients of the batch.
+    """
     settings = settings or Settings()
-    fit = _Fit(torch(), module, target, labels, shape)
+    fit = _Fit(torch(), [(module, target), *more], labels, shape)
     rng = np.random.default_rng(settings.seed)
     floor = 1.0 - 1.0 / math.sqrt(1.0 + s * s)
     best: Found | None = None
@@ -166,19 +186,21 @@ def _enough(floor: float) -> float:
 class _Fit:
     """The objective, and its gradient in the samples."""
 
-    def __init__(self, lib: Any, module: Module, target: F64, labels: I64, shape: Shape) -> None:
-        self.lib, self._module = lib, module
-        self.kind = _trained(module)[0].dtype
-        self._target = lib.from_numpy(np.array(target)).to(self.kind)
-        self._length = self._target.norm()
+    def __init__(self, lib: Any, seen: Sequence[tuple[Module, F64]], labels: I64, shape: Shape) -> None:
+        self.lib = lib
+        self.kind = _trained(seen[0][0])[0].dtype
+        targets = [(module, lib.from_numpy(np.array(g)).to(self.kind)) for module, g in seen]
+        self._seen = [(module, g, g.norm()) for module, g in targets]
         self._labels = lib.from_numpy(np.array(labels))
         self._picture = len(shape) == 3
 
     def __call__(self, x: Any, weight: float) -> tuple[float, float, Any]:
         """(misfit, misfit + weight TV, derivative of the latter) at the tensor ``x`` (m, *shape)."""
         x = x.detach().requires_grad_()
-        seen = _gradient(self.lib, self._module, x, self._labels, True)
-        misfit = 1.0 - (seen @ self._target) / (seen.norm() * self._length)
+        misfit: Any = 1.0
+        for module, target, length in self._seen:
+            mine = _gradient(self.lib, module, x, self._labels, True)
+            misfit = misfit - (mine @ target) / (mine.norm() * length) / len(self._seen)
         total = misfit + weight * self._variation(x) if weight and self._picture else misfit
         (slope,) = self.lib.autograd.grad(total, x)
         return misfit.item(), total.item(), slope.detach()

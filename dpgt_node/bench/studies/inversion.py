@@ -7,6 +7,10 @@ noise of scale b on every coordinate of its gradient; then eight pictures a batc
 package's, with its defaults; 1,800 steps for batches.  One line a batch in --out/inversion.jsonl; what is there is not
 done again.
 
+Other networks are asked for by name: the run file's ResNet18 with GroupNorm or BatchNorm.  The latter's batches are of
+two pictures, since it normalises by its batch; the search does so as well, so nobody needs its running statistics.
+Beside each PSNR stands that of the mean of all other pictures of DATA.npz, which needs no gradient.
+
 --breaching: instead, the same gradients of single pictures without noise by the package ``breaching`` (Geiping et al.:
 its invertinggradients, labels given, with the same number of steps), which must be installed beside torch.
 """
@@ -27,11 +31,21 @@ from dpgt_node.adversary.pictures import measure, search
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
 from dpgt_node.types import F64, I64
 
-SHAPE = (1, 28, 28)
+SHAPE, CLASSES = (1, 28, 28), 10
 NOISE = (0.0, 1e-3, 1e-2, 1e-1)
 DESIGN = {"relu": (38, 21, 8, 4), "sigmoid": (45, 44, 29, 7.5)}
 """PSNR, dB, of a prototype with cosine + TV and 600 steps."""
+RESNETS = {"resnet18-group": "group", "resnet18-batch": "batch"}
 BATCH = 8
+
+
+def built(name: str) -> Any:
+    """By the name of its activation, or of its norm."""
+    if name not in RESNETS:
+        return lenet(name)
+    from dpgt_node.learning.nets.torch_models import build_module
+
+    return build_module("resnet18", SHAPE, CLASSES, norm=RESNETS[name], seed=0).train()
 
 
 def lenet(activation: str) -> Any:
@@ -60,11 +74,11 @@ def lenet(activation: str) -> Any:
 
 def invert(activation: str, b: float, samples: F64, labels: I64, seed: int, steps: int) -> dict[str, Any]:
     """One batch: what the attack makes of its noisy gradient."""
-    module, started = lenet(activation), time.monotonic()
+    module, started = built(activation), time.monotonic()
     g = search.gradient(module, samples, labels)
     seen = g + (np.random.default_rng(seed).laplace(0.0, b, g.size) if b else 0.0)
     s = float(np.sqrt(2 * g.size) * b / np.linalg.norm(g))
-    settings = search.Settings(steps=steps if len(labels) == 1 else 3 * steps, seed=seed)
+    settings = search.Settings(steps=steps if len(labels) < BATCH else 3 * steps, seed=seed)
     guessed, found = search.labels_and_samples(module, seen, seen[-10:], len(labels), SHAPE, s=s, settings=settings)
     order = measure.matched(samples, found.samples)
     pairs = list(zip(samples, found.samples[order], strict=True))
@@ -93,7 +107,7 @@ def breached(activation: str, samples: F64, labels: I64, seed: int, steps: int) 
     setup = {"device": torch.device("cpu"), "dtype": torch.float32}
     loss = torch.nn.CrossEntropyLoss()
     # Its total variation knows pictures of three channels only: a grey one is their mean.
-    module = _grey(lenet(activation).float())
+    module = _grey(built(activation).float())
     gradient = torch.autograd.grad(
         loss(module(torch.from_numpy(samples).float()), torch.from_numpy(labels)), list(module.parameters())
     )
@@ -103,7 +117,9 @@ def breached(activation: str, samples: F64, labels: I64, seed: int, steps: int) 
     torch.manual_seed(seed)
     started = time.monotonic()
     attacker = breaching.attacks.prepare_attack(module, loss, config, setup)
-    payload = [{"parameters": list(module.parameters()), "buffers": [], "metadata": data}]
+    # Without buffers it normalises by the batch, as the agents do.
+    buffers: list[Any] | None = None if RESNETS.get(activation) == "batch" else []
+    payload = [{"parameters": list(module.parameters()), "buffers": buffers, "metadata": data}]
     shared = [
         {
             "gradients": list(gradient),
@@ -113,7 +129,8 @@ def breached(activation: str, samples: F64, labels: I64, seed: int, steps: int) 
     ]
     rebuilt, _ = attacker.reconstruct(payload, shared, {}, dryrun=False)
     found = np.clip(rebuilt["data"].double().numpy().mean(axis=1, keepdims=True), 0.0, 1.0)
-    return {"psnr": measure.psnr(samples, found), "seconds": time.monotonic() - started}
+    pairs = zip(samples, found[measure.matched(samples, found)], strict=True)
+    return {"psnr": float(np.mean([measure.psnr(a, b) for a, b in pairs])), "seconds": time.monotonic() - started}
 
 
 def _grey(module: Any) -> Any:
@@ -126,17 +143,18 @@ def _grey(module: Any) -> Any:
     return torch.nn.Sequential(Grey(), module)
 
 
-def jobs(pictures: int, by_breaching: bool) -> Iterator[tuple[str, str, float, list[int]]]:
-    """(kind, activation, b, rows), every setting of one picture before the next picture."""
+def jobs(pictures: int, networks: tuple[str, ...], by_breaching: bool) -> Iterator[tuple[str, str, float, list[int]]]:
+    """(kind, network, b, rows), every setting of one picture before the next picture."""
     for row in range(pictures):
-        for activation in DESIGN:
+        for name in networks:
+            rows = [2 * row, 2 * row + 1] if RESNETS.get(name) == "batch" else [row]
             if by_breaching:
-                yield "breaching", activation, 0.0, [row]
+                yield "breaching", name, 0.0, rows
                 continue
-            for b in NOISE:
-                yield "one", activation, b, [row]
-            if row == 0:
-                yield "batch", activation, 0.0, list(range(BATCH))
+            for b in NOISE if name in DESIGN else NOISE[:1]:
+                yield "one", name, b, rows
+            if row == 0 and name in DESIGN:
+                yield "batch", name, 0.0, list(range(BATCH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +162,7 @@ class Settings:
     data: Path = required("", metavar="DATA.npz", positional=True)
     out: Path = required("Where results are kept.", metavar="DIR")
     pictures: int = option(20, "Pictures, each under every noise.", least=1)
+    network: tuple[str, ...] = option(tuple(DESIGN), "LeNets by activation, or ResNet18.", choices=(*DESIGN, *RESNETS))
     steps: int = option(600, "Of the attack on one picture; three times as many on a batch.", least=1)
     breaching: bool = option(False, "By the package of that name instead.")
 
@@ -155,32 +174,34 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
     path = settings.out / "inversion.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     have = {(r["kind"], r["activation"], r["b"], tuple(r["rows"])) for r in done}
-    for kind, activation, b, rows in jobs(settings.pictures, settings.breaching):
+    for kind, activation, b, rows in jobs(settings.pictures, settings.network, settings.breaching):
         if (kind, activation, b, tuple(rows)) in have:
             continue
         if kind == "breaching":
             found = breached(activation, x[rows], y[rows], rows[0], settings.steps)
         else:
             found = invert(activation, b, x[rows], y[rows], rows[0], settings.steps)
-        done.append({"kind": kind, "activation": activation, "b": b, "rows": rows, **found})
+        others = np.delete(x, rows, axis=0).mean(axis=0)
+        found["mean picture"] = float(np.mean([measure.psnr(each, others) for each in x[rows]]))
+        done.append({"kind": kind, "network": activation, "b": b, "rows": rows, **found})
         with path.open("a") as lines:
             lines.write(json.dumps(done[-1], allow_nan=False) + "\n")
     yield from table(done)
 
 
 def table(done: list[dict[str, Any]]) -> Iterator[Row]:
-    """Every setting: PSNR (dB) beside that of the prototype, SSIM, labels, s."""
+    """Every setting: PSNR (dB) beside that of the mean picture and that of the prototype, SSIM, labels, s."""
     for kind in ("one", "batch", "breaching"):
-        for activation, design in DESIGN.items():
+        for activation, design in {**DESIGN, **dict.fromkeys(RESNETS, (None,) * len(NOISE))}.items():
             for b, wanted in zip(NOISE, design, strict=True):
                 rows = [r for r in done if (r["kind"], r["activation"], r["b"]) == (kind, activation, b)]
                 if not rows:
                     continue
-                cells: dict[str, Value] = {"what": kind, "activation": activation, "b": b, "batches": len(rows)}
+                cells: dict[str, Value] = {"what": kind, "network": activation, "b": b, "batches": len(rows)}
                 cells["mean PSNR"] = float(np.mean([r["psnr"] for r in rows]))
                 cells["PSNR"] = Spread.over([r["psnr"] for r in rows])
                 cells["prototype"] = wanted if kind == "one" else None
-                for key in ("ssim", "labels", "s", "seconds"):
+                for key in ("mean picture", "ssim", "labels", "s", "seconds"):
                     known = [r[key] for r in rows if key in r]
                     cells[key] = float(np.mean(known)) if known else None
                 yield Row("pictures rebuilt from a gradient", cells)
