@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpgt_node.agent.imprint import Imprint
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.roles import Role
+from dpgt_node.learning.oracle import Oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream
 
@@ -125,7 +127,7 @@ def within(codes: Codes, values: F64) -> F64:
 class Sources:
     """Several, one after the other."""
 
-    each: tuple[Source, ...]
+    each: tuple[Source | Imprint, ...]
 
     def released(self, stream: Stream, k: int, values: F64) -> F64:
         """See :class:`Source`."""
@@ -158,10 +160,12 @@ class Tampering:
         return sum(one.held_s(receiver, given) for one in self.each)
 
 
-def source_of(run: RunConfig, index: int, codes: Codes | None) -> Sources | None:
-    """Of agent ``index``; None: it releases what the method says."""
+def source_of(run: RunConfig, index: int, codes: Codes | None, oracle: Oracle) -> Sources | None:
+    """Of agent ``index`` with its own samples; None: it releases what the method says."""
     roles = run.adversary.active.of(run.graph.agents[index])
-    found = tuple(Source(role, codes) for role in roles if not role.on_links)
+    found = tuple(
+        Imprint(role, oracle) if role.word == "imprint" else Source(role, codes) for role in roles if not role.on_links
+    )
     return Sources(found) if found else None
 
 

@@ -124,10 +124,11 @@ class AgentWork:
         """What integers on the wire stand for; None: floating-point numbers cross it."""
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
+        source = source_of(run, index, self.codes, oracle)
         self._tools = Tools(
             self._gradient,
             self._perturb,
-            Encoder(self._name, oracle.dimension, self.wire_dtype, self.codes, source_of(run, index, self.codes)),
+            Encoder(self._name, oracle.dimension, self.wire_dtype, self.codes, source),
             Table(oracle),
             self._draw,
             self._coins,

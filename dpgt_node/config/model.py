@@ -322,8 +322,8 @@ class Adversary:
     active: Annotated[
         Roles,
         Key(
-            "agents that do not follow the protocol, for studies: poison, trap, replay, equivocate, withhold, delay or "
-            "repeat, with options, and several of them with semicolons between",
+            "agents that do not follow the protocol, for studies: poison, trap, imprint, replay, equivocate, withhold, "
+            "delay or repeat, with options, and several of them with semicolons between",
             ActiveRoles(),
             later=True,
             absent="nobody",

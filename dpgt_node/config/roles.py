@@ -16,7 +16,7 @@ from dpgt_node.config.declare.kinds import Schema
 from dpgt_node.config.declare.reader import Section, show, suggestion
 from dpgt_node.types import Stream
 
-RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold", "delay", "repeat"]
+RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold", "delay", "repeat", "imprint"]
 LINKS = ("equivocate", "withhold", "delay", "repeat")
 """Roles of what leaves on a link; the others are of what is released."""
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -27,8 +27,11 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "withhold": ("stream", "to", "from", "until"),
     "delay": ("ms", "stream", "to", "from", "until"),
     "repeat": ("lag", "stream", "to", "from", "until"),
+    "imprint": ("value", "from", "until"),
 }
 _LAST = 2**32 - 1
+HIDDEN = 128
+"""Units of the hidden layer of ``mlp``, which an imprint is made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def parse_role(text: str) -> Role:
     first, last = (_integer(options, key, end) for key, end in (("from", 0), ("until", _LAST)))
     if first > last:
         raise ValueError(f"from={first} is after until={last}")
-    usual = "X" if word == "trap" else "both" if word in ("withhold", "delay", "repeat") else "Y"
+    usual = "X" if word in ("trap", "imprint") else "both" if word in ("withhold", "delay", "repeat") else "Y"
     stream = options.get("stream", usual)
     if stream not in ("X", "Y", "both"):
         raise ValueError(f"stream={stream}: must be X, Y or both")
@@ -188,3 +191,11 @@ class ActiveRoles:
 
     def words(self) -> str:
         return "table of roles by agent"
+
+
+def check_imprints(section: Section, active: Roles, model: str) -> None:
+    """Report imprints of a model that has no layer for them."""
+    for name, _ in active:
+        if model != "mlp" and any(role.word == "imprint" for role in active.of(name)):
+            message = f'imprint needs model.name = "mlp", whose hidden layer it sorts samples with, not {show(model)}'
+            section.problem(f"active.{name}", message)

@@ -36,7 +36,7 @@ from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.config.privacy.cancelling import check_cancelling
 from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
 from dpgt_node.config.privacy.traffic import Traffic, check_traffic
-from dpgt_node.config.roles import parse_roles
+from dpgt_node.config.roles import check_imprints, parse_roles
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -88,7 +88,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
         privacy=read_table(privacy_section := top.section("privacy"), Privacy),
         evaluate=(evaluate := read_table(top.section("evaluate"), Evaluation)),
         runtime=read_table(top.section("runtime"), Runtime),
-        adversary=_adversary(top.section("adversary"), graph.agents, evaluate),
+        adversary=_adversary(adversary_section := top.section("adversary"), graph.agents, evaluate),
         robust=read_table(robust_section := top.section("robust"), Robust),
         traffic=read_table(traffic_section := top.section("traffic"), Traffic),
         method_options=read_options(top.section("method"), algorithm.method),
@@ -111,6 +111,7 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     if traffic_section.ok("interval_ms"):
         check_traffic(traffic_section, run.traffic, run.runtime)
     check_robust(robust_section, run.robust, cancels=noise.cancel is not None)
+    check_imprints(adversary_section, run.adversary.active, run.model.name)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:

@@ -7,6 +7,7 @@ The run file keeps its graphs, steps, mechanism, noise and clip; its data become
 visible as adjacency allows.  Agent i holds F samples, sample c is feature c alone, and its label is all that differs
 between D and D': two classes, no bias, so it moves two coordinates of its own and no other sample's.  Its gradient is
 clipped at every point that matters, so the label moves it by C.  Every agent writes the transcript of what it sees.
+Active roles and robust mixing stay: what a claim is worth under attack is measured as without one.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class Flips:
         """``samples``: D of the agent with its real data.  F is m where that is not too many.  ConfigError: no clip."""
         if not run.privacy.enforced:
             raise ConfigError.one("run file", "privacy", "an audit of labels needs clip_l1 or clip_l2")
+        if any(role.word == "imprint" for name, _ in run.adversary.active for role in run.adversary.active.of(name)):
+            raise ConfigError.one("run file", "adversary.active", "imprint is for mlp; these labels are of softmax")
         schedule = Facts.of(run).schedule
         if not schedule.noisy:
             raise ConfigError.one("run file", "noise.multiplier", "the noise is off: there is no claim to audit")
@@ -90,7 +93,7 @@ class Flips:
             model=Model(bias=0.0),
             evaluate=Evaluation(every=run.K + 1),
             runtime=replace(run.runtime, channel="plain"),
-            adversary=Adversary(semi_honest=run.graph.agents),
+            adversary=Adversary(semi_honest=run.graph.agents, active=run.adversary.active),
         )
         return cls(changed, index, count, folder, lawless, simulated, test_keystream)
 
@@ -128,10 +131,17 @@ class Flips:
         return self._told(r, run, out)
 
     def _told(self, r: int, run: RunConfig, out: Path) -> Trial:
-        transcripts = [out / "agents" / name / "state" / "transcript" for name in run.graph.agents]
-        T, foreign = self.ratios(Observation.load(transcripts, run))
+        T, foreign = self.heard(out, run)
         shutil.rmtree(out)
         return Trial(r, T.tolist(), foreign)
+
+    def heard(self, out: Path, run: RunConfig) -> tuple[F64, int]:
+        """:meth:`ratios` of what the agent itself sent and received, which nobody who equivocates can make others say.
+
+        That is all that an observer of every link needs to judge it.
+        """
+        own = out / "agents" / run.graph.agents[self.index] / "state" / "transcript"
+        return self.ratios(Observation.load([own], run))
 
     def judge(self, trials: Trials, n: int, *, test: Test = "threshold", confidence: float = 0.95) -> Audit:
         facts, runs = Facts.of(self.run), runs_for(self.count, n)

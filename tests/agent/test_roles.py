@@ -11,6 +11,7 @@ import pytest
 from dpgt_node.agent.roles import Links, Source, links_of, source_of
 from dpgt_node.config import RunConfig
 from dpgt_node.config.roles import Roles, parse_role
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Codes
 from tests.runtime.cluster import make_run
@@ -126,8 +127,12 @@ def test_several_roles_of_one_agent_act_one_after_the_other() -> None:
     run = attacked(
         3, {"agent-1": "poison value=2 until=1; poison scale=3 from=1; withhold stream=X; delay ms=1; delay ms=2"}
     )
-    source, links = source_of(run, 0, None), links_of(run, 0, (1, 2))
-    assert source is not None and links is not None and source_of(run, 1, None) is None is links_of(run, 1, (0,))
+    source, links = source_of(run, 0, None, build_oracle(run, 0)), links_of(run, 0, (1, 2))
+    assert (
+        source is not None
+        and links is not None
+        and source_of(run, 1, None, build_oracle(run, 1)) is None is links_of(run, 1, (0,))
+    )
     assert [float(source.released("Y", k, ONES)[0]) for k in range(3)] == [2, 6, 3]
     both = (payload("X", 0, ONES), payload("Y", 0, ONES))
     assert [one.stream for one in links.sent(1, both)] == ["Y"] and links.held_s(1, both) == pytest.approx(0.003)

@@ -51,6 +51,7 @@ def test_roles_are_read_and_written_and_are_part_of_the_runs_identity() -> None:
         ('agent-3 = "delay ms=0"', "needs ms"),
         ('agent-3 = "trap;"', "is no role"),
         ('agent-3 = "trap; repeat to=agent-8"', "is no agent of this run"),
+        ('agent-3 = "imprint"', "imprint needs model.name = .mlp"),
         ('agent-9 = "poison"', "is no agent of this run"),
         ('agent-3 = "equivocate to=agent-8"', "is no agent of this run"),
     ],

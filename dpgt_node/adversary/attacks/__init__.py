@@ -15,7 +15,8 @@ ATTACKS: dict[str, str] = {
     "reuse": "dpgt_node.adversary.attacks.reuse:attack",
     "retries": "dpgt_node.adversary.attacks.retries:attack",
     "floats": "dpgt_node.adversary.attacks.floats:attack",
-    "conduct": "dpgt_node.adversary.attacks.conduct:attack",
+    "conduct": "dpgt_node.adversary.attacks.active.conduct:attack",
+    "imprint": "dpgt_node.adversary.attacks.active.imprint:attack",
     "inversion": "dpgt_node.adversary.attacks.inversion:inversion",
     "traffic": "dpgt_node.adversary.decode.traffic:traffic",
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.adversary.attack import NotApplicable, Options, Result
-from dpgt_node.adversary.attacks.conduct import FALSE_ALARM, SAFE, attack, tail
+from dpgt_node.adversary.attacks.active.conduct import FALSE_ALARM, SAFE, attack, tail
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.config import RunConfig

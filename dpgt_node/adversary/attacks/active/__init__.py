@@ -1,0 +1,1 @@
+"""What belongs to active adversaries: who did not follow the protocol, and what a crafted model gives away."""
