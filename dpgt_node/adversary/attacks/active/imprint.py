@@ -19,11 +19,11 @@ from typing import ClassVar
 import numpy as np
 
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result, Verdict
-from dpgt_node.adversary.attacks import inversion_measure as measure
 from dpgt_node.adversary.attacks.common import NO_TRUTH, classes_of, known_rounds, mean, result, targets, whole
 from dpgt_node.adversary.inference import estimators as es
 from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.adversary.pictures import measure
 from dpgt_node.config.roles import HIDDEN
 from dpgt_node.record.truth import Truth, TruthRound
 from dpgt_node.types import F64
