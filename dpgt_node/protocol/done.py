@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from dpgt_node.protocol.pace import Spent
 
-MAX_DONES = 256
-"""Most reports in one message."""
+MAX_DONES = 64
+"""Most reports in one message; no more than an agent says again where its call broke (digests.RESAID)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.uplink import FINAL, HOLD_BYTES, HOLD_NS, Uplink, UplinkPhase
 from dpgt_node.protocol.calls import COORDINATOR, Call, Dial, End, Ended, Heard, Note, Opened, Taken, Write
 from dpgt_node.protocol.clock import SECOND
+from dpgt_node.protocol.digests import RESAID
 from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.types import Tick
 
@@ -215,6 +216,7 @@ def reports_in_the_midst_of_a_block_go_together(kind: type[Uplink]) -> None:
 
 
 def what_is_held_has_a_limit(kind: type[Uplink]) -> None:
+    assert MAX_DONES <= RESAID, "reports that go with a broken call are said again"
     up = admitted(kind)
     held(up, *range(MAX_DONES - 1))
     (full,) = up.step(s.Say(of_round(MAX_DONES - 1), more=True), 4)
