@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from dpgt_node.runtime.store.limits import FILE_BYTES
-from tests.runtime.store.records import RUN, opened, payload, record, same_state, state
+from tests.runtime.store.records import RUN, SHA, TERMS, opened, payload, record, same_state, state
 
 LARGE = FILE_BYTES // 8 + 1
 
@@ -50,3 +50,19 @@ def test_what_is_still_read_is_not_written_over(tmp_path: Path) -> None:
     store.prune(RUN, 1)
     assert f".{RUN.hex()}-0000000001-X.spare" in blob_names(tmp_path)
     store.close()
+
+
+def test_a_file_that_is_read_twice_is_kept_for_the_slower_one(tmp_path: Path) -> None:
+    """By resends to two receivers; or by one, and by the average of x̆, which counts what is about to go."""
+    with contextlib.closing(opened(tmp_path)) as store:
+        for k in range(3):
+            store.commit_round(RUN, record(k, LARGE))
+        slow, quick = store.payloads(RUN, 0), store.payloads(RUN, 0)
+        del quick
+        store.prune(RUN, 0)
+        store.begin_run(RUN, SHA, "agent-1", TERMS, average_from=1)
+        counted = store.payloads(RUN, 1)
+        store.prune(RUN, 1)
+        store.commit_round(RUN, record(3, LARGE))
+        store.commit_round(RUN, record(4, LARGE))
+        assert (slow, counted) == (record(0, LARGE).payloads, record(1, LARGE).payloads)

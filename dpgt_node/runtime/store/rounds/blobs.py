@@ -8,7 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Set
 from pathlib import Path
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from dpgt_node.durable import Durability, make_folder, set_aside, write_over, write_whole
 
@@ -25,7 +25,7 @@ class BlobFolder:
         self._folder = folder
         self._durability: Durability = durability
         self._spares: defaultdict[str, list[Path]] = defaultdict(list)
-        self._mapped: WeakValueDictionary[str, mmap.mmap] = WeakValueDictionary()
+        self._mapped: WeakKeyDictionary[mmap.mmap, str] = WeakKeyDictionary()  # a file may be read twice at a time
         make_folder(folder, durability)
 
     def path(self, name: str) -> Path:
@@ -46,7 +46,8 @@ class BlobFolder:
             size = os.fstat(file.fileno()).st_size
             if size != nbytes:
                 raise OSError(f"{self.path(name)} has {size} bytes, expected {nbytes}")
-            self._mapped[name] = mapped = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ)
+            self._mapped[mapped] = name
             return memoryview(mapped)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -55,7 +56,7 @@ class BlobFolder:
             path, spare = self.path(name), self._folder / f".{name}.spare"
             with contextlib.suppress(FileNotFoundError):
                 # Somebody may still read it here, or have it in a copy of this folder that is made of links.
-                if name in self._mapped or os.stat(path).st_nlink > 1:
+                if name in self._mapped.values() or os.stat(path).st_nlink > 1:
                     path.unlink()
                 else:
                     set_aside(path, spare)
