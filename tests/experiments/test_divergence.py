@@ -136,8 +136,29 @@ def test_the_bound_misses_no_more_often_than_it_says(monkeypatch: pytest.MonkeyP
     bounds = [renyi_bound(*pair) for pair in worlds]
     assert sum(bound.value > 0.0 for bound in bounds) < 17
     assert {bound.in_present for bound in bounds} == {100}, "the half that did not pick it"
+    misses: list[float] = []
+
+    def noted(values: np.ndarray, counts: np.ndarray, miss: float, size: float) -> float:
+        misses.append(miss)
+        return mean_above(values, counts, miss, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(divergence, "mean_above", noted)
+        patched.setattr(divergence, "bet", lambda *given: 0.5)
+        renyi_bound(*worlds[0], confidence=0.9)
+    assert misses == pytest.approx([0.05, 0.05]), "both means together miss once in ten"
     monkeypatch.setattr(divergence, "mean_above", lambda values, *given: -mean_above(-values, *given))
     assert sum(renyi_bound(*pair).value > 0.0 for pair in worlds) >= 17
+
+
+def test_a_bet_is_made_from_trials_that_are_not_those_it_is_made_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second halves are far from the first ones: no bet has seen them."""
+    rng, bets = np.random.default_rng(5), []
+    near, far = rng.laplace(size=(2, 100)), 50.0 + rng.laplace(size=(2, 100))
+    worlds = [Places(np.concatenate(pair), np.zeros(200, dtype=np.int64)) for pair in zip(near, far, strict=True)]
+    monkeypatch.setattr(divergence, "bet", lambda values, counts, *given: bets.append(counts) or 0.5)
+    renyi_bound(worlds[0], worlds[1])
+    assert len(bets) == 2 and all(counts.sum() == 100 and np.count_nonzero(counts) > 1 for counts in bets)
 
 
 def test_few_trials_are_refused() -> None:

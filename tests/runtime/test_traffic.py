@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,13 @@ from dpgt_node.config.privacy.traffic import Traffic
 from dpgt_node.protocol import calls as c
 from dpgt_node.runtime import pacing
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.agent import streams
 from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.launch.launcher import held_port
+from dpgt_node.wire import services
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.traffic import shape
-from dpgt_node.wire.traffic.padding import padded
+from dpgt_node.wire.traffic.padding import padded, reply_unit, report_unit
 from tests.runtime.cluster import cluster, eventually, make_run
 
 K = 12
@@ -97,9 +100,24 @@ def assert_alike(found: Mapping[tuple[str, str], list[int]], run: RunConfig) -> 
         assert len(rounds) == K + 1 and min(rounds) == 0 and max(rounds) < CONTROL_BYTES, (link, sizes)
 
 
-async def test_a_tap_of_tls_sees_as_many_and_as_long_records_between_all_agents(tmp_path: Path) -> None:
-    run = hidden(pad_to=PAD, cover="all-pairs")
+async def test_a_tap_of_tls_sees_as_many_and_as_long_records_between_all_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, units = hidden(pad_to=PAD, cover="all-pairs"), set()
+
+    def spied(name: str, whole: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            units.add((name, inspect.signature(whole).bind(*given, **named).arguments.get("unit", 0)))
+            return whole(*given, **named)
+
+        return call
+
+    for where, name in ((streams, "_JOIN"), (services, "agent_handler"), (services, "coordinator_handler")):
+        monkeypatch.setattr(where, name, spied(name, getattr(where, name)))
     found = await tapped(tmp_path, run)
+    reports, replies = report_unit(run), reply_unit(run)
+    assert units == {("_JOIN", reports), ("agent_handler", replies), ("coordinator_handler", reports)}
+    assert reports > 0 < replies
     assert_alike(found, run)
     cost = price(run)
     assert cost is not None and cost.links == 2
@@ -196,7 +214,9 @@ class Wire:
         self.written.append(message)
 
 
-async def test_what_waits_leaves_together() -> None:
+@pytest.mark.parametrize("dialled", [True, False])
+async def test_what_waits_leaves_together(dialled: bool) -> None:
+    """On calls from here and to here: a reply that left at once would say when a vector was taken in."""
     tick, wire = Tick(), Wire()
 
     @contextlib.asynccontextmanager
@@ -204,8 +224,12 @@ async def test_what_waits_leaves_together() -> None:
         yield wire
 
     calls = Calls("here", lambda _: None, lambda _: None, dial, ticks=tick)
-    call = c.Call("there", 1, dialled=True)
-    calls.carry_out(c.Dial(call, "there:1"))
+    call = c.Call("there", 1, dialled=dialled)
+    if dialled:
+        calls.carry_out(c.Dial(call, "there:1"))
+    else:
+        served = asyncio.ensure_future(calls.accept("there", wire, "there:1"))
+        await asyncio.sleep(0)
     for message in ("a", "b"):
         calls.carry_out(c.Write(call, message))
     await eventually("it waits", lambda: tick.asked == 1)
@@ -217,6 +241,8 @@ async def test_what_waits_leaves_together() -> None:
     await eventually("the next one waits", lambda: tick.asked == 2)
     assert wire.written == ["a", "b", "c"]
     await calls.close(0.1)
+    if not dialled:
+        await asyncio.wait([served])
 
 
 async def test_a_run_with_ticks_has_the_simulators_bits(tmp_path: Path) -> None:

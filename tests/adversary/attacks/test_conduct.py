@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpgt_node.adversary.attack import NotApplicable, Options, Result
+from dpgt_node.adversary.attacks.active import conduct
 from dpgt_node.adversary.attacks.active.conduct import FALSE_ALARM, SAFE, attack, tail
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.agent.noise import sampler_for
@@ -88,6 +90,18 @@ def test_who_got_other_values_than_the_observer_is_not_convicted(tmp_path: Path)
         assert found["agent-1"].verdict == found["agent-3"].verdict == "clean"
 
 
+def test_all_that_is_tested_of_a_run_shares_the_false_alarms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+
+    def noted(d: int, order: int, law: int, scales: np.ndarray, delta: float) -> float:
+        spent.append(delta)
+        return tail(d, order, law, scales, delta)
+
+    monkeypatch.setattr(conduct, "tail", noted)
+    tried(clipped({"clip_l1": 0.4}, zeta=0.01, eta=0.005), tmp_path)
+    assert len(spent) == 4 * 2 * 9 and sum(spent) <= FALSE_ALARM * (1 + 1e-9)
+
+
 def test_where_it_cannot_judge_it_says_so(tmp_path: Path) -> None:
     p = play(run_of(K=2))
     seen, hidden = p.observe(tmp_path / "a"), p.observe(tmp_path / "b", links=[("agent-2", "agent-3")])
@@ -96,6 +110,9 @@ def test_where_it_cannot_judge_it_says_so(tmp_path: Path) -> None:
     facts = replace(seen.facts, run=replace(seen.facts.run, privacy=Privacy(clip_l1=40.0)))
     found = attack.run(replace(hidden, facts=facts), None, Options()).findings
     assert [one.verdict for one in found] == ["no power", "clean", "no power", "no power"], "round 0 is enough"
+    few = replace(facts, schedule=replace(facts.schedule, releases=range(0, 3, 2)))
+    with pytest.raises(NotApplicable, match="every round"):
+        attack.run(replace(seen, facts=few), None, Options())
     shared = replace(facts, run=replace(facts.run, noise=replace(facts.run.noise, cancel=2.0)))
     with pytest.raises(NotApplicable, match="share"):
         attack.run(replace(seen, facts=shared), None, Options())
@@ -116,6 +133,20 @@ def test_what_is_drawn_has_no_more_than_the_moments_that_the_bound_takes(law: st
             ideal = math.factorial(2 * m) / (1 if one.norm == 1 else 2**m * math.factorial(m))
             assert p @ n ** (2 * m) <= ideal * SAFE ** (2 * m)
         assert p @ np.abs(n) <= (1.0 if one.norm == 1 else math.sqrt(2 / math.pi)) * SAFE
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-12])
+@pytest.mark.parametrize("d", [1, 2, 40, 10_000, 10**7])
+def test_the_reach_is_no_shorter_than_the_laws_that_are_known(d: int, delta: float) -> None:
+    """Of |n| summed, which is a Gamma law where n is Laplace, and of n^2 summed, chi squared where n is Gaussian; of
+    the largest of Laplace coordinates.
+    """
+    one = np.ones(1)
+    assert tail(d, 1, 1, one, delta) >= stats.gamma.isf(delta, d)
+    assert tail(d, 2, 2, one, delta) >= math.sqrt(stats.chi2.isf(delta, d))
+    assert tail(d, 2, 1, one, delta) >= -math.log(-math.expm1(math.log1p(-delta) / d))
+    if d == 1:
+        assert tail(1, 1, 2, one, delta) >= stats.norm.isf(delta / 2)
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -212,6 +212,24 @@ def test_members_of_a_run_that_leaks_all_or_nothing_are_one_piece_of_evidence() 
     assert grouped.broken(both + 200.0, both, [Guarantee("gdp", 1.0, 1e-5, 0.5)]) is not None
 
 
+def test_every_sample_is_in_one_group_alone_and_all_looks_miss_once_in_a_million(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten members below all others spoil ten groups, ten others above all members ten as well: no more, no fewer."""
+    members, others = np.arange(100.0) + 200.0, np.arange(100.0)
+    for spoilt in ((np.where(members < 210, -1.0, members), others), (members, np.where(others < 10, 999.0, others))):
+        assert grouped.named_right(*spoilt, 1, 100, 100, np.random.default_rng(1)) == 90
+    misses: list[float] = []
+
+    def never_broken(*given: object) -> bool:
+        misses.append(given[-1])  # type: ignore[arg-type]
+        return True
+
+    monkeypatch.setattr(grouped, "possible", never_broken)
+    assert grouped.broken(members, np.arange(9_000.0), [PURE]) is None
+    assert len(misses) > 8 and sum(misses) == pytest.approx(1e-6)
+
+
 def test_ties_name_nobody_s_member() -> None:
     """Equal scores are guesses: of 4,000 pairs half are right, of tens a tenth (binomial, 1e-9)."""
     same = np.zeros(40_000)
