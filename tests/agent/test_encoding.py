@@ -12,11 +12,13 @@ import pytest
 from dpgt_node.agent import encoding
 from dpgt_node.agent.encoding import Diverged, Encoder, pieces
 from dpgt_node.agent.noise import sampler_for
+from dpgt_node.agent.roles import Source, Sources
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import add_mixed
 from dpgt_node.algo.methods.robust import Guard, mix_of
 from dpgt_node.algo.schedule import Schedule
+from dpgt_node.config.roles import parse_role
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws import gaussian_sampler, grid_sampler
 from dpgt_node.privacy.laws.keystream import TestKeystream
@@ -48,6 +50,14 @@ def test_a_payload_of_pieces_is_that_of_the_whole(dtype, sizes):
     ends = np.cumsum(sizes)
     assert Encoder("a", 700, dtype, None)("X", 3, iter(np.split(values, ends[:-1]))) == whole
     assert whole.data == values.astype(dtype).tobytes() and whole.sha256 == hashlib.sha256(whole.data).digest()
+
+
+def test_a_role_replaces_what_is_released_in_pieces_as_well():
+    role = Sources((Source(parse_role("poison value=3 stream=X"), None),))
+    values = np.random.default_rng(4).normal(size=300)
+    for stream, expected in (("X", [3.0] * 300), ("Y", values.tolist())):
+        for given in (values, iter(np.split(values, 3))):
+            assert Encoder("a", 300, "float64", None, role)(stream, 0, given).array().tolist() == expected
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e39])

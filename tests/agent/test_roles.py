@@ -112,12 +112,14 @@ def test_a_replay_to_some_gives_them_the_vector_of_before_as_that_of_the_round()
 
 def test_what_is_sent_again_and_what_is_held_back() -> None:
     again, late = (
-        Links(parse_role(text), NAMES, (1, 2)) for text in ("repeat lag=2 to=b stream=X", "delay ms=40 from=3")
+        Links(parse_role(text), NAMES, (1, 2))
+        for text in ("repeat lag=2 to=b stream=X from=3", "delay ms=40 to=b from=3")
     )
     for k in range(5):
         both = (payload("X", k, ONES * k), payload("Y", k, ONES))
         assert again.sent(1, both) == late.sent(1, both) == both and again.again(2, both) == ()
-        assert [(one.stream, one.k) for one in again.again(1, both)] == ([("X", k - 2)] if k >= 2 else [])
+        assert [(one.stream, one.k) for one in again.again(1, both)] == ([("X", k - 2)] if k >= 3 else [])
+        assert late.held_s(2, both) == 0.0, "on the other link"
         assert late.held_s(1, both) == (0.04 if k >= 3 else 0.0) and again.held_s(1, both) == 0.0 == len(
             late.again(1, both)
         )

@@ -109,8 +109,10 @@ def test_what_lies_between_two_ends_has_the_sum_of_its_grid_points(law: NoiseLaw
             cells = [j for j in range(-6000, 6000) if low < g * (j + 0.5) <= high]
             at = np.array(cells)
             each = VALUES[law].log_cells(at, np.full(len(at), private), SCALE)
-            told = Interval(law, SCALE, np.array([low]), np.array([high])).log_probability(np.array([private]))
-            assert told[0] == pytest.approx(math.log(math.fsum(np.exp(each))), abs=1e-8)
+            draw, exactly = Interval(law, SCALE, np.array([low]), np.array([high])), math.fsum(np.exp(each))
+            assert draw.log_probability(np.array([private]))[0] == pytest.approx(math.log(exactly), abs=1e-8)
+            (lost,) = draw.doubt(np.array([private]), np.array([low]))
+            assert lost > 2.0**-52 / exactly, "both distribution functions are rounded"
 
 
 def test_codes_with_coins_have_the_law_of_the_definition() -> None:

@@ -149,7 +149,8 @@ def test_what_is_rounded_does_not_tell_what_was_drawn() -> None:
     replay = Replay(Facts.of(run), 0, np.zeros(7), vectors, "int16")
     gamma = run.scheme.gamma  # type: ignore[union-attr]
     for one, (_, out) in zip(replay.run([world]), spies[0].seen, strict=False):
-        assert one.draw.kind == "rounded"
+        assert isinstance(one.draw, Interval) and one.draw.kind == "rounded"
+        assert (one.draw.low < one.draw.high).all(), "x_{k+1} falls where the gradient rises"
         assert np.abs(one.draw.values - out).max() <= 3 * 1e-4 / gamma
     assert math.isinf(log_ratio(replay, world, world).doubt)
     (told,) = witness("noise-once", {"tight": 1.0}, log_ratio(replay, world, world), fixed=False)

@@ -124,6 +124,26 @@ def test_a_release_that_was_changed_is_named(tmp_path: Path) -> None:
         read_released(tmp_path, K)
 
 
+def test_a_release_that_goes_while_it_is_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent drops round 0 and writes round 2 into its blocks, between the opening of a file and its last byte."""
+    d, read = FILE_BYTES // 8 + 1, Path.read_bytes
+    with contextlib.closing(opened(tmp_path)) as store:
+        for k in range(2):
+            store.commit_round(RUN, record(k, d))
+
+        def slowly(path: Path) -> bytes:
+            if not path.name.endswith("-X"):
+                return read(path)
+            with path.open("rb") as file:
+                store.prune(RUN, 0)
+                store.commit_round(RUN, record(2, d))
+                return file.read()
+
+        monkeypatch.setattr(Path, "read_bytes", slowly)
+        with pytest.raises(StoreError, match="if its agent is running, try again"):
+            read_released(tmp_path, 0)
+
+
 def test_the_mean_of_codes_is_that_of_what_they_stand_for(tmp_path: Path) -> None:
     codes = Codes(0.25, -3.0, 0, 300)
     with contextlib.closing(opened(tmp_path)) as store:

@@ -141,6 +141,12 @@ def test_a_cumulative_cost_never_falls(store: Store) -> None:
     assert costs(store) == {"tight": None}, "what was released without a value is not undone"
 
 
+def test_no_cost_falls_within_a_round_either() -> None:
+    rows = (priced(2, tight=3.0, gdp=4.0).rows[0], priced(2, tight=2.0, gdp=5.0).rows[1])
+    charged = ledger_module.as_charged(rows, {"tight": 1.0, "gdp": 4.5}, hides=True)
+    assert [row.cost for row in charged] == [{"tight": 3.0, "gdp": 4.5}, {"tight": 3.0, "gdp": 5.0}]
+
+
 def test_a_ledger_in_which_a_cost_falls_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
