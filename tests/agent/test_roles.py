@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dpgt_node.agent.imprint import Imprint
 from dpgt_node.agent.roles import Links, Source, links_of, source_of
 from dpgt_node.config import RunConfig
-from dpgt_node.config.roles import Roles, parse_role
+from dpgt_node.config.roles import HIDDEN, Roles, parse_role
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Codes
@@ -138,3 +140,25 @@ def test_several_roles_of_one_agent_act_one_after_the_other() -> None:
     assert [float(source.released("Y", k, ONES)[0]) for k in range(3)] == [2, 6, 3]
     both = (payload("X", 0, ONES), payload("Y", 0, ONES))
     assert [one.stream for one in links.sent(1, both)] == ["Y"] and links.held_s(1, both) == pytest.approx(0.003)
+
+
+def test_an_imprint_sorts_samples_by_brightness_in_its_rounds_and_in_x_alone() -> None:
+    """As a network W2 relu(W1 phi + b1) + b2 of 3 classes, on the attacker's own samples."""
+    features, classes, own = 4, 3, np.random.default_rng(1).uniform(size=(512, 4))
+    oracle = SimpleNamespace(
+        samples=512, sample_size=features, dimension=HIDDEN * (features + 1 + classes) + classes, inputs=own.__getitem__
+    )
+    imprint = Imprint(parse_role("imprint value=50 from=2 until=3"), oracle)  # type: ignore[arg-type]
+    honest = np.ones(oracle.dimension)
+    for stream, k in (("X", 1), ("X", 4), ("Y", 2)):
+        assert imprint.released(stream, k, honest) is honest  # type: ignore[arg-type]
+    W1, b1, W2, b2 = np.split(
+        imprint.released("X", 2, honest), np.cumsum([HIDDEN * features, HIDDEN, HIDDEN * classes])
+    )
+    inside = own @ W1.reshape(HIDDEN, features).T + b1
+    brighter = (inside > 0).sum(axis=1)
+    assert np.bincount(brighter, minlength=HIDDEN + 1).tolist() == [2] + [4] * (HIDDEN - 1) + [2]
+    assert (brighter[np.argsort(own.mean(axis=1))] == np.sort(brighter)).all()
+    logits = np.maximum(inside, 0.0) @ W2.reshape(classes, HIDDEN).T + b2
+    np.testing.assert_allclose(logits[:, 0], 50.0 * np.maximum(inside, 0.0).sum(axis=1))
+    assert not logits[:, 1:].any(), "one class alone"

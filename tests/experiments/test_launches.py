@@ -24,9 +24,19 @@ def simulated(flips: Flips, r: int) -> Trial:
     run = flips.written(flips.folder / "data.npz", present(flips.count, r))
     out = flips.folder / f"out-{r}"
     simulate(run, out, bytes(16), test_keystream=f"{r:04x}")
-    seen = [out / "agents" / name / "state" / "transcript" for name in run.graph.agents]
-    T, foreign = flips.ratios(Observation.load(seen, run))
+    T, foreign = flips.heard(out, run)
     return Trial(r, T.tolist(), foreign)
+
+
+def test_an_agent_is_judged_by_what_it_received_and_not_by_what_others_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flips = Flips.of(launch_run("noise-once", 0, 0.004), 1, LAUNCH_SAMPLES, tmp_path)
+    seen: list[Path] = []
+    monkeypatch.setattr(Observation, "load", lambda paths, _: seen.extend(paths))
+    monkeypatch.setattr(Flips, "ratios", lambda *_: (np.zeros(1), 0))
+    flips.heard(tmp_path, flips.run)
+    assert seen == [tmp_path / "agents" / flips.run.graph.agents[1] / "state" / "transcript"]
 
 
 @pytest.mark.parametrize(

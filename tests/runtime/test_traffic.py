@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import inspect
 import itertools
 from collections import Counter
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpgt_node.adversary.decode.packets import Capture, open_capture
@@ -20,16 +22,20 @@ from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.adversary.decode.tls.records import RecordSizes
 from dpgt_node.adversary.decode.traffic import observe
 from dpgt_node.adversary.taps.proxy import ProxyTap, host_ip, link_relay
+from dpgt_node.agent.roles import Links, Tampering
 from dpgt_node.cli.checking.hiding import Price, price
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.traffic import Traffic
+from dpgt_node.config.roles import parse_role
 from dpgt_node.protocol import calls as c
+from dpgt_node.protocol.dummies import Dummy
+from dpgt_node.protocol.types import Payload
 from dpgt_node.runtime import pacing
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent import streams
 from dpgt_node.runtime.calls import Calls
 from dpgt_node.runtime.launch.launcher import held_port
-from dpgt_node.wire import services
+from dpgt_node.wire import codec, services
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.traffic import shape
 from dpgt_node.wire.traffic.padding import padded, reply_unit, report_unit
@@ -156,6 +162,28 @@ async def test_an_open_run_shows_what_a_hidden_one_does_not(tmp_path: Path) -> N
     assert sorted(lengths) == [113, 113, 113, 113, 212]
     cost = price(hidden(interval_ms=50.0))
     assert cost == Price(113 + 212 - 2 * FRAMING, 113 + 212 - 2 * FRAMING, 2, 2, 0.1) and price(run) is None
+
+
+def test_what_an_active_adversary_replays_is_a_vector_and_never_a_dummy() -> None:
+    """Its dummy of round 0 to agent-3 is not what agent-2 gets of round 0 once more; nor is one held back."""
+    names, run_id, roles = (
+        ("agent-1", "agent-2", "agent-3"),
+        bytes(16),
+        ("replay lag=1 stream=X to=agent-2", "delay ms=9"),
+    )
+    links = Tampering(tuple(Links(parse_role(role), names, (1,)) for role in roles))
+    form = shape.Shape(Traffic(64), names, ("X",), "float64", 2, K)
+    gate = codec.Gate(run_id, "agent-1", frozenset(("X",)), "float64", 2, lambda _: (0, K), limits=form.limits())
+    edges = {to: streams.SendingEdge(run_id, "agent-1", links, to, form) for to in (1, 2)}
+    there, found = codec.Reassembler(gate), []
+    for k in range(2):
+        data = np.full(2, 5.0 + k).tobytes()
+        vector = Payload("X", k, "float64", 2, data, hashlib.sha256(data).digest())
+        found += [one for frame in edges[1].encode((vector,)) for one in there.feed(frame)]
+        assert list(edges[2].encode((Dummy.of(k),))) and edges[2].held_s((Dummy.of(k),)) == 0.0 < edges[1].held_s(
+            (vector,)
+        )
+    assert [one.array().tolist() for one in found] == [[5.0, 5.0], [5.0, 5.0]]
 
 
 # --- ticks

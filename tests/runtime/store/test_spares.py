@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
+
+from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.limits import FILE_BYTES
 from tests.runtime.store.records import RUN, SHA, TERMS, opened, payload, record, same_state, state
 
@@ -66,3 +71,18 @@ def test_a_file_that_is_read_twice_is_kept_for_the_slower_one(tmp_path: Path) ->
         store.commit_round(RUN, record(3, LARGE))
         store.commit_round(RUN, record(4, LARGE))
         assert (slow, counted) == (record(0, LARGE).payloads, record(1, LARGE).payloads)
+
+
+def test_files_go_after_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash in between leaves files that no row names, and never a row whose file is gone or of another round."""
+    with contextlib.closing(opened(tmp_path)) as store:
+        store.commit_round(RUN, record(0, LARGE))
+        store.commit_round(RUN, record(1, LARGE))
+
+        def full() -> NoReturn:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(store._pruning, "_transaction", full)
+        with pytest.raises(StoreError, match="disk is full"):
+            store.prune(RUN, 0)
+        assert store.payloads(RUN, 0) == record(0, LARGE).payloads
