@@ -166,13 +166,13 @@ def test_a_baseline_stands_beside_each_figure(
         Row("t", {"": "a", "d": 5, "s": Spread.over([1.0, 2.0, 3.0]), "bytes": 10, "gone": 1.0}),
         Row("t", {"": "a", "d": 7, "s": Spread.over([8.0]), "bytes": 10}),
         Row("t", {"": "b", "d": 5, "s": None}),
-        Row("u", {"": "a", "s": 0.0}),
+        Row("u", {"": "a", "s": 0.0, "same": 0.5}),
     )
     after = (
         Row("t", {"": "a", "d": 5, "s": Spread.over([3.0, 5.0, 6.0]), "bytes": 20, "new": 1.0}),
         Row("t", {"": "a", "d": 7, "s": Spread.over([4.0]), "bytes": 10}),
         Row("t", {"": "b", "d": 5, "s": 1.0}),
-        Row("u", {"": "a", "s": 1.0}),
+        Row("u", {"": "a", "s": 1.0, "same": 0.5}),
     )
     _measured(monkeypatch, *before)
     assert command_line(["bench", "rounds", "--json"]) == 0
@@ -186,6 +186,7 @@ def test_a_baseline_stands_beside_each_figure(
         ("beside the baseline: t", "a, bytes", 10.0, 20.0, 2.0, "apart"),
         ("beside the baseline: t", "a, s", 8.0, 4.0, 0.5, "apart"),
         ("beside the baseline: u", "a, s", 0.0, 1.0, None, "apart"),
+        ("beside the baseline: u", "a, same", 0.5, 0.5, 1.0, "meet"),
     ]
     assert "repeat was 5, is 9" in found["differs"]
     assert command_line(["bench", "noise", "--baseline", str(kept)]) == 2

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from dpgt_node.adversary.decode.tls.records import RecordSizes
 from dpgt_node.adversary.decode.traffic import observe
 from dpgt_node.adversary.taps.proxy import ProxyTap, host_ip, link_relay
 from dpgt_node.agent.roles import Links, Tampering
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import network_of
 from dpgt_node.cli.checking.hiding import Price, price
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.traffic import Traffic
@@ -162,6 +165,17 @@ async def test_an_open_run_shows_what_a_hidden_one_does_not(tmp_path: Path) -> N
     assert sorted(lengths) == [113, 113, 113, 113, 212]
     cost = price(hidden(interval_ms=50.0))
     assert cost == Price(113 + 212 - 2 * FRAMING, 113 + 212 - 2 * FRAMING, 2, 2, 0.1) and price(run) is None
+
+
+@pytest.mark.parametrize("cover", ["none", "all-pairs"])
+def test_who_has_no_edge_is_let_in_under_cover_alone_and_carries_nothing(cover: str) -> None:
+    """agent-3 -> agent-2 is no edge."""
+    run = replace(make_run(K), traffic=Traffic(cover=cover))  # type: ignore[arg-type]
+    work = SimpleNamespace(wire_dtype="float64", dimension=3, codes=None)
+    network = network_of(run, Topology.from_config(run.graph))
+    edges = streams.Edges(run, network, 1, work)  # type: ignore[arg-type]
+    assert edges.carried == {"agent-1": {"X"}} and edges.covered == (cover != "none")
+    assert edges.streams_in == ({"agent-1": {"X"}, "agent-3": set()} if edges.covered else edges.carried)
 
 
 def test_what_an_active_adversary_replays_is_a_vector_and_never_a_dummy() -> None:
