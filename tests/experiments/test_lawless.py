@@ -18,11 +18,26 @@ from dpgt_node.agent.noise import sampler_for
 from dpgt_node.bench.studies.audit import launch_run, launch_text
 from dpgt_node.experiments.canary_runs import conduct
 from dpgt_node.experiments.launches import Flips
-from dpgt_node.experiments.trials import Trial, present
+from dpgt_node.experiments.trials import Test, Trial, lower_bound, present
 from dpgt_node.learning.nets.clipping import Clip
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.sim.simulate import simulate
 from tests.adversary.audit.test_noise import BUGS, Planted
 from tests.experiments.test_canary_runs import calibrated
+
+
+@pytest.mark.parametrize("test", ["threshold", "event"])
+def test_only_claims_that_have_a_delta_may_spend_it(test: Test) -> None:
+    """A pure epsilon, a mu or a rho is not made less of by a delta that its claim does not use."""
+    rng, nobody = np.random.default_rng(1), np.zeros(400, dtype=np.int64)
+    absent, seen = rng.normal(size=400), rng.normal(size=400) + 2.0
+    canaries = (nobody, nobody) if test == "event" else None
+    for accountant, one in ACCOUNTANTS.items():
+        proved = [
+            lower_bound(accountant, absent, seen, delta=delta, test=test, canaries=canaries)[1].value
+            for delta in (1e-9, 0.2)
+        ]
+        assert 0.0 < proved[1] < proved[0] if one.guarantee == "approximate" else proved[0] == proved[1] > 0.0
 
 
 def audited(n: int, *, law: str = "laplace", bug: str = "", count: int = 1000, lawless: bool = True) -> Audit:
