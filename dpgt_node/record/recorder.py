@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -124,6 +125,15 @@ class RunRecorder:
         self._last: dict[str, Metrics] = {}
         self.consensus: float | None = None
         self.accuracy: dict[str, float | None] = dict.fromkeys(self._names)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Close the files of a run that broke; nothing more is written."""
+        if error is not None:
+            self._store.close()
+            self._events.close()
 
     def prepare(self) -> None:
         """Compute every accountant's curve: up to seconds for a large K, so a daemon does it in a thread.

@@ -292,21 +292,22 @@ def simulate_fast(
                 recorder.state(name, state.k, x)
 
     conclude = _FINISHED
-    while True:
-        if on_round is not None:
-            on_round(state.k, recorder, time.monotonic() - begin)
-        if state.k > run.K:
-            break
-        if should_stop():
-            saver.now()
-            conclude = _STOPPED
-            break
-        saver.perhaps()
-        if state.k % run.evaluate.every == 0:
-            evaluate()
-        state.step()
-        if state.k > run.K:
-            evaluate()
+    with recorder:
+        while True:
+            if on_round is not None:
+                on_round(state.k, recorder, time.monotonic() - begin)
+            if state.k > run.K:
+                break
+            if should_stop():
+                saver.now()
+                conclude = _STOPPED
+                break
+            saver.perhaps()
+            if state.k % run.evaluate.every == 0:
+                evaluate()
+            state.step()
+            if state.k > run.K:
+                evaluate()
     for name, total, last in zip(names, state.sums, state.sent, strict=False):
         total.run_id = run_id
         save_released(out, name, last, total)

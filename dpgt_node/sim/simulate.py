@@ -273,7 +273,8 @@ def simulate(
         order_seed=order_seed,
         heard=this.heard,
     )
-    conclude = world.run()
+    with this.recorder:
+        conclude = world.run()
     if this.heard is not None:
         this.heard.close()
     whole = conclude.exit_code is ExitCode.DONE

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import warnings
@@ -366,6 +367,7 @@ def test_a_value_that_its_noise_does_not_reach_stops_the_run(law: str, fast: boo
     run_file.write_text(text.replace("[noise]", f'[noise]\nlaw = "{law}"'), encoding="utf-8")
     with pytest.raises(OutOfReach, match=r"agent-\d: in round \d+ a value lies beyond .*take a larger noise\.scale_"):
         (simulate_fast if fast else simulate)(load_run(run_file), tmp_path / "out", bytes(16))
+    gc.collect()  # a file left open is an error here
 
 
 @pytest.mark.parametrize(("low", "high"), [(-3, 3), (-1, 1), (0, 200), (-128, 127)])

@@ -71,7 +71,7 @@ def test_what_one_transcript_may_refute() -> None:
     assert verdicts({"tight": 60.1, "amplified": 59.9}) == {"tight": "no power", "amplified": "not refuted"}
     assert verdicts({"tight": 1.0, "amplified": 1.0}, fixed=True) == {"tight": "refuted", "amplified": "not tested"}
     assert verdicts({"tight": 1.0}, Ratio(ratio.T, 0.0, ratio.reach, 1, 8)) == {"tight": "not tested"}
-    assert verdicts({"tight": 1.0}, Ratio(ratio.T, np.inf, ratio.reach, 0, 8)) == {"tight": "not refuted"}
+    assert verdicts({"tight": 1.0}, Ratio(ratio.T, np.inf, ratio.reach, 0, 8)) == {"tight": "not tested"}
 
 
 # ---------------------------------------------------------------- captured transcripts

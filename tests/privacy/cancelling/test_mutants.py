@@ -99,8 +99,8 @@ SAMPLER = [
     ("cells += (sign * r) *", "cells += r *"),  # the sign wrong at one end
     ("cells += (sign * r) *", "cells += 0 *"),
     (
-        "np.zeros(count), np.array(1.0), words",
-        "np.zeros(count) + np.random.default_rng().normal(), np.array(1.0), words",
+        "self._proposed(np.zeros(part.size), 1.0",
+        "self._proposed(np.zeros(part.size) + np.random.default_rng().normal(), 1.0",
     ),
 ]
 
