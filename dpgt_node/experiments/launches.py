@@ -31,6 +31,7 @@ from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Adversary, Data, Evaluation, Model, RunConfig, run_sha256
+from dpgt_node.config.privacy.traffic import Traffic
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.experiments.trials import LAWLESS, Test, Trial, Trials, judge, present, runs_for
 from dpgt_node.learning.oracle import build_oracle
@@ -94,6 +95,7 @@ class Flips:
             evaluate=Evaluation(every=run.K + 1),
             runtime=replace(run.runtime, channel="plain"),
             adversary=Adversary(semi_honest=run.graph.agents, active=run.adversary.active),
+            traffic=Traffic(),  # sizes and ticks change no value, and need the mTLS that launches do without
         )
         return cls(changed, index, count, folder, lawless, simulated, test_keystream)
 

@@ -102,7 +102,13 @@ class Trials:
             kept = [json.loads(line) for line in lines]
         except (OSError, ValueError) as error:
             raise ConfigError.one("command line", "--resume", f"{path} cannot be read: {error}") from error
-        if not kept or kept[0] != json.loads(json.dumps(settings)):
+        wanted = json.loads(json.dumps(settings))
+        found = kept[0] if kept and isinstance(kept[0], dict) else {}
+        if found != wanted and found | {"statistic": ""} == wanted | {"statistic": ""}:
+            tests = "event and renyi" if "statistic" in found else "threshold and guess"
+            message = f"{path} holds trials of --test {tests}: name one of them, or take another folder"
+            raise ConfigError.one("command line", "--resume", message)
+        if not kept or kept[0] != wanted:
             raise ConfigError.one(
                 "command line", "--resume", f"{path} holds trials of another run, agent or canary: take another folder"
             )

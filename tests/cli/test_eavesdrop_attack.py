@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node.adversary.attack import Options
 from dpgt_node.cli import run as dpgt
+from dpgt_node.cli.eavesdrop.attack import Case, render
 from dpgt_node.config import RunConfig, to_toml
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.record import Play, play, run_of
@@ -160,6 +162,13 @@ def test_captures_are_not_left_unread(
     paths = [str(case[0] / "all.transcript"), str(capture)]
     assert dpgt(["eavesdrop", "attack", *paths, "--run", folder, "--attack", "retries"]) == 2
     assert f"{capture}: captures, of which retries reads nothing" in capsys.readouterr().err
+
+
+def test_what_many_attacks_lack_is_said_once(case: tuple[Path, Play]) -> None:
+    text = "command line: TRANSCRIPT: {} works on transcripts: dpgt eavesdrop decode makes them of captures"
+    skipped = {name: text.format(name) for name in ("floats", "retries")} | {"lira": "lira is alone"}
+    lines = render([], skipped, Case(case[1].run, None, (), None, "", Options()))
+    assert lines[-2:] == [f"  floats, retries: {text.replace('{} ', '')}", "  lira: lira is alone"]
 
 
 @pytest.mark.parametrize(

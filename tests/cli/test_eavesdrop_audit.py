@@ -10,7 +10,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import parse_run
-from dpgt_node.experiments import launches
+from dpgt_node.experiments import canary_runs, launches
 from dpgt_node.experiments.launches import affordable
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.wire.transcript import Header
@@ -89,6 +89,8 @@ def test_canaries_of_a_run_file_go_on_where_they_stopped(tmp_path: Path, capsys:
     code, _, err = audit(capsys, path, "--runs", 1500, "--resume", kept, "--test-keystream", "bb")
     assert code == 2
     assert "of another run, agent or canary" in err
+    code, _, err = audit(capsys, path, "--test", "event", *common)
+    assert code == 2 and "trials of --test threshold and guess: name one of them" in err
 
 
 def test_canaries_in_text_name_vantage_claim_bound_and_confidence(
@@ -153,6 +155,19 @@ def test_the_command_that_names_nothing_audits_the_clip_as_well(
     assert {c["trials"] for c in by["one label"]} == {2000} and by["one label"][0]["refuted"] == (factor > 1.0)
     assert "40 simulated runs of all agents: their clip, oracle and sampler" in out
     assert f"not audited here, but by dpgt eavesdrop audit {tmp_path / 'run.toml'} --launches 40" in out
+
+
+def test_as_many_canary_trials_are_made_as_are_affordable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sampled batches carry one canary a run, so that 10,000 trials a world would take minutes in silence."""
+    monkeypatch.setattr(canary_runs, "AFFORDABLE", 100)
+    path = run_file(tmp_path)
+    common = ("--canaries", "1", "--labels", "0", "--test-keystream", "1ab5")
+    code, out, _ = audit(capsys, path, *common)
+    said = "50 trials a world, not 10000: these have 20000 rounds, and more than 100 take long. --runs 10000 makes them"
+    assert code == 0 and said in " ".join(out.split()) and "carried by 100 runs" in " ".join(out.split())
+    assert "take long" not in audit(capsys, path, "--runs", "60", *common)[1]
 
 
 def test_what_no_simulated_run_audits_is_said_with_the_command(

@@ -12,6 +12,8 @@ import pytest
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.bench.studies.audit import LAUNCH_SAMPLES, launch_run, launch_text
 from dpgt_node.cli import run as command_line
+from dpgt_node.config import parse_run
+from dpgt_node.config.emit import to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.launches import Flips
 from dpgt_node.experiments.trials import Trial, present
@@ -81,6 +83,15 @@ def test_what_cannot_be_launched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the noise is off"):
         Flips.of(replace(run, noise=replace(run.noise, multiplier=0.0)), 0, None, tmp_path)
     assert Flips.of(replace(run, scheme=replace(run.scheme, samples="full")), 0, 40, tmp_path).count == 40
+
+
+def test_runs_that_hide_sizes_are_launched_without(tmp_path: Path) -> None:
+    """[traffic] needs mTLS, which these launches do without: what they write must be a run file that can be read."""
+    run = parse_run(launch_text("noise-once", 0, 0.02) + '[traffic]\npad_to = "power-of-two"\n', "run.toml", tmp_path)
+    assert run.traffic.pad_to is not None
+    flips = Flips.of(run, 0, None, tmp_path)
+    text = to_toml(flips.written(tmp_path / "data.npz", present(flips.count, 0)))
+    assert parse_run(text, "run.toml", tmp_path).traffic.pad_to is None
 
 
 @pytest.mark.e2e

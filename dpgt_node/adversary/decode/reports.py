@@ -21,6 +21,7 @@ from dpgt_node.types import I64
 _SIZES = range(100, 1 << 14)
 _LEAST = 5
 _OFTEN = 0.15
+_SPREADS, _SHARE = 5.0, 0.05
 _MORE = 80
 """Bytes that frames of HTTP/2's own add to a record, at most."""
 
@@ -56,6 +57,24 @@ def lags(found: Mapping[str, Reports], starts_ns: I64) -> dict[str, float]:
     return {agent: max(before.values()) - span for agent, span in before.items()}
 
 
+def standing_out(lags_s: Mapping[str, float], step_s: float | None) -> dict[str, float]:
+    """Seconds above which each agent's lag stands out, in [0, inf); inf where there is nobody to compare it with.
+
+    That is the median of the others' lags, and the larger of five times their median deviation from it and 5 % of a
+    round of ``step_s`` seconds.
+    """
+    above: dict[str, float] = {}
+    for agent in lags_s:
+        others = np.array([lag for name, lag in lags_s.items() if name != agent])
+        if not len(others):
+            above[agent] = float("inf")
+            continue
+        middle = float(np.median(others))
+        spread = float(np.median(np.abs(others - middle)))
+        above[agent] = middle + max(_SPREADS * spread, _SHARE * (step_s or 0.0))
+    return above
+
+
 def usual(carried: Iterable[int]) -> int | None:
     """Bytes of a report, among what records to the coordinator carried; None: too few are alike.
 
@@ -72,8 +91,31 @@ def received_more(reports: Mapping[str, Reports]) -> dict[str, int]:
     return {agent: round((one.nbytes - least) / DIGEST_BYTES) for agent, one in reports.items()}
 
 
-def findings(reports: Mapping[str, Reports], late: Mapping[str, float], facts: Facts | None) -> list[Finding]:
-    """One an agent; ``late``: by :func:`lags`; ``facts``: what they are compared with."""
+def of_lags(lags_s: Mapping[str, float], step_s: float | None) -> list[Finding]:
+    """One an agent: it succeeds where the agent's lag stands out."""
+    above = standing_out(lags_s, step_s)
+    return [
+        Finding(
+            agent,
+            "succeeds" if lag > above[agent] else "fails",
+            {
+                "lag_s": lag,
+                "lag_of_step": lag / step_s if step_s else None,
+                "stands_out_above_s": above[agent] if above[agent] < float("inf") else None,
+            },
+            note="by when it sends",
+        )
+        for agent, lag in sorted(lags_s.items())
+    ]
+
+
+def findings(
+    reports: Mapping[str, Reports], late: Mapping[str, float], step_s: float | None, facts: Facts | None
+) -> list[Finding]:
+    """One an agent; ``late``: by :func:`lags`; ``facts``: what they are compared with.
+
+    Reports that are all as long tell nothing under a cover, or where the true numbers differ.
+    """
     found, true = received_more(reports), dict[str, int]()
     if facts is not None:
         received = {
@@ -81,14 +123,19 @@ def findings(reports: Mapping[str, Reports], late: Mapping[str, float], facts: F
         }
         here = {agent: received[agent.lower()] for agent in found if agent.lower() in received}
         true = {agent: count - min(here.values()) for agent, count in here.items()}
-    made = []
+    above, made = standing_out(late, step_s), []
+    covered = facts is not None and facts.run.traffic.cover != "none"
+    blind = not any(found.values()) and (covered or any(true.values()))
     for agent, more in sorted(found.items()):
-        verdict: Verdict = "fails" if agent in true and true[agent] != more else "succeeds"
+        wrong = blind or (agent in true and true[agent] != more)
+        slow = agent in late and late[agent] > above[agent]
+        verdict: Verdict = "succeeds" if slow or not wrong else "fails"
         size = float(reports[agent].nbytes)
         measured: dict[str, float | None] = {
             "report_bytes": size,
             "received_more": float(more),
             "report_lag_s": late.get(agent),
+            "stands_out_above_s": above[agent] if above.get(agent, float("inf")) < float("inf") else None,
         }
         predicted: dict[str, float | None] = {"received_more": float(true[agent])} if agent in true else {}
         made.append(Finding(agent, verdict, measured, predicted, "by its reports to the coordinator"))

@@ -17,7 +17,7 @@ import numpy as np
 from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.adversary.decode.packets import Capture, PcapError, open_capture
 from dpgt_node.adversary.decode.periods import Messages, equal_messages
-from dpgt_node.adversary.decode.reports import Reports, lags
+from dpgt_node.adversary.decode.reports import Reports, lags, of_lags
 from dpgt_node.adversary.decode.reports import findings as of_reports
 from dpgt_node.adversary.decode.stages import Connection
 from dpgt_node.adversary.decode.tcp import Reassembly
@@ -287,11 +287,8 @@ def analyse(paths: Path | Sequence[Path], run: RunConfig | None = None) -> Resul
     found = observe([paths] if isinstance(paths, Path) else paths)
     facts = None if run is None else Facts.of(run)
     findings = [_overall(found, facts), *(_of_link(link, facts) for link in found.links)]
-    findings += [
-        Finding(agent, "succeeds", {"lag_s": lag, "lag_of_step": lag / found.step_s if found.step_s else None})
-        for agent, lag in sorted(found.lag_s.items())
-    ]
-    findings += of_reports(found.reports, found.report_lag_s, facts)
+    findings += of_lags(found.lag_s, found.step_s)
+    findings += of_reports(found.reports, found.report_lag_s, found.step_s, facts)
     d = " or ".join(f"d = {found.dimension(t)} ({t})" for t in _possible(found)) or _most(found)
     step = f", {1e3 * found.step_s:.3g} ms a round" if found.step_s else ""
     two = sum(1 for link in found.links if link.streams == 2)

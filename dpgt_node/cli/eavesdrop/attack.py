@@ -325,8 +325,18 @@ def render(results: Sequence[Result], skipped: dict[str, str], case: Case) -> li
         for finding in result.findings:
             lines += _rows(finding)
     if skipped:
-        lines += ["", "Not run", *(f"  {name}: {reason}" for name, reason in skipped.items())]
+        lines += ["", "Not run", *_left_out(skipped)]
     return lines
+
+
+def _left_out(skipped: dict[str, str]) -> list[str]:
+    """A line a reason, which may be that of many attacks."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        alike.setdefault(reason.replace(f"{name} ", "", 1), []).append(name)
+    return [
+        f"  {', '.join(names)}: {skipped[names[0]] if len(names) == 1 else reason}" for reason, names in alike.items()
+    ]
 
 
 def _rows(finding: Finding) -> list[str]:

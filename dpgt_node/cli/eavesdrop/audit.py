@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     "--runs",
     type=click.IntRange(min=4),
     help="Canary trials a world, each in a world of its own (one run of the release path carries many); half of them "
-    "pick the test, half prove the bound.  [default: 10000]",
+    "pick the test, half prove the bound.  [default: 10000, or as many as 20000 rounds carry]",
 )
 @click.option(
     "--labels",
@@ -163,7 +163,6 @@ def audit(
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
     from dpgt_node.cli.eavesdrop.canaries import RUNS, canary_audits, coalition_audits, label_audits, launch_audits
 
-    trials = runs or RUNS
     if launches is not None:
         if test_keystream is not None:
             raise ConfigError.one("command line", "--test-keystream", "launches are audited with their own entropy")
@@ -173,9 +172,9 @@ def audit(
             raise ConfigError.one("command line", "--test", "no events are learnt where noise is shared")
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
-        shared = coalition_audits(files[0], agents, colluding, trials, resume, test, confidence, test_keystream)
+        shared = coalition_audits(files[0], agents, colluding, runs or RUNS, resume, test, confidence, test_keystream)
         return say(shared)
-    audits = canary_audits(files[0], agents, trials, resume, jobs, canaries, test, confidence, test_keystream)
+    audits = canary_audits(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream)
     asked = 0 if labels is None and runs is not None else labels
     told, left_out = label_audits(files[0], agents, asked, resume, test, confidence, test_keystream)
     *before, last = [*audits, *told]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def _parties(
 def canary_audits(
     file: Path,
     agents: Sequence[str],
-    runs: int,
+    runs: int | None,
     resume: Path | None,
     jobs: int,
     count: int | None,
@@ -49,8 +50,9 @@ def canary_audits(
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
-    from dpgt_node.experiments.canary_runs import Campaign, conduct
-    from dpgt_node.experiments.trials import PRESUME_NOTHING
+    """``runs``: canary trials a world; None: :data:`RUNS`, or fewer where that takes long, which a note says."""
+    from dpgt_node.experiments.canary_runs import AFFORDABLE, Campaign, conduct
+    from dpgt_node.experiments.trials import PRESUME_NOTHING, runs_for
 
     audits = []
     for run, name, index, oracle in _parties(file, agents, test_keystream):
@@ -64,8 +66,14 @@ def canary_audits(
             lawless=test in PRESUME_NOTHING,
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
-        conduct(campaign, trials, runs, jobs=jobs, progress=_progress)
-        audits.append(campaign.judge(trials, runs, test=test, confidence=confidence))
+        n = campaign.affordable(RUNS) if runs is None else runs
+        conduct(campaign, trials, n, jobs=jobs, progress=_progress)
+        made = campaign.judge(trials, n, test=test, confidence=confidence)
+        if runs is None and n < RUNS:
+            rounds = runs_for(campaign.canaries.count, RUNS) * (run.K + 1)
+            note = f"{n} trials a world, not {RUNS}: these have {rounds} rounds, and more than {AFFORDABLE} take long."
+            made = replace(made, notes=(*made.notes, f"{note} --runs {RUNS} makes them all."))
+        audits.append(made)
     return audits
 
 

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from dpgt_node.adversary.decode.reports import Reports, findings, lags, received_more, usual
+from dpgt_node.adversary.decode.reports import Reports, findings, lags, of_lags, received_more, usual
 from dpgt_node.adversary.inference.observation import Facts
 from tests.runtime.cluster import make_run
 
@@ -50,8 +50,29 @@ def test_they_are_held_against_the_run_file() -> None:
     true = [sum(map(len, facts.network.senders(i).values())) for i in range(3)]
     assert true == [2, 1, 3]
     found = {f"agent-{i + 1}": records(150 + 16 * count, 5, i) for i, count in enumerate(true)}
-    made = findings(found, lags(found, STARTS), facts)
+    made = findings(found, lags(found, STARTS), 0.1, facts)
     assert [one.verdict for one in made] == ["succeeds"] * 3
     alike = {name: records(1038, 5, 7) for name in found}
-    assert [one.verdict for one in findings(alike, {}, facts)] == ["fails", "succeeds", "fails"]
-    assert findings(alike, {}, None)[0].predicted == {}
+    assert [one.verdict for one in findings(alike, {}, 0.1, facts)] == ["fails"] * 3
+    late = {"agent-1": 0.001, "agent-2": 0.0, "agent-3": 0.05}
+    assert [one.verdict for one in findings(alike, late, 0.1, facts)] == ["fails", "fails", "succeeds"]
+    assert findings(alike, {}, 0.1, None)[0].predicted == {}
+
+
+@pytest.mark.parametrize(
+    ("late_s", "slow"),
+    [
+        ((0.0005, 0.001, 0.002, 0.003, 0.0), []),  # the jitter of ticks, in rounds of 200 ms
+        ((0.0005, 0.001, 0.05, 0.003, 0.0), ["c"]),
+        (
+            (0.0, 0.04, 0.08, 0.12, 0.14),
+            [],
+        ),  # beyond 5 % of a round, as the others are
+        ((0.0, 0.0, 0.0099, 0.0, 0.0), []),
+        ((0.0, 0.0, 0.0101, 0.0, 0.0), ["c"]),
+        ((0.1,), []),
+    ],
+)
+def test_a_lag_counts_where_it_stands_out(late_s: tuple[float, ...], slow: list[str]) -> None:
+    made = of_lags(dict(zip("abcde", late_s, strict=False)), 0.2)
+    assert [one.agent for one in made if one.verdict == "succeeds"] == slow
