@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dpgt_node.agent.roles import Sources
 from dpgt_node.algo.methods import codes_of
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.roles import NOBODY, Roles
 from dpgt_node.errors import DpgtError, ExitCode, invariant
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream, WireDtype
@@ -34,11 +35,15 @@ class Diverged(DpgtError):
     told = "has numbers that are no longer finite: the run diverged"
 
     @classmethod
-    def at(cls, name: str, k: int, what: str) -> Diverged:
-        """``what`` of agent ``name`` in round ``k``."""
+    def at(cls, name: str, k: int, what: str, attackers: Sequence[str] = ()) -> Diverged:
+        """``what`` of agent ``name`` in round ``k``.  ``attackers``: agents that had a role until then."""
+        said = f"{name}: {what} is no longer finite in round {k}: "
+        if attackers:
+            who = ", ".join(attackers)
+            return cls(f"{said}the active adversary did it ({who}), unless the run diverges without its role, too")
         return cls(
-            f"{name}: {what} is no longer finite in round {k}: the run diverged. Lower the step sizes "
-            f'(gamma first; `dpgt check` prints their bounds) or the noise, or use wire_dtype = "float64"'
+            f"{said}the run diverged. Lower the step sizes (gamma first; `dpgt check` prints their bounds) or the "
+            'noise, or use wire_dtype = "float64"'
         )
 
 
@@ -95,12 +100,12 @@ def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream) -> npt.N
     return whole
 
 
-def checked(vector: F64, name: str, k: int, what: str) -> F64:
-    """``vector``, all of it finite.  Raises Diverged."""
+def checked(vector: F64, name: str, k: int, what: str, active: Roles = NOBODY) -> F64:
+    """``vector``, all of it finite.  ``active``: the run's.  Raises Diverged."""
     # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
     if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
         return vector
-    raise Diverged.at(name, k, what)
+    raise Diverged.at(name, k, what, active.acting(k))
 
 
 def pieces(d: int) -> list[slice]:
@@ -110,14 +115,23 @@ def pieces(d: int) -> list[slice]:
 
 
 class Encoder:
-    """Of agent ``name``, whose vectors have ``dimension`` numbers.  ``role``: what it does to them, None: nothing."""
+    """Of agent ``name``, whose vectors have ``dimension`` numbers.  ``role``: what it does to them, None: nothing.
+    ``active``: everybody's, for messages.
+    """
 
-    __slots__ = ("_codes", "_dimension", "_dtype", "_name", "_role")
+    __slots__ = ("_active", "_codes", "_dimension", "_dtype", "_name", "_role")
 
     def __init__(
-        self, name: str, dimension: int, dtype: WireDtype, codes: Codes | None, role: Sources | None = None
+        self,
+        name: str,
+        dimension: int,
+        dtype: WireDtype,
+        codes: Codes | None,
+        role: Sources | None = None,
+        active: Roles = NOBODY,
     ) -> None:
         self._name, self._dimension, self._dtype, self._codes, self._role = name, dimension, dtype, codes, role
+        self._active = active
 
     def __call__(self, stream: Stream, k: int, values: F64 | Iterable[F64]) -> Payload:
         """The payload of ``values``, (d,), or of parts of it in their order; it may share memory with them.
@@ -146,8 +160,10 @@ class Encoder:
         if self._role is not None:
             values = self._role.released(stream, k, values)
         if self._codes is not None:
-            return coded(self._codes, checked(values, self._name, k, stream.lower()), self._name, k, stream)
-        return checked(values.astype(self._format, copy=False), self._name, k, stream.lower())
+            return coded(
+                self._codes, checked(values, self._name, k, stream.lower(), self._active), self._name, k, stream
+            )
+        return checked(values.astype(self._format, copy=False), self._name, k, stream.lower(), self._active)
 
     def _in_parts(self, stream: Stream, k: int, parts: Iterable[F64], digest: Any) -> npt.NDArray[Any]:
         wire, end = np.empty(self._dimension, self._format), 0
@@ -155,7 +171,7 @@ class Encoder:
             part = wire[end : end + values.size]
             part[:] = values
             # A value beyond the range of float32 would be sent as infinity.
-            digest.update(checked(part, self._name, k, stream.lower()))
+            digest.update(checked(part, self._name, k, stream.lower(), self._active))
             end += values.size
         invariant(end == self._dimension, "the parts are the whole vector")
         return wire

@@ -15,6 +15,7 @@ import numpy as np
 from dpgt_node.agent.imprint import Imprint
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.roles import Role
+from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream
@@ -158,6 +159,22 @@ class Tampering:
         """For how long they are held back, seconds."""
         given = tuple(payloads)
         return sum(one.held_s(receiver, given) for one in self.each)
+
+
+def check_coordinates(run: RunConfig, dimension: int) -> None:
+    """ConfigError where a role names coordinates that vectors of ``dimension`` numbers do not have."""
+    problems = [
+        Problem(
+            "run file",
+            f"adversary.active.{name}",
+            f"{role.word}: coordinates end at {role.coordinates[1]}, d = {dimension}",
+        )
+        for name, _ in run.adversary.active
+        for role in run.adversary.active.of(name)
+        if role.coordinates is not None and role.coordinates[1] > dimension
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def source_of(run: RunConfig, index: int, codes: Codes | None, oracle: Oracle) -> Sources | None:

@@ -16,7 +16,7 @@ import numpy as np
 from dpgt_node.agent.encoding import Encoder, OutOfReach, checked, pieces, wire_dtype_of
 from dpgt_node.agent.noise import account_for, check_range, shared_noise
 from dpgt_node.agent.outliers import Outliers
-from dpgt_node.agent.roles import source_of
+from dpgt_node.agent.roles import check_coordinates, source_of
 from dpgt_node.agent.site import NO_BATCH, AgentSite, Tools
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import codes_of, network_of, rule_of
@@ -73,6 +73,7 @@ class AgentWork:
     """Agent ``index`` (0-based) of ``run``.  Every method is a pure function of its effect and of the keystream."""
 
     __slots__ = (
+        "_active",
         "_evaluated",
         "_keystream",
         "_law",
@@ -109,7 +110,7 @@ class AgentWork:
         pairs: PairKeys | None = None,
     ) -> None:
         check_range(run, topology, schedule, index)
-        self._name = topology.names[index]
+        self._name, self._active = topology.names[index], run.adversary.active
         self.account = account_for(run, topology, schedule, index, oracle.samples, oracle.dimension)
         self._oracle, self._keystream, self._sampler = oracle, keystream, sampler
         self._sources = Sources(oracle, schedule)
@@ -124,11 +125,12 @@ class AgentWork:
         """What integers on the wire stand for; None: floating-point numbers cross it."""
         # Where noise goes on g_k itself, nobody needs g_k again after a crash.
         once = MECHANISMS[run.algorithm.mechanism].accounted.once
+        check_coordinates(run, oracle.dimension)
         source = source_of(run, index, self.codes, oracle)
         self._tools = Tools(
             self._gradient,
             self._perturb,
-            Encoder(self._name, oracle.dimension, self.wire_dtype, self.codes, source),
+            Encoder(self._name, oracle.dimension, self.wire_dtype, self.codes, source, self._active),
             Table(oracle),
             self._draw,
             self._coins,
@@ -286,4 +288,4 @@ class AgentWork:
         )
 
     def _checked(self, vector: F64, k: int, what: str) -> F64:
-        return checked(vector, self._name, k, what)
+        return checked(vector, self._name, k, what, self._active)

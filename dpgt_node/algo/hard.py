@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpgt_node.algo.checks import Check, compare, listed, worst
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods import method_of
+from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.methods.base import Setting
 from dpgt_node.algo.methods.robust import robust_rows
 from dpgt_node.algo.schedule import Schedule
@@ -44,7 +44,29 @@ def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int 
     if not method.noisy:
         row = compare(f"{method.name}: draws no noise; multiplier", run.noise.multiplier, "=", 0.0, hard=True)
         rows.append(("noise.multiplier", row))
-    return [*rows, *robust_rows(run, method, t)]
+    return [*rows, *robust_rows(run, method, t), *_role_rows(run, t)]
+
+
+def _role_rows(run: model.RunConfig, t: Topology) -> list[tuple[str, Check]]:
+    """Roles whose vectors the agent sends, to everybody whom they name."""
+    rows: dict[str, tuple[str, Check]] = {}
+    active = run.adversary.active
+    if not active:
+        return []
+    network = network_of(run, t)
+    for name, _ in active:
+        peers = network.peers(t.names.index(name))
+        for role in active.of(name):
+            streams = [stream for stream in network.streams if role.stream in (None, stream)]
+            reached = {t.names[i] for i, sent in peers.items() if not set(streams).isdisjoint(sent)}
+            missing = [other for other in role.to if other not in reached]
+            if not streams or (role.on_links and not reached):
+                missing = ["nobody gets it from this agent"]
+            what = f"active.{name}: {role.word} of {role.stream or 'X and Y'}; receivers without it"
+            if missing:
+                row = compare(what, float(len(missing)), "=", 0.0, hard=True).noted(listed(missing))
+                rows[what] = (f"adversary.active.{name}", row)
+    return list(rows.values())
 
 
 def graph_rows(t: Topology) -> list[Check]:

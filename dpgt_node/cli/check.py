@@ -46,10 +46,11 @@ def check(
     Exits 1 when a condition fails without which a run is refused, or when launch and simulate would refuse its data or
     model; all others are warnings.
     """
+    from dpgt_node.agent.roles import check_coordinates
     from dpgt_node.algo.methods.dsgd.central import curated
     from dpgt_node.cli.checking.brief import brief
     from dpgt_node.cli.checking.full import disk_lines, render
-    from dpgt_node.cli.checking.hiding import price
+    from dpgt_node.cli.checking.hiding import dimension, price
     from dpgt_node.learning.oracle import data_problem, odd_about_data
 
     run = curated(load_run(run_file))
@@ -65,6 +66,11 @@ def check(
         refused = None if report.failed_hard else str(error)
     if refused is None and not report.failed_hard:
         refused = "\n".join(map(str, out_of_range(run))) or None
+    if refused is None and run.adversary.active and (d := dimension(run)) is not None:
+        try:
+            check_coordinates(run, d)
+        except ConfigError as error:
+            refused = str(error)
     odd, cost = odd_about_data(run, data_root()), price(run)
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]

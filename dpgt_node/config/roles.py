@@ -58,6 +58,29 @@ class Role:
         """Whether it changes what leaves, and not what is released."""
         return self.word in LINKS or (self.word == "replay" and bool(self.to))
 
+    @property
+    def changes_values(self) -> bool:
+        """Whether somebody gets other numbers than the method says."""
+        return self.word not in ("withhold", "delay", "repeat")
+
+    def overlaps(self, other: Role) -> bool:
+        """Whether it is of the same word and of some vector of the same round to the same receiver; copies of
+        different rounds (repeat) are different acts.
+        """
+        if self.word != other.word or self.on_links != other.on_links:
+            return False
+        if self.word == "repeat" and self.lag != other.lag:
+            return False
+        mine, others = self.coordinates or (0, _LAST), other.coordinates or (0, _LAST)
+        return (
+            (self.stream is None or other.stream in (None, self.stream))
+            and self.first <= other.last
+            and other.first <= self.last
+            and mine[0] < others[1]
+            and others[0] < mine[1]
+            and (not self.to or not other.to or not set(self.to).isdisjoint(other.to))
+        )
+
     def acts(self, stream: Stream, k: int) -> bool:
         """Whether it has to do with ``stream`` of round ``k``."""
         return self.stream in (None, stream) and self.first <= k <= self.last
@@ -76,6 +99,10 @@ class Roles(tuple[tuple[str, str], ...]):
         """Agent ``name``'s; empty: it follows the protocol."""
         text = self.table().get(name)
         return () if text is None else parse_roles(text)
+
+    def acting(self, k: int) -> tuple[str, ...]:
+        """Agents that have given somebody other numbers in round ``k`` or before."""
+        return tuple(name for name, _ in self if any(role.changes_values and role.first <= k for role in self.of(name)))
 
     def warnings(self) -> tuple[str, ...]:
         """What everybody must read about a run with active roles; nothing where there is none."""
@@ -124,7 +151,7 @@ def parse_role(text: str) -> Role:
         tuple(options["to"].split(",")) if "to" in options else (),
         first,
         last,
-        max(1, _integer(options, "lag", 1)),
+        _lag(options),
         _milliseconds(options, word),
     )
 
@@ -134,6 +161,13 @@ def _integer(options: Mapping[str, str], key: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > _LAST:
         raise ValueError(f"{key}={text}: must be an integer")
     return int(text)
+
+
+def _lag(options: Mapping[str, str]) -> int:
+    lag = _integer(options, "lag", 1)
+    if lag == 0:
+        raise ValueError("lag=0: must be at least 1, the round before")
+    return lag
 
 
 def _milliseconds(options: Mapping[str, str], word: str) -> float:
@@ -193,9 +227,36 @@ class ActiveRoles:
         return "table of roles by agent"
 
 
-def check_imprints(section: Section, active: Roles, model: str) -> None:
-    """Report imprints of a model that has no layer for them."""
+def check_roles(section: Section, active: Roles, model: str, last_round: int | None) -> None:
+    """Report roles that can do nothing, that contradict each other, and imprints of a model that has no layer for them.
+
+    ``last_round``: K, None: not known.
+    """
     for name, _ in active:
-        if model != "mlp" and any(role.word == "imprint" for role in active.of(name)):
-            message = f'imprint needs model.name = "mlp", whose hidden layer it sorts samples with, not {show(model)}'
-            section.problem(f"active.{name}", message)
+        roles = active.of(name)
+        said = [problem for role in roles if (problem := _idle(role, name, last_round)) is not None]
+        said += [
+            f"two acts of {one.word} overlap in streams, rounds and receivers: say one, or keep them apart"
+            for i, one in enumerate(roles)
+            if any(one.overlaps(other) for other in roles[:i])
+        ]
+        if model != "mlp" and any(role.word == "imprint" for role in roles):
+            said.append(
+                f'imprint needs model.name = "mlp", whose hidden layer it sorts samples with, not {show(model)}'
+            )
+        for problem in dict.fromkeys(said):
+            section.problem(f"active.{name}", problem)
+
+
+def _idle(role: Role, name: str, last_round: int | None) -> str | None:
+    """Why ``role`` of agent ``name`` can do nothing in rounds 0 to ``last_round``, or a part of it; None: it can."""
+    if name in role.to:
+        return f"{role.word}: to={name} is the agent itself"
+    if last_round is None:
+        return None
+    if role.first > last_round:
+        return f"{role.word}: from={role.first} is after the last round, K = {last_round}"
+    last = min(role.last, last_round)
+    if role.word in ("replay", "repeat") and role.lag > last:
+        return f"{role.word}: lag={role.lag} is before round 0 even in its last round, {last}"
+    return None

@@ -36,7 +36,7 @@ from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.config.privacy.cancelling import check_cancelling
 from dpgt_node.config.privacy.releases import check_clips, check_first, check_releases
 from dpgt_node.config.privacy.traffic import Traffic, check_traffic
-from dpgt_node.config.roles import check_imprints, parse_roles
+from dpgt_node.config.roles import check_roles, parse_roles
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS, TOYS
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.mechanisms import MECHANISMS as FACTS
@@ -111,7 +111,8 @@ def parse_document(document: Mapping[str, object], source: str, base: Path) -> R
     if traffic_section.ok("interval_ms"):
         check_traffic(traffic_section, run.traffic, run.runtime)
     check_robust(robust_section, run.robust, cancels=noise.cancel is not None)
-    check_imprints(adversary_section, run.adversary.active, run.model.name)
+    last_round = algorithm.iterations if algorithm_section.ok("iterations") else None
+    check_roles(adversary_section, run.adversary.active, run.model.name, last_round)
     if data_section.ok("dataset") and data.dataset in TOYS and scheme.samples == "full":
         scheme_section.problem("samples", f'"full" has no meaning for "{data.dataset}": it has no samples')
     if problems:
@@ -138,6 +139,7 @@ def with_overrides(
         if section.ok("iterations"):
             _check_scheme_magnitudes(section, run.scheme, iterations)
             check_releases(section, run.scheme, replace(run.algorithm, iterations=iterations))
+            check_roles(section, run.adversary.active, run.model.name, iterations)
             wire = run.runtime.wire_dtype
             _check_noise_magnitudes(section, run.noise, run.algorithm.mechanism, run.scheme.kind, iterations, wire)
         run = replace(run, algorithm=replace(run.algorithm, iterations=iterations))

@@ -52,7 +52,8 @@ class ReleasedSum:
         if k <= self.through:
             return
         invariant(k == self.through + 1, "released rounds are added in order")
-        self.total += x
+        with np.errstate(over="ignore"):  # an active role may release what ends float64
+            self.total += x
         self.through = k
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.agent import encoding
-from dpgt_node.agent.encoding import Diverged, Encoder, pieces
+from dpgt_node.agent.encoding import Diverged, Encoder, checked, pieces
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.roles import Source, Sources
 from dpgt_node.agent.work import AgentWork
@@ -18,7 +18,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import add_mixed
 from dpgt_node.algo.methods.robust import Guard, mix_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config.roles import parse_role
+from dpgt_node.config.roles import Roles, parse_role
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws import gaussian_sampler, grid_sampler
 from dpgt_node.privacy.laws.keystream import TestKeystream
@@ -66,6 +66,15 @@ def test_what_cannot_be_sent_is_found_in_the_last_piece_too(bad):
     values[-1] = bad
     with np.errstate(over="ignore"), pytest.raises(Diverged, match="x is no longer finite in round 3"):
         Encoder("a", 300, "float32", None)("X", 3, np.split(values, 3))
+
+
+def test_who_had_a_role_until_then_is_named_instead_of_step_sizes():
+    roles = Roles((("b", "poison from=3"), ("c", "delay ms=1"), ("d", "trap from=4")))
+    bad = np.full(3, math.inf)
+    with pytest.raises(Diverged, match=r"round 3: the active adversary did it \(b\), unless"):
+        checked(bad, "a", 3, "x", roles)
+    with pytest.raises(Diverged, match="round 2: the run diverged"):
+        checked(bad, "a", 2, "x", roles)
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])

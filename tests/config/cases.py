@@ -184,7 +184,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
     )
     evaluate = Evaluation(draw(st.integers(1, 1000)), draw(st.sampled_from(["study", "local"])))
     watching, attacking = (draw(st.sets(st.sampled_from(agents))) for _ in range(2))
-    roles = st.sampled_from(["poison", "trap scale=-2.5 from=2", "equivocate value=1 coordinates=0:3", "replay lag=4"])
+    roles = st.sampled_from(["poison", "trap scale=-2.5 until=2", "equivocate value=1 coordinates=0:3", "delay ms=4"])
     return RunConfig(
         name=draw(printable),
         algorithm=Algorithm(iterations, mechanism=mechanism),

@@ -57,7 +57,7 @@ BAD = [
     ({"algorithm.iterations": True}, "algorithm.iterations", "must be an integer, not true"),
     ({"algorithm.iterations": "10"}, "algorithm.iterations", 'must be an integer, not "10"'),
     ({"runtime.wire_dtype": "float32", "noise.scale_eta": 1e34}, "noise.scale_eta", "makes noise leave float32"),
-    ({"robust.rule": "trim"}, "robust.rule", "trimmed-mean"),
+    ({"robust.rule": "trim", "robust.outliers": 1}, "robust.rule", "trimmed-mean"),
     ({"robust.rule": "self-clip", "robust.outliers": 0}, "robust.outliers", "must be >= 1"),
     ({"robust.tracker": "norm-clip", "robust.tracker_radius": 0}, "robust.tracker_radius", "must be > 0"),
     ({"robust.rule": "clipped-gossip"}, "robust.radius", "is missing"),

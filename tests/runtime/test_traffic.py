@@ -165,6 +165,10 @@ async def test_an_open_run_shows_what_a_hidden_one_does_not(tmp_path: Path) -> N
     assert sorted(lengths) == [113, 113, 113, 113, 212]
     cost = price(hidden(interval_ms=50.0))
     assert cost == Price(113 + 212 - 2 * FRAMING, 113 + 212 - 2 * FRAMING, 2, 2, 0.1) and price(run) is None
+    assert "A round takes at least 0.1 s, more where its work does not fit" in cost.words
+    assert "times the bytes" not in cost.words
+    assert "is 2,500 times the bytes" in Price(250_000, 100, 2, 2, None).words
+    assert Price(None, None, 0, 0, 0.1).words.startswith("Agents of this run send no vectors")
 
 
 @pytest.mark.parametrize("cover", ["none", "all-pairs"])

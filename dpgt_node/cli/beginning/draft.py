@@ -125,6 +125,9 @@ def _table(
             raise ConfigError.one("command line", "--data", f"{path} has no column {lacks[0]!r}, {paths[0]} has")
     stated_bounds = _stated(bounds, names)
     found = _columns(paths, tables, label, ignore)
+    if idle := [name for name in stated_bounds if name not in found.numbers]:
+        message = f"{', '.join(map(repr, idle))}: bounds are of columns of numbers that the model learns from"
+        raise ConfigError.one("command line", "--bounds", message)
     draft = Draft(
         {
             "dataset": f"{KINDS[paths[0].suffix.lower()]}:{paths[0]}",
@@ -250,7 +253,8 @@ def _stated(bounds: Sequence[str], names: Sequence[str]) -> dict[str, tuple[floa
         except ValueError:
             low = high = math.nan
         if not equals or not low < high or not math.isfinite(high - low):
-            message = f'must be COLUMN=LOW:HIGH, e.g. --bounds "age=18:90", or --bounds {FROM_TABLE}; not {text!r}'
+            form = f'COLUMN=LOW:HIGH with LOW below HIGH, e.g. --bounds "age=18:90", or --bounds {FROM_TABLE}'
+            message = f"must be {form}; not {text!r}"
             raise ConfigError.one("command line", "--bounds", message)
         if name not in names:
             raise ConfigError.one("command line", "--bounds", f"the table {_not_one(name, names)}")

@@ -8,6 +8,9 @@ from typing import Any
 from dpgt_node.cli.common import data_root
 from dpgt_node.config import RunConfig
 
+_MUCH = 10
+"""So many times the bytes are worth a word."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -26,13 +29,17 @@ class Price:
     @property
     def words(self) -> str:
         """In a sentence or two."""
+        if not self.links and not self.links_open:
+            return "Agents of this run send no vectors to each other, so there is nothing to pad, to cover or to time"
         sends, instead = f"sends to {self.links}", f"to {self.links_open}"
         if self.bytes_a_round is not None:
             sends = f"sends {self.bytes_a_round:,} bytes a round to {self.links}"
             instead = f"{self.bytes_open:,} to {self.links_open}"
+            if self.bytes_open and self.bytes_a_round >= _MUCH * self.bytes_open:
+                instead += f". That is {self.bytes_a_round / self.bytes_open:,.0f} times the bytes"
         what = f"The agent that sends most {sends} others; without [traffic], {instead}"
         if self.round_s is not None:
-            what += f". A round takes at least {self.round_s:g} s"
+            what += f". A round takes at least {self.round_s:g} s, more where its work does not fit between two ticks"
         return f"{what}. No bit of a result changes"
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def price(run: RunConfig) -> Price | None:
     interval_ms = run.traffic.interval_ms
     round_s = None if interval_ms is None else ticks * interval_ms / 1000
     most = most_open = None
-    if network.streams and (d := _dimension(run)) is not None:
+    if network.streams and (d := dimension(run)) is not None:
         from dpgt_node.agent.encoding import wire_dtype_of
         from dpgt_node.algo.methods import codes_of
         from dpgt_node.config.privacy.traffic import OPEN
@@ -74,7 +81,7 @@ def price(run: RunConfig) -> Price | None:
     return Price(most, most_open, links, links_open, round_s)
 
 
-def _dimension(run: RunConfig) -> int | None:
+def dimension(run: RunConfig) -> int | None:
     from dpgt_node.errors import ConfigError
     from dpgt_node.learning.oracle import build_oracle, data_is_here
 

@@ -241,6 +241,8 @@ def read_fields(section: Section, cls: type, given: Mapping[str, Any] | None = N
         condition = entry.key.only
         if condition is None or condition.key not in values or condition.met(values[condition.key]):
             values[entry.field] = entry.read(section)
+        elif not section.ok(condition.key):
+            section.has(entry.name)  # nobody knows whether it belongs: the word that decides was refused already
     return values
 
 

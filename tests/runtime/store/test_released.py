@@ -155,3 +155,11 @@ def test_the_mean_of_codes_is_that_of_what_they_stand_for(tmp_path: Path) -> Non
     assert read_sum(tmp_path / SUM_FILE).through == 19
     mean = np.mean([coded(k, 7, codes).array() for k in range(12, K + 1)], axis=0)
     np.testing.assert_allclose(read_released(tmp_path, K).mean, mean, rtol=1e-13)
+
+
+def test_a_sum_beyond_float64_is_no_warning() -> None:
+    total = ReleasedSum.empty(RUN, 0, 2)
+    with np.errstate(over="raise"):
+        for k in range(2):
+            total.add(k, np.full(2, 1.7e308))
+    assert np.isinf(total.mean()).all()
