@@ -21,6 +21,7 @@ from dpgt_node.bench.baseline import Baseline
 from dpgt_node.bench.catalogue import CATALOGUE, Entry
 from dpgt_node.bench.figures import Around, Row
 from dpgt_node.cli import common
+from dpgt_node.cli.lazy import Lazy
 from dpgt_node.errors import DpgtError, ExitCode
 
 _WORDS, _NUMBER, _SPREAD = 26, 10, 25
@@ -28,7 +29,7 @@ ALL: Final = "all"
 _ALL_LINE = "every measurement of speed, one after the other; those that lack something here are named"
 
 
-class _Benches(click.Group):
+class _Benches(Lazy):
     """Made when they are called: some import torch, and a list of all must not."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

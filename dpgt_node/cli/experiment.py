@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -29,7 +29,9 @@ STATUS = "status"
 _LOOK = 2000
 """Samples of each set, where a look at all would cost more than the rounds between looks."""
 _TOLD = 5
-"""So many failures are named on the command line."""
+"""So many failures are named on the command line, and so many things that are not shown."""
+_OF_OURS = ("agents", "partition", "epsilon", "method", "budget")
+"""Options that no other family has."""
 
 
 @click.command()
@@ -49,7 +51,11 @@ _TOLD = 5
 @click.option(
     "--exact", is_flag=True, help="The daemons' own functions and bits, three to five times slower; else --fast."
 )
-@click.option("--processes", type=click.IntRange(1), help="Processes of this machine, by Dask.  [default: its cores]")
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Processes of this machine, by Dask.  [default: its cores; 1 without Dask]",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Instead: a Dask scheduler, tcp://HOST:PORT, that you trust.")
 @click.option("--agents", type=click.Choice(["5", "20", "100"]), multiple=True, help="Of ours: sizes.  [default: all]")
 @click.option("--partition", type=click.Choice(["iid", "dirichlet"]), multiple=True, help="Of ours.  [default: both]")
@@ -86,6 +92,7 @@ def experiment(
     from dpgt_node.experiments.families.runs.engine import pool
     from dpgt_node.experiments.families.runs.folder import Folder
     from dpgt_node.experiments.families.section_iv import Settings
+    from dpgt_node.report.experiments.page import write_page
     from dpgt_node.runtime.coordinator import outdir
 
     if what == STATUS:
@@ -94,6 +101,10 @@ def experiment(
         raise click.UsageError(f"{folder}: give the folder as --out DIR; DIR alone goes with {STATUS}")
     if what not in (*FAMILIES, ALL):
         raise click.UsageError(f"no family is called {what}: {', '.join((*FAMILIES, ALL))}, or {STATUS} DIR")
+    given = click.get_current_context().get_parameter_source
+    lone = [f"--{name}" for name in _OF_OURS if given(name) is ParameterSource.COMMANDLINE]
+    if lone and what not in ("ours", ALL):
+        raise click.UsageError(f"{', '.join(lone)}: only ours has it; leave it out of {what}")
     if unknown := [name for name in method if name not in METHOD_WORDS]:
         raise click.UsageError(f"no method is called {', '.join(unknown)}: {', '.join(METHOD_WORDS)}")
     if out is None:
@@ -115,7 +126,7 @@ def experiment(
     held = Folder(out)
     held.check_free()
     conduct.check(held, names, settings, root)
-    with pool(processes or os.cpu_count() or 1, scheduler) as workers, outdir.claim(out):
+    with pool(processes, scheduler) as workers, outdir.claim(out):
         console = Console()
         say(console, f"{', '.join(names)} into {out}, {workers.words}")
         try:
@@ -126,8 +137,16 @@ def experiment(
             error.exit_code = ExitCode.STOPPED
             raise error from interrupt
         finally:  # what an interrupted command has made is worth a look, too
-            page = conduct.write(held)
-    say(console, f"Page: {page}")
+            page = conduct.page(held)
+            path = write_page(held.path, page)
+    left_out = [
+        f"{section.key}: {line}" for section in page.sections if section.key in names for line in section.pending
+    ]
+    for line in left_out[:_TOLD]:
+        say(console, f"Not shown: {line}")
+    if len(left_out) > _TOLD:
+        say(console, f"Not shown: {len(left_out) - _TOLD} more, which the page names")
+    say(console, f"Page: {path}")
     if failed:
         lines = [f"{name}: {held.failed[name]}" for name in failed[:_TOLD]]
         lines += [f"and {len(failed) - _TOLD} more: dpgt experiment status {out}"] if len(failed) > _TOLD else []
@@ -140,8 +159,10 @@ def experiment(
 def _status(path: Path | None, format_: str) -> ExitCode:
     from dpgt_node.experiments.families.runs.folder import STATE_FILE, Folder
 
-    if path is None or not (path / STATE_FILE).exists():
-        raise ConfigError.one("command line", "DIR", f"{path or 'nothing'} holds no experiment")
+    if path is None:
+        raise click.UsageError(f"{STATUS} of which folder? dpgt experiment {STATUS} DIR")
+    if not (path / STATE_FILE).exists():
+        raise ConfigError.one("command line", "DIR", f"{path} holds no experiment")
     held = Folder(path)
     status = held.status()
     families = {name: held.family_status(name) for name in held.families}

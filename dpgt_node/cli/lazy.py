@@ -10,7 +10,7 @@ import click
 
 
 class Lazy(click.Group):
-    """Commands by name as "module:attribute", in the order of ``targets``; a subclass sets it."""
+    """Commands by name as "module:attribute", in the order of ``targets``; a subclass sets it, or gets its own."""
 
     targets: Mapping[str, str]
 
@@ -22,8 +22,8 @@ class Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest verbs where there is none by that name."""
         name = args[0]
-        if name not in self.targets and not name.startswith("-"):
-            near = difflib.get_close_matches(name, list(self.targets), cutoff=0.6)
+        if name not in self.list_commands(ctx) and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), cutoff=0.6)
             hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)

@@ -8,12 +8,13 @@ from statistics import median
 
 from dpgt_node.accounts import towards
 from dpgt_node.accounts.towards import Towards
+from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import NoiseStream, RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
-from dpgt_node.privacy.strength import delta_warning, hit_rate
+from dpgt_node.privacy.strength import NO_PRIVACY, delta_warning, hit_rate
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.record import epsilons
 from dpgt_node.record.digests import from_json
@@ -75,8 +76,11 @@ def noise_off(run: RunConfig) -> bool:
     return run.noise.multiplier == 0
 
 
-def privacy_line(privacy: PrivacySummary, mechanism: str) -> str:
-    """Adjacency, how C is known, the noise law and the mechanism, in one line."""
+def privacy_line(run: RunConfig, privacy: PrivacySummary) -> str:
+    """Adjacency, how C is known, the noise law and the mechanism, in one line; or that the method has no noise."""
+    if not method_of(run).noisy:
+        return NO_PRIVACY.format(run.algorithm.method)
+    mechanism = run.algorithm.mechanism
     noise = epsilons.noise_words(privacy.law, mechanism)
     return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."
 

@@ -96,7 +96,8 @@ def test_s_ab_refuses_by_name_what_is_not_strongly_connected() -> None:
 def test_s_ab_refuses_noise() -> None:
     run = by("s-ab", cases.run(RING))
     noisy = replace(run, noise=replace(run.noise, multiplier=0.5))
-    assert failures(noisy) == [("noise.multiplier", "s-ab: draws no noise; multiplier: 0.5, must be 0")]
+    said = "s-ab: draws no noise; multiplier: 0.5, must be 0 (write noise.multiplier = 0.0)"
+    assert failures(noisy) == [("noise.multiplier", said)]
 
 
 def test_atc_dsgd_needs_a_connected_closure_and_nothing_else_of_the_graphs() -> None:

@@ -109,6 +109,7 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
     ("arguments", "says"),
     [
         (["nothing"], "No such command"),
+        (["round"], "No such command 'round'. Did you mean 'rounds'"),
         (["rounds", "--agents", "1"], "not in the range"),
         (["durability", "--case", "5,100"], "is N,D,ROUNDS"),
         (["decoder", "--size", "0,1"], "a coordinate and a round"),

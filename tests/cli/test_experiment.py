@@ -21,7 +21,8 @@ TINY = ("--dataset", "digits", "--iterations", 3, "--seeds", 1, "--processes", 1
         (("fig2", "--out", "o", "--dataset", "digits", "--iterations", 30, "--processes", 1), "dpgt-paper-S1-p0.1-K30"),
         (("fig3", "--out", "o", "--dataset", "digits", "--device", "cuda", "--processes", 1), "cuda computes torch"),
         (("status", "nowhere"), "nowhere holds no experiment"),
-        (("status",), "nothing holds no experiment"),
+        (("status",), "of which folder? dpgt experiment status DIR"),
+        (("fig4", "--out", "o", "--method", "dpgt", "--budget", 8), "--method, --budget: only ours has it"),
     ],
 )
 def test_bad_input_is_a_message_before_anything_runs(dpgt, tmp_path, arguments, message):
@@ -39,6 +40,16 @@ def test_a_family_its_status_and_its_end(dpgt, tmp_path):
     told = json.loads(dpgt("experiment", "status", "o", "--format", "json")[1])
     assert told == {"families": {"fig3": {"done": 9, "of": 9}}, "missing": [], "failed": {}}
     assert "runs to do" not in dpgt("experiment", "fig3", "--out", "o", *TINY)[1]
+
+
+def test_what_is_not_shown_is_named(dpgt):
+    """A curve that is refused, and a method that has no epsilon."""
+    tiny = ("--dataset", "digits", "--seeds", 1, "--processes", 1)
+    code, out, _ = dpgt("experiment", "fig4", "--out", "o", "--iterations", 20, *tiny)
+    assert code == 0 and "Not shown: fig4: S1, p = 0.1: refused: scheme.a1: " in out
+    share = ("--method", "gt-saga", "--agents", 5, "--partition", "iid", "--epsilon", 1)
+    code, out, _ = dpgt("experiment", "ours", "--out", "p", "--iterations", 3, *share, *tiny)
+    assert code == 0 and "Not shown: ours: gt-saga: draws no noise, so it has no epsilon" in out
 
 
 def test_a_failed_run_ends_in_exit_code_1(dpgt, monkeypatch):

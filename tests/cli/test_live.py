@@ -24,7 +24,7 @@ HEAD = "epsilon (gdp, delta 1e-05)"
 
 def privacy(run: RunConfig) -> str:
     """The line a view begins with."""
-    return text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
+    return text.privacy_line(run, PrivacySummary.of(run))
 
 
 def status(k: int = 120, n: int = 5, *, accuracy: bool = True, state: str = "running") -> LiveStatus:
@@ -300,12 +300,12 @@ def test_a_summary_fits_80_columns_and_breaks_at_words(tmp_path: Path) -> None:
     print_summary(run, summary, tmp_path, out)
     shown = printed(out)
     assert re.search("┃ +largest ┃ +median ┃", shown) and "…" not in shown
-    assert text.privacy_line(summary.privacy, summary.mechanism) in shown
+    assert text.privacy_line(run, summary.privacy) in shown
     terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     print_summary(run, summary, Path("runs"), terminal)
     lines = printed(terminal).splitlines()
     assert max(map(len, lines)) <= 80 and "…" not in printed(terminal)
-    said = text.privacy_line(summary.privacy, summary.mechanism)
+    said = text.privacy_line(run, summary.privacy)
     assert said in " ".join(line.strip() for line in lines)
 
 
@@ -342,6 +342,17 @@ def test_summary_of_a_toy_without_privacy(tmp_path: Path) -> None:
     assert "Worst agent:" in shown and "training loss" in shown
     assert text.WHY_CONDITIONAL not in shown and text.NOISE_OFF in shown and text.TEST_KEYSTREAM in shown
     assert shown.splitlines()[-1] == f"Report: {tmp_path}"
+
+
+def test_summary_of_a_method_that_draws_no_noise(tmp_path: Path) -> None:
+    """No clip, accountant or law is named: none could help."""
+    run = digits_run(multiplier=0.0)
+    run = replace(run, algorithm=replace(run.algorithm, method="gt-saga"))
+    out = console(width=120)
+    print_summary(run, summary_of(run, rows_of(run, lemma5=None)), tmp_path, out)
+    shown = printed(out)
+    assert "Privacy: none. Method gt-saga draws no noise, so every epsilon is infinite." in shown
+    assert not any(word in shown for word in ("No accountant", "clip", "laplace", "mechanism"))
 
 
 def test_summary_of_hundred_agents_shows_the_worst(tmp_path: Path) -> None:

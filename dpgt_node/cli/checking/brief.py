@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
 from dpgt_node.cli.wrapping import wrapped
+from dpgt_node.privacy.strength import NO_PRIVACY
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check

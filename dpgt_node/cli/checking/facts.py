@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpgt_node.runtime.disk import DiskNeed
     from dpgt_node.sim.plans.staying import Staying
 
-NO_PRIVACY = "Privacy: none. Method {} draws no noise, so every epsilon is infinite."
-
 
 def expected(run: RunConfig, source: str, alike: str | None, shape_text: str | None) -> Staying:
     """Whether the exchange is expected to pay, without a look at anybody's data but their shape."""

@@ -6,7 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpgt_node.cli.checking.facts import NO_PRIVACY, looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.privacy.strength import NO_PRIVACY
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.accounts.towards import ASSUMPTIONS
+from dpgt_node.algo.methods import method_of
 from dpgt_node.cli import wrapping
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
@@ -83,9 +84,10 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
     if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
         say(console, said)
-    _print_epsilons(summary, console)
+    if method_of(run).noisy:
+        _print_epsilons(summary, console)
     _print_towards(run, summary, console)
-    say(console, text.privacy_line(summary.privacy, summary.mechanism))
+    say(console, text.privacy_line(run, summary.privacy))
     for why in text.why_conditional(summary):
         say(console, why, "dim")
     _print_delta(summary, console)

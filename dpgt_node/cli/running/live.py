@@ -88,7 +88,7 @@ class LiveView:
         self._printed_at = -math.inf
         if run is not None:
             print_warnings(run, self._console, keystream)
-            line = text.privacy_line(PrivacySummary.of(run), run.algorithm.mechanism)
+            line = text.privacy_line(run, PrivacySummary.of(run))
             say(self._console, line, "dim")
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=False)

@@ -16,6 +16,7 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.experiments.families.catalogue import FAMILIES
 from dpgt_node.experiments.families.family import Family
+from dpgt_node.experiments.families.ours import FAMILY as OURS
 from dpgt_node.experiments.families.runs.engine import Clock, Done, Pool, Task
 from dpgt_node.experiments.families.runs.folder import REFUSED, Folder
 from dpgt_node.experiments.families.runs.job import Job, carry_out
@@ -70,7 +71,12 @@ def conduct(
 
 
 def write(folder: Folder) -> Path:
-    """The page of everything that was asked for in this folder; its path."""
+    """Write the page of everything that was asked for in this folder; its path."""
+    return write_page(folder.path, page(folder))
+
+
+def page(folder: Folder) -> Page:
+    """Everything that was asked for in this folder."""
     measured = Measured(folder)
     sections, runs = [], set[str]()
     for name, family in FAMILIES.items():
@@ -85,13 +91,16 @@ def write(folder: Folder) -> Path:
         f"{time.strftime('%Y-%m-%d')}, {len(runs)} runs, digest of their run files and seeds {digest}. "
         "Noise comes from the seeds, so every number can be made again; such a run protects nobody's data."
     )
-    lead = (
-        "What the paper says beside what was measured. Verdicts are computed from the measurements. Runs are carried "
-        "out by simulate --fast, which has the noise and the batches of the daemons and agrees with them to 1e-9; "
-        "with --exact, bit for bit. Where the text has several readings, each has its line."
+    how = (
+        "Runs are carried out by simulate --fast, which has the noise and the batches of the daemons and agrees with "
+        "them to 1e-9; with --exact, bit for bit."
     )
-    page = Page("The paper's experiments", lead, cite, tuple(sections), tuple(folder.failed.items()))
-    return write_page(folder.path, page)
+    title = "The paper's experiments"
+    lead = "What the paper says beside what was measured. Verdicts are computed from the measurements."
+    readings = " Where the text has several readings, each has its line."
+    if set(folder.families) == {OURS.name}:
+        title, lead, readings = OURS.title, "The paper has no such comparison, so no claim of it is judged.", ""
+    return Page(title, f"{lead} {how}{readings}", cite, tuple(sections), tuple(folder.failed.items()))
 
 
 def _section(family: Family, settings: Settings, measured: Measured, jobs: Sequence[Job]) -> Section:

@@ -38,9 +38,9 @@ def write_page(out: Path, page: Page) -> Path:
 
 
 def counts(page: Page) -> list[tuple[str, int]]:
-    """How many claims have each verdict."""
+    """How many claims have each verdict; nothing where there is no claim."""
     found = Counter(claim.verdict for section in page.sections for claim in section.claims)
-    return [(verdict, found[verdict]) for verdict in VERDICTS]
+    return [(verdict, found[verdict]) for verdict in VERDICTS] if found else []
 
 
 def _written(out: Path, section: Section, panel: Panel) -> _Drawn:
@@ -59,9 +59,10 @@ def _written(out: Path, section: Section, panel: Panel) -> _Drawn:
 def _markdown(page: Page) -> Iterator[str]:
     yield f"# {page.title}\n"
     yield page.lead + "\n"
-    yield ", ".join(f"{number} {verdict}" for verdict, number in counts(page)) + ".\n"
-    yield "| claim | reading | verdict | measured | why |"
-    yield "|---|---|---|---|---|"
+    if found := counts(page):
+        yield ", ".join(f"{number} {verdict}" for verdict, number in found) + ".\n"
+        yield "| claim | reading | verdict | measured | why |"
+        yield "|---|---|---|---|---|"
     for section in page.sections:
         for claim in section.claims:
             cells = (f"{claim.id}: {claim.text}", claim.reading, claim.verdict, claim.measured, claim.reason)

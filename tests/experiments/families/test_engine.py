@@ -73,6 +73,9 @@ def test_without_dask_one_process_works_and_two_are_a_message(monkeypatch):
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     with pool(1, None) as workers:
         assert workers.words == "in this process"
+    monkeypatch.setattr(engine.os, "cpu_count", lambda: 2)
+    with pool(None, None) as workers:
+        assert workers.words == "in this process (more need Dask: pip install 'dpgt-node[cluster]')"
     with (
         pytest.raises(ConfigError, match=r"needs Dask: pip install 'dpgt-node\[cluster\]', or --processes 1"),
         pool(2, None),

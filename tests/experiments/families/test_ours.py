@@ -71,6 +71,12 @@ def test_the_page_has_the_table_and_three_pictures_a_place(out):
     assert "(gdp)" in page
 
 
+def test_a_folder_without_claims_counts_none(out):
+    claims = (out / "CLAIMS.md").read_text()
+    assert claims.startswith("# Every method at the same epsilon\n") and "gt-saga: draws no noise" in claims
+    assert "reproduced" not in claims and "|" not in claims and '"tile"' not in (out / "index.html").read_text()
+
+
 def test_the_best_candidate_on_kept_back_samples_is_chosen(out, monkeypatch):
     cell, settings = (
         Cell("atc-dsgd", NOISE_ONCE.name, "digits", 5, "iid", 1.0),

@@ -91,16 +91,23 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool(processes: int, scheduler: str | None) -> Iterator[Pool]:
+def pool(processes: int | None, scheduler: str | None) -> Iterator[Pool]:
     """Workers: those of ``scheduler`` (``tcp://HOST:PORT``), or so many processes here; one: this process.
+
+    ``processes`` None: as many as there are cores, or one where Dask is not installed.
 
     ConfigError, before anything runs: Dask is not installed, the scheduler does not answer, or has no worker that can
     do the work.
     """
+    has_dask, cores = importlib.util.find_spec("distributed") is not None, os.cpu_count() or 1
+    if scheduler is None and processes is None and cores > 1 and not has_dask:
+        yield Pool(None, "in this process (more need Dask: pip install 'dpgt-node[cluster]')")
+        return
+    processes = processes or cores
     if scheduler is None and processes == 1:
         yield Pool(None, "in this process")
         return
-    if importlib.util.find_spec("distributed") is None:
+    if not has_dask:
         message = "needs Dask: pip install 'dpgt-node[cluster]', or --processes 1"
         raise ConfigError.one("command line", "--processes" if scheduler is None else "--scheduler", message)
     with _local(processes) if scheduler is None else _remote(scheduler) as found:
