@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import hashlib
 import math
 import warnings
@@ -21,6 +20,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler, laplace
 from dpgt_node.protocol.types import Advance, AdvanceFinal, DrawRelease, Evaluate, Payload, RoundRecord, State
+from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.simulate import simulate
 from dpgt_node.types import Codes
@@ -360,14 +360,18 @@ def test_a_module_of_the_operators_own_that_fails_is_named_with_its_round(own: b
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("fast", [False, True])
-def test_a_value_that_its_noise_does_not_reach_stops_the_run(law: str, fast: bool, tmp_path: Path) -> None:
+def test_a_value_that_its_noise_does_not_reach_stops_the_run(
+    law: str, fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sampler would clip it, and the run would end somewhere else: at .00037 where the optimum is 2."""
+    closed: list[Path] = []
+    monkeypatch.setattr(MetricsStore, "close", lambda self: (closed.append(self.path.parent), self._file.close()))
     text = processes.quadratic(3, 20).replace("scale_zeta = 0.1", "scale_zeta = 1e-9").replace("0.01", "1e-9")
     run_file = tmp_path / "run.toml"
     run_file.write_text(text.replace("[noise]", f'[noise]\nlaw = "{law}"'), encoding="utf-8")
     with pytest.raises(OutOfReach, match=r"agent-\d: in round \d+ a value lies beyond .*take a larger noise\.scale_"):
         (simulate_fast if fast else simulate)(load_run(run_file), tmp_path / "out", bytes(16))
-    gc.collect()  # a file left open is an error here
+    assert closed == [tmp_path / "out"]
 
 
 @pytest.mark.parametrize(("low", "high"), [(-3, 3), (-1, 1), (0, 200), (-128, 127)])
