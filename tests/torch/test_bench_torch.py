@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.bench.smallest import bench, spreads
+from tests.e2e import processes
 
 pytestmark = pytest.mark.torch
 
@@ -33,8 +34,11 @@ def test_rounds_beside_gloo() -> None:
 def test_inversion_keeps_what_it_did(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = tmp_path / "pictures.npz"
-    np.savez(data, x_test=rng.random((8, 784)), y_test=rng.integers(10, size=8))
+    np.savez(data, x_test=rng.random((9, 784)), y_test=rng.integers(10, size=9))
     options = (data, "--out", tmp_path / "out", "--pictures", 1, "--steps", 2)
+    np.savez(tmp_path / "few.npz", x_test=rng.random((8, 784)), y_test=rng.integers(10, size=8))
+    done = processes.dpgt("bench", "inversion", tmp_path / "few.npz", *options[1:])
+    assert done.returncode == 2 and "8 test pictures; 9 are needed" in done.stderr
     first = bench("inversion", *options)
     assert {row["what"] for row in first["rows"]} == {"one", "batch"}
     assert bench("inversion", *options)["rows"] == first["rows"]

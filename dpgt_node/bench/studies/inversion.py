@@ -29,6 +29,7 @@ import numpy as np
 
 from dpgt_node.adversary.pictures import measure, search
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
+from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64, I64
 
 SHAPE, CLASSES = (1, 28, 28), 10
@@ -170,11 +171,15 @@ class Settings:
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
     with np.load(settings.data, allow_pickle=False) as file:
         x, y = file["x_test"].astype(np.float64).reshape(-1, *SHAPE), file["y_test"].astype(np.int64)
+    asked = list(jobs(settings.pictures, settings.network, settings.breaching))
+    least = 1 + max(1 + max(rows) for *_, rows in asked)  # the mean picture is that of others
+    if len(x) < least:
+        raise ConfigError.one("command line", "DATA", f"{settings.data}: {len(x)} test pictures; {least} are needed")
     settings.out.mkdir(parents=True, exist_ok=True)
     path = settings.out / "inversion.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     have = {(r["kind"], r["activation"], r["b"], tuple(r["rows"])) for r in done}
-    for kind, activation, b, rows in jobs(settings.pictures, settings.network, settings.breaching):
+    for kind, activation, b, rows in asked:
         if (kind, activation, b, tuple(rows)) in have:
             continue
         if kind == "breaching":
@@ -183,7 +188,7 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
             found = invert(activation, b, x[rows], y[rows], rows[0], settings.steps)
         others = np.delete(x, rows, axis=0).mean(axis=0)
         found["mean picture"] = float(np.mean([measure.psnr(each, others) for each in x[rows]]))
-        done.append({"kind": kind, "network": activation, "b": b, "rows": rows, **found})
+        done.append({"kind": kind, "activation": activation, "b": b, "rows": rows, **found})
         with path.open("a") as lines:
             lines.write(json.dumps(done[-1], allow_nan=False) + "\n")
     yield from table(done)
