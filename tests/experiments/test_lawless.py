@@ -133,4 +133,4 @@ def test_the_command_learns_events(tmp_path: Path, capsys: pytest.CaptureFixture
     document = json.loads(capsys.readouterr().out)
     assert {claim["bound"]["event"] for claim in document["claims"]} != {None}
     assert cli.run([*argv, "--test", "threshold"]) == 2  # what is kept there are positions
-    assert "another run, agent or canary" in capsys.readouterr().err
+    assert "holds trials of --test event and renyi" in capsys.readouterr().err

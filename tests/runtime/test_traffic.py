@@ -154,7 +154,8 @@ async def test_vectors_in_chunks_are_as_long_between_all_agents(tmp_path: Path) 
     assert len(found) == 6
     totals = [sum(size for size in sizes if size > CONTROL_BYTES) for sizes in found.values()]
     assert min(totals) > (K + 1) << 18 and max(totals) - min(totals) < (K + 1) * CONTROL_BYTES
-    assert {link.streams for link in observe([tmp_path / "a.pcap"]).links} == {None}
+    told = {link.streams for link in observe([tmp_path / "a.pcap"]).links}
+    assert len(told) == 1, "what is told of one link is told of all"  # by their times: one vector, two, or neither
 
 
 async def test_an_open_run_shows_what_a_hidden_one_does_not(tmp_path: Path) -> None:

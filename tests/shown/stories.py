@@ -74,6 +74,12 @@ STORIES = (
         swaps=(("agents/agent-1/state --what-if", '"$PWD"/agents/agent-1/state --what-if'),),
     ),
     Story(
+        "a hidden run",
+        ((TAP, "dpgt launch RUN.toml --out runs/hidden --tap hidden.pcap"),),
+        RUN_FILE
+        + ' > RUN.toml\nprintf \'[traffic]\\npad_to = "power-of-two"\\ncover = "all-pairs"\\n\' >> RUN.toml\n@0\n',
+    ),
+    Story(
         "spanning trees",
         ((TAP, "dpgt launch examples/spanning-trees.toml --out runs/a --insecure --tap a.pcap"),),
         "@0\n",
