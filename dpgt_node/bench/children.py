@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,25 @@ def run_dpgt(environment: Mapping[str, str], *arguments: object, expect: int | N
 def fresh(environment: Mapping[str, str], module: str, **arguments: Any) -> Any:
     """What ``python -m dpgt_node.bench.MODULE JSON`` prints as JSON: a measurement in a process of its own."""
     return json.loads(_run(environment, [sys.executable, "-m", f"dpgt_node.bench.{module}", json.dumps(arguments)], 0))
+
+
+def side_by_side(module: str, each: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What ``python -m dpgt_node.bench.MODULE JSON`` prints as JSON, of processes that run at the same time.
+
+    ``each``: the arguments of one.  ChildFailed: one of them did not finish.
+    """
+    command = [sys.executable, "-m", f"dpgt_node.bench.{module}"]
+    children = [
+        subprocess.Popen([*command, json.dumps(arguments)], stdout=subprocess.PIPE, text=True) for arguments in each
+    ]
+    try:
+        said = [child.communicate()[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    if any(child.returncode for child in children):
+        raise ChildFailed(f"a process of {module} did not finish")
+    return [json.loads(text) for text in said]
 
 
 def _run(environment: Mapping[str, str], command: list[str], expect: int | None) -> str:

@@ -6,13 +6,12 @@ No noise, no ledger, no TLS, no checks, float64.  ``python -m dpgt_node.bench.gl
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from dpgt_node.bench.children import ChildFailed
+from dpgt_node.bench.children import ChildFailed, side_by_side
 
 WARM = 20
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
@@ -22,19 +21,8 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 def measure(folder: Path, agents: int, rounds: int, dimension: int) -> dict[str, float]:
     """Of one group, whose processes find each other by a file in ``folder``.  ChildFailed: one did not finish."""
     common = {"folder": str(folder), "agents": agents, "rounds": rounds, "dimension": dimension}
-    command = [sys.executable, "-m", "dpgt_node.bench.gloo"]
-    children = [
-        subprocess.Popen([*command, json.dumps({**common, "rank": rank})], stdout=subprocess.PIPE, text=True)
-        for rank in range(agents)
-    ]
-    try:
-        said = [child.communicate()[0] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    if any(child.returncode for child in children):
-        raise ChildFailed("a process of the gloo group did not finish")
-    return {"rounds_per_second": json.loads(said[0])}
+    rate, *_ = side_by_side("gloo", [{**common, "rank": rank} for rank in range(agents)])
+    return {"rounds_per_second": rate}
 
 
 def gather(folder: Path, agents: int, rounds: int, dimension: int, rank: int) -> float:

@@ -106,4 +106,5 @@ def daemons_loop() -> asyncio.AbstractEventLoop:
         import uvloop
     except ImportError:
         return Loop()
-    return type("FastLoop", (_GivesBack, uvloop.Loop), {})()  # type: ignore[no-any-return]
+    loop: asyncio.AbstractEventLoop = type("FastLoop", (_GivesBack, uvloop.Loop), {})()
+    return loop

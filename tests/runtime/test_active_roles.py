@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +26,9 @@ from dpgt_node.report.html import build_report
 from dpgt_node.report.text import warnings_for
 from dpgt_node.runtime import calls
 from dpgt_node.runtime.agent import node as node_module
-from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import simulate
 from tests.runtime.cluster import KEY, LIMIT_S, cluster, make_run
+from tests.sim.breaking import broken_off
 
 
 def attacked(K: int, roles: dict[str, str], on_forgery: str = "continue") -> RunConfig:
@@ -154,27 +153,11 @@ async def test_daemons_take_delayed_and_repeated_messages_once(
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_simulation_that_goes_on_takes_up_what_was_compared_before(
-    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, real, seen = attacked(30, {"agent-1": "equivocate from=4 until=20"}), saved.Saver.perhaps, [0]
+def test_a_simulation_that_goes_on_takes_up_what_was_compared_before(tmp_path: Path, end: str) -> None:
+    run, out = attacked(30, {"agent-1": "equivocate from=4 until=20"}), tmp_path / "parts"
     simulate(run, tmp_path / "whole", bytes(16), test_keystream=KEY)
-
-    class Killed(BaseException):
-        pass
-
-    def perhaps(saver: saved.Saver) -> None:
-        seen[0] += 1
-        if seen[0] == 8:
-            saver.now()
-        if seen[0] == 17 and end == "killed":
-            raise Killed
-
-    monkeypatch.setattr(saved.Saver, "perhaps", perhaps)
-    out = tmp_path / "parts"
-    with contextlib.suppress(Killed):
-        simulate(run, out, bytes(16), test_keystream=KEY, should_stop=lambda: end == "stopped" and seen[0] == 12)
-    monkeypatch.setattr(saved.Saver, "perhaps", real)
+    with broken_off(end) as stops:
+        simulate(run, out, bytes(16), test_keystream=KEY, should_stop=stops)
     simulate(run, out, bytes(16), test_keystream=KEY)
     found, whole = read_digests(out), read_digests(tmp_path / "whole")
     assert whole is not None and whole.rounds == 31 and whole.forgeries[0].rounds == 17

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from dpgt_node.config import Adversary, Data, Model, RunConfig, SchemeS2, to_tom
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.record.truth import SAMPLES_BYTES, AgentTruth, Truth, find_truth
-from dpgt_node.sim import saved
 from dpgt_node.sim.simulate import build_agents, build_oracles, simulate
 from dpgt_node.sim.world import Observer, World
 from dpgt_node.wire.transcript import Transcript
 from tests.sim import cases
+from tests.sim.breaking import broken_off
 
 KEY = "5e"
 RUN_ID = bytes(range(16))
@@ -146,30 +145,14 @@ def test_samples_beyond_the_limit_are_not_kept_and_labels_are(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_an_interrupted_simulation_goes_on_with_its_recordings(
-    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_simulation_goes_on_with_its_recordings(tmp_path: Path, end: str) -> None:
     """Killed, rounds after the last save are drawn anew, and so is what was recorded of them."""
-    run, out, seen = make(K=23), tmp_path / "out", [0]
-    real, key = saved.Saver.perhaps, KEY if end == "stopped" else None
-
-    class Killed(BaseException):
-        pass
-
-    def perhaps(saver: saved.Saver) -> None:
-        seen[0] += 1
-        if seen[0] == 8:
-            saver.now()
-        if seen[0] == 17 and end == "killed":
-            raise Killed
-
-    monkeypatch.setattr(saved.Saver, "perhaps", perhaps)
-    with contextlib.suppress(Killed):
-        simulate(run, out, RUN_ID, test_keystream=key, should_stop=lambda: end == "stopped" and seen[0] == 12)
+    run, out, key = make(K=23), tmp_path / "out", KEY if end == "stopped" else None
+    with broken_off(end) as stops:
+        simulate(run, out, RUN_ID, test_keystream=key, should_stop=stops)
     path = out / "agents" / "agent-1" / "state" / "transcript"
     before = [entry for _, entry in Transcript(path).whole() if entry is not None]
     assert 10 < max(entry.k for entry in before) < run.K
-    monkeypatch.setattr(saved.Saver, "perhaps", real)
     if end == "killed":  # and stopped at once: nothing is left of rounds that were never made
         simulate(run, out, RUN_ID, should_stop=lambda: True)
         left = [max(find_truth(out, run.graph.agents, RUN_ID)[name].rounds()) for name in run.graph.agents]

@@ -134,8 +134,11 @@ def _events(looked_for: Places, other: Places, *, upwards: bool) -> Iterator[tup
         yield _in_set(edges, order[:size]), looked_for, other
     for canary, mine, others in alone(looked_for, other, LEAST_ALONE):
         for t in _quantiles(np.concatenate((mine.at, others.at)), _FEW):
-            event = _beyond(t, upwards, f"canary {canary}", lambda p, canary=canary: p.canary == canary)  # type: ignore[misc]
-            yield event, mine, others
+            yield _beyond(t, upwards, f"canary {canary}", _of(canary)), mine, others
+
+
+def _of(canary: int) -> Callable[[Places], Bools]:
+    return lambda p: p.canary == canary
 
 
 def _quantiles(values: F64, count: int) -> list[float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dpgt_node.bench.children import ChildFailed
+from dpgt_node.bench.children import ChildFailed, side_by_side
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
@@ -137,19 +136,7 @@ def measure(folder: Path, agents: int, rounds: int, frame_bytes: int) -> dict[st
     for i in range(agents):
         authority.write_folder(folder / f"agent-{i}", agent_identity(f"agent-{i}"), ["127.0.0.1"])
     common = {"folder": str(folder), "agents": agents, "rounds": rounds, "frame_bytes": frame_bytes}
-    command = [sys.executable, "-m", "dpgt_node.bench.speed.bare_ring"]
-    children = [
-        subprocess.Popen([*command, json.dumps({**common, "role": role})], stdout=subprocess.PIPE, text=True)
-        for role in range(-1, agents)
-    ]
-    try:
-        said = [child.communicate()[0] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    if any(child.returncode for child in children):
-        raise ChildFailed("a process of the bare ring did not finish")
-    coordinator, *others = (json.loads(text) for text in said)
+    coordinator, *others = side_by_side("speed.bare_ring", [{**common, "role": role} for role in range(-1, agents)])
     return {
         "rounds_per_second": coordinator["rounds_per_second"],
         "agent_ms": statistics.mean(each["cpu_ms"] for each in others),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_what_is_rounded_does_not_tell_what_was_drawn() -> None:
     """Q-DPSGD: the middle stands in, and one transcript refutes nothing; without rounding it does."""
     run = replace(run_of("two agents", "q-dpsgd noise-once"), method_options={"step": 1e-4})
     vectors, spies = played(run)
-    world = lambda k, x: bent(0, k, x)  # noqa: E731
+    world = partial(bent, 0)
     replay = Replay(Facts.of(run), 0, np.zeros(7), vectors, "int16")
     gamma = run.scheme.gamma  # type: ignore[union-attr]
     for one, (_, out) in zip(replay.run([world]), spies[0].seen, strict=False):
@@ -157,7 +158,7 @@ def test_what_is_rounded_does_not_tell_what_was_drawn() -> None:
     assert told.verdict == "not tested" and "repeated runs do" in told.note
     run = replace(run, method_options={"step": 0.0})
     vectors, spies = played(run)
-    rebuilt = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
+    rebuilt = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([partial(bent, 0)]))
     assert [one.draw.kind for one in rebuilt] == ["exact"] * run.K
     assert all((one.draw.values == out).all() for one, (_, out) in zip(rebuilt, spies[0].seen, strict=False))
 
@@ -167,7 +168,7 @@ def test_noise_that_is_rounded_afterwards_lies_in_between(mechanism: str) -> Non
     """Quantised DSGD: the states are rebuilt bit for bit, and what was drawn lies where Q says."""
     run = replace(run_of("two agents", f"quantised-dsgd {mechanism}"), method_options={"step": 0.01})
     vectors, spies = played(run)
-    rebuilt = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "int32").run([lambda k, x: bent(0, k, x)]))
+    rebuilt = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "int32").run([partial(bent, 0)]))
     assert len(rebuilt) == run.K + 1
     for one, (private, out) in zip(rebuilt, spies[0].seen, strict=True):
         assert isinstance(one.draw, Interval)
@@ -188,10 +189,10 @@ def test_another_gradient_gives_other_states() -> None:
 def test_a_stream_that_nobody_saw_is_no_part_of_what_was_observed() -> None:
     run = run_of("two agents", "paper")
     vectors, _ = played(run)
-    whole = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
+    whole = list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([partial(bent, 0)]))
     seen = {key: vector for key, vector in vectors.items() if key[:2] != (0, "Y")}
     replay = Replay(Facts.of(run), 0, np.zeros(7), seen, "float64", skip=frozenset({"Y"}))
-    part = list(replay.run([lambda k, x: bent(0, k, x)]))
+    part = list(replay.run([partial(bent, 0)]))
     assert [(one.k, one.stream) for one in part] == [(k, "X") for k in range(run.K + 1)]
     for one, other in zip(part, (one for one in whole if one.stream == "X"), strict=True):
         assert (one.private[0] == other.private[0]).all()
@@ -202,7 +203,7 @@ def test_a_vector_that_was_not_seen_is_named() -> None:
     vectors, _ = played(run)
     del vectors[1, "X", 3]  # type: ignore[attr-defined]
     with pytest.raises(Unseen) as caught:
-        list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([lambda k, x: bent(0, k, x)]))
+        list(Replay(Facts.of(run), 0, np.zeros(7), vectors, "float64").run([partial(bent, 0)]))
     assert caught.value.args[0] == (1, "X", 3)
 
 
