@@ -68,7 +68,7 @@ def test_json_is_the_contract(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -
     assert list(found)[:6] == ["messages", "complete", "with_holes", "agents", "rounds", "segments_lost"]
     assert list(found.values())[:6] == [6, 6, 0, 2, 3, 0]
     assert found["run_id"] == w.RUN.hex() and found["names"] == ["agent-1", "agent-2"]
-    assert found["edges"] == [{"sender": "agent-1", "receiver": "agent-2", "X": 3, "Y": 3}]
+    assert found["edges"] == [{"sender": "agent-1", "receiver": "agent-2", "X": 3, "Y": 3, "again": 0}]
     assert found["statistics"]["agent-1"]["X"]["count"] == 3
     assert len(list(Transcript(tmp_path / "t"))) == 6
 
@@ -76,6 +76,20 @@ def test_json_is_the_contract(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -
 def test_text_says_the_same(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> None:
     code, out, err = dpgt(w.write_pcap(tmp_path / "x.pcap", wires), "--out", tmp_path / "t")
     assert code == 0 and "6 messages of 2 agents in 3 rounds" in out and "6 complete, 0 with holes" in out and not err
+
+
+def test_copies_that_a_sender_repeats_are_counted_by_edge(dpgt: Dpgt, tmp_path: Path) -> None:
+    """X of the round before behind X and Y of rounds 1 to 3, one of them on an edge where nothing else is repeated."""
+    ones = [[w.payload(stream, k, 300) for stream in ("X", "Y")] for k in range(4)]  # type: ignore[arg-type]
+    behind = [these for k, both in enumerate(ones) for these in (both, ones[k - 1][:1])[: 1 + (k > 0)]]
+    other = w.exchange(ones, receiver="agent-3", talk=w.Talk(client=("127.0.0.1", 9), server=("127.0.0.1", 7001)))
+    pcap = w.write_pcap(tmp_path / "x.pcap", [*w.exchange(behind).wires, *other.wires])
+    assert dpgt(pcap, "--out", tmp_path / "t")[1].splitlines()[1:4] == [
+        "sender   receiver  X  Y  again",
+        "agent-1  agent-2   4  4  3",
+        "agent-1  agent-3   4  4  0",
+    ]
+    assert {e.copies for e in Transcript(tmp_path / "t") if e.receiver == "agent-2" and e.stream == "X"} == {1, 2}
 
 
 def test_a_capture_that_was_cut_is_named_and_leaves_no_whole_transcript(

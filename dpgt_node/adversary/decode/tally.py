@@ -108,12 +108,13 @@ class Copy:
 
 @dataclass(slots=True)
 class Edge:
-    """What was seen on one edge: messages of X and of Y."""
+    """What was seen on one edge: messages of X and of Y; ``again``: further copies of either."""
 
     sender: str
     receiver: str
     X: int = 0
     Y: int = 0
+    again: int = 0
 
 
 class Tally:
@@ -163,9 +164,9 @@ class Tally:
             released.remember(head.k, digest)
             if released.rounds.add(head.k):
                 self.statistics.setdefault((head.sender, stream), Statistics()).add(values, head.dtype)
+        edge = self.edges.setdefault((head.sender, receiver), Edge(head.sender, receiver))
         if crossed.rounds.add(head.k):
             self.rounds.add(head.k)
-            edge = self.edges.setdefault((head.sender, receiver), Edge(head.sender, receiver))
             setattr(edge, stream, getattr(edge, stream) + 1)
             self.messages += 1
             self.complete += whole
@@ -174,6 +175,7 @@ class Tally:
             crossed.remember(head.k, first := Copy(digest if whole else b""))
             return first, True
         self.resent += 1
+        edge.again += 1
         before = crossed.recent.get(head.k)
         if before is None:
             return Copy(b""), conflict  # long ago: it counts as a copy of what was seen then

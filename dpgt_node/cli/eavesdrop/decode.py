@@ -266,7 +266,7 @@ def _json(found: Decoded) -> dict[str, Any]:
         "run_id": found.run_id.hex() or None,
         "channel": found.channel,
         "names": list(found.agents),
-        "edges": [{"sender": e.sender, "receiver": e.receiver, "X": e.X, "Y": e.Y} for e in found.edges],
+        "edges": [asdict(e) for e in found.edges],
         "bytes": found.bytes,
         "bytes_lost": found.bytes_lost,
         "resent": found.resent,
@@ -312,9 +312,9 @@ def _text(found: Decoded, out: Path) -> str:
         f"(run {found.run_id.hex() or 'unknown'}, {found.channel}): {found.complete} complete, "
         f"{found.with_holes} with holes; {found.segments_lost} segments were not seen"
     ]
-    rows = [(e.sender, e.receiver, str(e.X), str(e.Y)) for e in found.edges]
+    rows = [(e.sender, e.receiver, str(e.X), str(e.Y), str(e.again)) for e in found.edges]
     if rows:
-        rows.insert(0, ("sender", "receiver", "X", "Y"))
+        rows.insert(0, ("sender", "receiver", "X", "Y", "again"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
