@@ -37,14 +37,11 @@ class Diverged(DpgtError):
     @classmethod
     def at(cls, name: str, k: int, what: str, attackers: Sequence[str] = ()) -> Diverged:
         """``what`` of agent ``name`` in round ``k``.  ``attackers``: agents that had a role until then."""
-        said = f"{name}: {what} is no longer finite in round {k}: "
-        if attackers:
-            who = ", ".join(attackers)
-            return cls(f"{said}the active adversary did it ({who}), unless the run diverges without its role, too")
-        return cls(
-            f"{said}the run diverged. Lower the step sizes (gamma first; `dpgt check` prints their bounds) or the "
+        advice = (
+            "the run diverged. Lower the step sizes (gamma first; `dpgt check` prints their bounds) or the "
             'noise, or use wire_dtype = "float64"'
         )
+        return cls(f"{name}: {what} is no longer finite in round {k}: {blamed(attackers) or advice}")
 
 
 class OutOfReach(Diverged):
@@ -55,23 +52,35 @@ class OutOfReach(Diverged):
     told = "has values that its noise does not reach"
 
     @classmethod
-    def beyond(cls, name: str, k: int, stream: Stream, reach: float) -> OutOfReach:
-        """In ``stream`` of agent ``name`` in round ``k``; ``reach``: the largest magnitude that its noise covers."""
+    def beyond(cls, name: str, k: int, stream: Stream, reach: float, attackers: Sequence[str] = ()) -> OutOfReach:
+        """In ``stream`` of agent ``name`` in round ``k``; ``reach``: the largest magnitude that its noise covers.
+        ``attackers`` as of ``Diverged``.
+        """
         key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
+        advice = (
+            f"take a larger {key}, clip gradients (privacy.clip_l1 or clip_l2), or lower the step sizes if the run "
+            "diverged"
+        )
         return cls(
             f"{name}: in round {k} a value lies beyond {reach:.4g}, as far as noise of this scale reaches, and would "
-            f"be released as that: take a larger {key}, clip gradients (privacy.clip_l1 or clip_l2), or lower the step "
-            "sizes if the run diverged"
+            f"be released as that: {blamed(attackers) or advice}"
         )
 
     @classmethod
-    def of_codes(cls, name: str, k: int, stream: Stream, codes: Codes) -> OutOfReach:
-        """A value of ``stream`` has no code."""
+    def of_codes(cls, name: str, k: int, stream: Stream, codes: Codes, attackers: Sequence[str] = ()) -> OutOfReach:
+        """A value of ``stream`` has no code.  ``attackers`` as of ``Diverged``."""
         low, high = codes.offset + codes.step * codes.low, codes.offset + codes.step * codes.high
+        advice = "take a larger step in [method], or lower the step sizes if the run diverged"
         return cls(
             f"{name}: in round {k} a value of {stream} lies beyond {low:.4g} to {high:.4g}, as far as the codes of "
-            f"{codes.dtype} reach: take a larger step in [method], or lower the step sizes if the run diverged"
+            f"{codes.dtype} reach: {blamed(attackers) or advice}"
         )
+
+
+def blamed(attackers: Sequence[str]) -> str:
+    """What a run says that came to grief while ``attackers`` acted by their roles; empty: nobody did."""
+    who = ", ".join(attackers)
+    return f"the active adversary did it ({who}), unless it comes to this without its role, too" if who else ""
 
 
 def float_wire_of(run: RunConfig, dimension: int) -> Literal["float64", "float32"]:
@@ -87,14 +96,15 @@ def wire_dtype_of(run: RunConfig, dimension: int) -> WireDtype:
     return float_wire_of(run, dimension) if codes is None else codes.dtype
 
 
-def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream) -> npt.NDArray[Any]:
-    """``values`` (..., d), all of them on the lattice of ``codes``, as the integers that cross the wire.
+def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream, active: Roles = NOBODY) -> npt.NDArray[Any]:
+    """``values`` (..., d), all of them on the lattice of ``codes``, as the integers that cross the wire.  ``active``:
+    the run's.
 
     Raises OutOfReach where one lies beyond the last code.
     """
     found = codes.nearest(values)
     if found.size and not (codes.low <= found.min() and found.max() <= codes.high):
-        raise OutOfReach.of_codes(name, k, stream, codes)
+        raise OutOfReach.of_codes(name, k, stream, codes, active.acting(k))
     whole = found.astype(np.dtype(codes.dtype).newbyteorder("<"))
     invariant(np.array_equal(codes.values(whole), values), "a method sends what its codes stand for, and nothing else")
     return whole
@@ -160,9 +170,8 @@ class Encoder:
         if self._role is not None:
             values = self._role.released(stream, k, values)
         if self._codes is not None:
-            return coded(
-                self._codes, checked(values, self._name, k, stream.lower(), self._active), self._name, k, stream
-            )
+            values = checked(values, self._name, k, stream.lower(), self._active)
+            return coded(self._codes, values, self._name, k, stream, self._active)
         return checked(values.astype(self._format, copy=False), self._name, k, stream.lower(), self._active)
 
     def _in_parts(self, stream: Stream, k: int, parts: Iterable[F64], digest: Any) -> npt.NDArray[Any]:

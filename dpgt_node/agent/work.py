@@ -265,7 +265,8 @@ class AgentWork:
             else:
                 noisy = self._sampler.perturb(part, scale, source)
             if self._sampler.clipped != clipped:
-                raise OutOfReach.beyond(self._name, k, stream, self._sampler.range(scale))
+                reach = self._sampler.range(scale)
+                raise OutOfReach.beyond(self._name, k, stream, reach, self._active.acting(k))
             yield noisy
 
     def _coins(self, k: int, private: F64, code: BinomialCode) -> F64:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import load_run
 from dpgt_node.config.model import Privacy, RunConfig
+from dpgt_node.config.roles import Roles
 from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
@@ -374,6 +376,19 @@ def test_a_value_that_its_noise_does_not_reach_stops_the_run(
     assert closed == [tmp_path / "out"]
 
 
+@pytest.mark.parametrize("role", ["poison stream=X value=1e15 from=2", "trap value=1e15 from=2"])
+def test_a_value_out_of_reach_under_a_role_is_laid_at_its_agents_door(role: str, tmp_path: Path) -> None:
+    """No larger noise and no smaller step would help: the honest run ends well."""
+    run_file = tmp_path / "run.toml"
+    run_file.write_text(processes.quadratic(3, 20), encoding="utf-8")
+    honest = load_run(run_file)
+    run = replace(honest, adversary=replace(honest.adversary, active=Roles((("agent-2", role),))))
+    with pytest.raises(OutOfReach, match=r"lies beyond .*the active adversary did it \(agent-2\)") as caught:
+        simulate(run, tmp_path / "out", bytes(16))
+    assert "scale_" not in str(caught.value) and "step sizes" not in str(caught.value)
+    assert simulate(honest, tmp_path / "honest", bytes(16))[0].exit_code is ExitCode.DONE
+
+
 @pytest.mark.parametrize(("low", "high"), [(-3, 3), (-1, 1), (0, 200), (-128, 127)])
 def test_what_lies_beyond_the_first_or_the_last_code_is_not_sent(low: int, high: int) -> None:
     codes = Codes(0.5, 1.0, low, high)
@@ -382,3 +397,6 @@ def test_what_lies_beyond_the_first_or_the_last_code_is_not_sent(low: int, high:
     for beyond in (low - 1, high + 1):
         with pytest.raises(OutOfReach, match="in round 4 a value of X lies beyond"):
             coded(codes, codes.values(np.array([low, beyond])), "a", 4, "X")
+        roles = Roles((("b", "poison from=4"), ("c", "poison from=5")))
+        with pytest.raises(OutOfReach, match=r"reach: the active adversary did it \(b\)"):
+            coded(codes, codes.values(np.array([low, beyond])), "a", 4, "X", roles)
