@@ -304,7 +304,7 @@ CoordinatorMessage = (
 
 @dataclass(frozen=True, slots=True)
 class UploadReply:
-    """``vectors``: complete vectors accepted in this call."""
+    """``vectors``: complete vectors accepted in this call so far."""
 
     vectors: int
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
@@ -157,8 +157,8 @@ class CoordinatorServicer(Protocol):
         """One agent's membership, from Register to Goodbye."""
         ...
 
-    async def upload(self, stream: ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
-        """Frames of study vectors; reads only."""
+    async def upload(self, stream: ServerStream[bytes, m.UploadReply]) -> None:
+        """Frames of study vectors; a reply says how many were taken so far."""
         ...
 
     async def status(self, request: m.StatusRequest, caller: Caller) -> m.StatusReply: ...
@@ -213,9 +213,9 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard, 
         stream: ServerStream[m.AgentMessage, m.CoordinatorMessage] = ServerStream(context, decode, encode)
         await guarded(context, guard, stream, lambda: stream.served(servicer.join))
 
-    async def upload(_: object, context: Any) -> bytes:
+    async def upload(_: object, context: Any) -> None:
         stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, _same, convert.encode_upload_reply)
-        return convert.encode_upload_reply(await guarded(context, guard, stream, lambda: servicer.upload(stream)))
+        await guarded(context, guard, stream, lambda: stream.served(servicer.upload))
 
     async def status(data: bytes, context: Any) -> bytes:
         caller = Caller(context)
@@ -235,7 +235,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard, 
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Join": grpc.stream_stream_rpc_method_handler(join),
-        "Upload": grpc.stream_unary_rpc_method_handler(upload),
+        "Upload": grpc.stream_stream_rpc_method_handler(upload),
         "Status": grpc.unary_unary_rpc_method_handler(status),
         "Control": grpc.unary_unary_rpc_method_handler(control),
     }
@@ -362,20 +362,17 @@ def join(
     return ClientStream(call, in_units(convert.encode_agent_message, unit), convert.decode_coordinator_message, "Join")
 
 
+def upload(channel: grpc.aio.Channel, name: str) -> ClientStream[bytes, m.UploadReply]:
+    """Open Upload as agent ``name``: frames of ``codec.encode_vectors(..., study=True)`` out, what was taken in."""
+    method: Any = channel.stream_stream(f"/{COORDINATOR_SERVICE}/Upload")
+    return ClientStream(method(metadata=_metadata(name)), _same, convert.decode_upload_reply, "Upload")
+
+
 async def _answer(call: Awaitable[bytes], what: str) -> bytes:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
         raise _rpc_error(error, what) from error
-
-
-async def upload(
-    channel: grpc.aio.Channel, name: str, frames: Iterable[bytes] | AsyncIterable[bytes], *, timeout_s: float | None
-) -> m.UploadReply:
-    """Send study vectors (frames of ``codec.encode_vectors(..., study=True)``); PeerError when not all were taken."""
-    method: Any = channel.stream_unary(f"/{COORDINATOR_SERVICE}/Upload")
-    call = method(frames, metadata=_metadata(name), timeout=timeout_s)
-    return convert.decode_upload_reply(await _answer(call, "Upload"))
 
 
 async def status(

@@ -25,6 +25,7 @@ from dpgt_node.wire import codec, services
 from tests.fuzz import http2
 from tests.fuzz.cases import PROFILES, kind_of, split
 from tests.fuzz.mutate import generate, mutate
+from tests.wire.vectors import uploaded
 
 BROKEN = (OSError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, EOFError)
 REPLY_S, READY_S = 3.0, 30.0
@@ -428,7 +429,7 @@ async def _exchange(channel: grpc.aio.Channel, name: str) -> None:
 
 async def _upload(channel: grpc.aio.Channel, name: str, rng: Random) -> None:
     sent = [*codec.encode_vectors(bytes(16), "agent-1", [codec.study_payload(3, _ones())], study=True)]
-    await services.upload(channel, name, [*sent, rng.randbytes(30)], timeout_s=20)
+    await uploaded(channel, name, [*sent, rng.randbytes(30)])
 
 
 def _ones() -> Any:
@@ -463,8 +464,7 @@ async def stranger(target: Target, rng: Random) -> int:
         method: Any
         for _ in range(20):
             path = rng.choice(target.methods[:4]).decode()
-            kind = channel.stream_stream if path.endswith(("Exchange", "Join")) else channel.stream_unary
-            method = kind(path)
+            method = channel.stream_stream(path)
             data = [mutate(generate(rng), rng) for _ in range(rng.randint(1, 4))]
             parts = [part for d in data for part in (split(d) if kind_of(d) < len(PROFILES) else [d[1:]])]
             sent += len(parts)

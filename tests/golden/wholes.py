@@ -75,8 +75,7 @@ class Recorder:
 
     @staticmethod
     def _serve(server: grpc.aio.Server, service: str, methods: dict[str, Any]) -> str:
-        kinds = {"Upload": grpc.stream_unary_rpc_method_handler}
-        handlers = {m: kinds.get(m, grpc.stream_stream_rpc_method_handler)(handler) for m, handler in methods.items()}
+        handlers = {m: grpc.stream_stream_rpc_method_handler(handler) for m, handler in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         return f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
 
@@ -108,15 +107,10 @@ class Recorder:
         kinds = (coordinator_pb2.AgentMessage, coordinator_pb2.CoordinatorMessage)
         await self._pass(context, self.upstream, COORDINATOR, "Join", {name, "coordinator"}, links, kinds)
 
-    async def _upload(self, _: object, context: Any) -> bytes:
-        name = caller_of(context)
-        async with grpc.aio.insecure_channel(self.upstream) as channel:
-            call: Any = channel.stream_unary(f"/{COORDINATOR}/Upload")(metadata=(("dpgt-agent", name),))
-            while (data := await context.read()) is not grpc.aio.EOF:
-                self._keep(f"{name} uploads", agent_pb2.Frame.FromString(data))
-                await call.write(data)
-            await call.done_writing()
-            return bytes(await call)
+    async def _upload(self, _: object, context: Any) -> None:
+        links = (f"{caller_of(context)} uploads", "")  # how often it is acknowledged is a matter of time
+        kinds = (agent_pb2.Frame, coordinator_pb2.UploadReply)
+        await self._pass(context, self.upstream, COORDINATOR, "Upload", set(), links, kinds)
 
     async def _pass(
         self,
@@ -196,11 +190,12 @@ class Recorder:
         return message
 
     def _opens(self, link: str) -> None:
-        self.sections.setdefault(link, []).append("-- a stream opens")
+        if link and not link.endswith("uploads"):
+            self.sections.setdefault(link, []).append("-- a stream opens")
 
     def _keep(self, link: str, message: Message) -> None:
         self.seen.append((link, message))
-        if kind_of(message) not in LEFT_OUT:
+        if link and kind_of(message) not in LEFT_OUT:
             reports = message.dones.done if kind_of(message) == "dones" else ()
             parts = [coordinator_pb2.AgentMessage(done=done) for done in reports] or [message]
             self.sections.setdefault(link, []).extend(map(self.script.names.message, parts))

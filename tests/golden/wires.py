@@ -266,23 +266,13 @@ class Server:
         for (service, method), decoder in decoders.items():
             self._calls[method] = asyncio.Queue()
             serve = self._handler(method, decoder)
-            kind = grpc.stream_unary_rpc_method_handler if method == "Upload" else grpc.stream_stream_rpc_method_handler
-            self._server.add_generic_rpc_handlers(
-                (grpc.method_handlers_generic_handler(service, {method: kind(serve)}),)
-            )
+            handlers = {method: grpc.stream_stream_rpc_method_handler(serve)}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     def _handler(self, method: str, decoder: Any) -> Any:
         async def serve(_: object, context: Any) -> Any:
             caller = str(dict(context.invocation_metadata() or ()).get("dpgt-agent"))
-            answer: list[bytes] = []
-
-            async def write(data: bytes) -> None:
-                if method == "Upload":
-                    answer.append(data)
-                else:
-                    await context.write(data)
-
-            connection = Connection(self.script, "", write, decoder.FromString)
+            connection = Connection(self.script, "", context.write, decoder.FromString)
             connection.caller = caller  # type: ignore[attr-defined]
             self._calls[method].put_nowait(connection)
             reading = asyncio.ensure_future(self._read(context, connection))
@@ -292,7 +282,6 @@ class Server:
                 reading.cancel()
             if over is not None:
                 await context.abort(*over)
-            return answer[0] if answer else None
 
         return serve
 

@@ -18,7 +18,7 @@ from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler, encode_vectors, study_payload
-from tests.wire.vectors import LARGE, RUN_ID, SENDER, gate, payload
+from tests.wire.vectors import LARGE, RUN_ID, SENDER, gate, payload, uploaded
 
 NOBODY = m.StatusReply("waiting", -1, 5, RUN_ID, "test", 0.0, ())
 
@@ -43,14 +43,15 @@ class Coordinator:
         finally:
             self.over.set()
 
-    async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+    async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> None:
         reassembler = Reassembler(gate(LARGE, streams="X", study=True))
         count = 0
         while (frame := await stream.read()) is not None:
-            count += len(reassembler.feed(frame))
+            if taken := len(reassembler.feed(frame)):
+                count += taken
+                await stream.write(m.UploadReply(count))
         if (broken := reassembler.finish()) is not None:
             raise PeerError(broken, grpc_status="ABORTED")
-        return m.UploadReply(count)
 
     async def status(self, request: m.StatusRequest, caller: services.Caller) -> m.StatusReply:
         assert not caller.secure and caller.identity is None
@@ -141,9 +142,9 @@ async def test_upload_counts_vectors() -> None:
         return [frame for v in vectors for frame in encode_vectors(RUN_ID, SENDER, [v], study=True)]
 
     async with serving(services.coordinator_handler(Coordinator())) as (_, channel):
-        assert await services.upload(channel, SENDER, frames([0, 4]), timeout_s=20) == m.UploadReply(2)
+        assert await uploaded(channel, SENDER, frames([0, 4])) == [1, 2]
         with pytest.raises(PeerError, match=r"X of round 3 .* was incomplete") as caught:
-            await services.upload(channel, SENDER, frames([3])[:-1], timeout_s=20)
+            await uploaded(channel, SENDER, frames([3])[:-1])
         assert caught.value.grpc_status == "ABORTED"
 
 
@@ -151,16 +152,14 @@ async def test_a_refusal_in_mid_upload_is_no_internal_error() -> None:
     """One in ten of these calls ends before the client's write does, and gRPC then invents a status."""
 
     class Refuses(Coordinator):
-        async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+        async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> None:
             raise PeerError("not now", grpc_status="FAILED_PRECONDITION")
 
     large = study_payload(0, np.zeros(1_000_000))
     async with serving(services.coordinator_handler(Refuses())) as (_, channel):
         for _ in range(100):
             with pytest.raises(PeerError) as caught:
-                await services.upload(
-                    channel, SENDER, encode_vectors(RUN_ID, SENDER, [large], study=True), timeout_s=20
-                )
+                await uploaded(channel, SENDER, encode_vectors(RUN_ID, SENDER, [large], study=True))
             assert caught.value.grpc_status in ("FAILED_PRECONDITION", "UNAVAILABLE"), str(caught.value)
 
 
@@ -305,7 +304,7 @@ async def test_nobody_listens() -> None:
                 services.status(channel, timeout_s=20),
                 services.exchange(channel, SENDER).read(),
                 services.join(channel, SENDER).write(m.Ready()),
-                services.upload(channel, SENDER, [b"\x12\x00"], timeout_s=20),
+                services.upload(channel, SENDER).write(b"\x12\x00"),
             ):
                 with pytest.raises(PeerError) as caught:
                     await attempt

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
 
+import grpc.aio
 import numpy as np
 
+from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.wire import services
 from dpgt_node.wire.codec import Gate, Reassembler
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 
@@ -47,3 +51,19 @@ def edited(frame: bytes, edit: Callable[[agent_pb2.Vector], None], index: int = 
 def chunk(data: bytes) -> bytes:
     """A chunk frame as the protobuf runtime writes it: independent of the codec's own hand."""
     return agent_pb2.Frame(chunk=data).SerializeToString()
+
+
+async def uploaded(channel: grpc.aio.Channel, name: str, frames: Iterable[bytes]) -> list[int]:
+    """Give ``frames`` to the coordinator over a call of their own: what it said that it took, one reply after another.
+
+    PeerError: how it ended otherwise.
+    """
+    async with asyncio.timeout(20):
+        call = services.upload(channel, name)
+        for frame in frames:
+            await call.write(frame)
+        await call.done_writing()
+        replies: list[int] = []
+        while isinstance(reply := await call.read(), m.UploadReply):
+            replies.append(reply.vectors)
+        return replies

@@ -228,7 +228,7 @@ class Node:
             await self._driver.close(ended=agent is not None and agent.phase is Phase.ENDED)
             self._opening.ended(self._run_id)
         if self._uploader is not None:
-            await self._uploader.cancel()
+            await self._uploader.close()
         if self._reporter is not None:
             self._reporter.close()
         await self._calls.close(FAREWELL_S)

@@ -197,10 +197,10 @@ class Coordinator:
     async def join(self, stream: services.ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
         await self._calls.accept(stream.agent_name(), stream, stream.address)
 
-    async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> m.UploadReply:
+    async def upload(self, stream: services.ServerStream[bytes, m.UploadReply]) -> None:
         """Private states of a study run; each frame is a sign of life."""
         name = stream.agent_name()
-        return await self._results.upload(name, stream, lambda: self.feed(co.AgentHeard(name)))
+        await self._results.upload(name, stream, lambda: self.feed(co.AgentHeard(name)))
 
     # --- operators ----------------------------------------------------------------------------------------------
 

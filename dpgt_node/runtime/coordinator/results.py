@@ -144,10 +144,10 @@ class Results:
 
     async def upload(
         self, name: str, stream: services.ServerStream[bytes, m.UploadReply], heard: Callable[[], None]
-    ) -> m.UploadReply:
+    ) -> None:
         """Private states of agent ``name`` in a study run, for the consensus error and the copies of x_final.
 
-        ``heard``: called for every frame.
+        Each is acknowledged once it is kept: x_final is durable then.  ``heard``: called for every frame.
         """
         if not self.study or name not in self._names:
             raise PeerError("this run takes no private states", grpc_status="PERMISSION_DENIED")
@@ -167,16 +167,18 @@ class Results:
         count = 0
         while (frame := await stream.read()) is not None:
             heard()
-            for payload in reassembler.feed(frame):
+            payloads = reassembler.feed(frame)
+            for payload in payloads:
                 try:
                     await self._take_state(name, payload)
                 except OSError as error:
                     self._failed(error)
                     raise PeerError("the coordinator cannot write", grpc_status="UNAVAILABLE") from error  # Stop comes
-                count += 1
+            if payloads:
+                count += len(payloads)
+                await stream.write(m.UploadReply(count))
         if (broken := reassembler.finish()) is not None:
             raise PeerError(f"the upload of {name} broke off: {broken}", grpc_status="DATA_LOSS")
-        return m.UploadReply(count)
 
     async def _take_state(self, name: str, payload: Payload) -> None:
         assert self.recorder is not None

@@ -31,6 +31,7 @@ from dpgt_node.runtime.coordinator.serve import serve
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.wire import codec, services
 from tests.runtime.cluster import LIMIT_S, Cluster, cluster, eventually, make_run
+from tests.wire.vectors import uploaded
 
 NAMES = ("agent-1", "agent-2", "agent-3")
 
@@ -342,10 +343,10 @@ async def test_states_that_are_not_the_callers_or_not_numbers_are_refused(tmp_pa
         ]
         for name, k, x, status in cases:
             with pytest.raises(PeerError) as caught:
-                await services.upload(hands[0].channel, "agent-1", study(c, name, k, x), timeout_s=30)
+                await uploaded(hands[0].channel, "agent-1", study(c, name, k, x))
             assert caught.value.grpc_status == status
-        reply = await services.upload(hands[0].channel, "agent-1", study(c, "agent-1", 31, np.ones(3)), timeout_s=30)
-        assert reply.vectors == 1
+        states = [*study(c, "agent-1", 0, np.zeros(3)), *study(c, "agent-1", 31, np.ones(3))]
+        assert await uploaded(hands[0].channel, "agent-1", states) == [1, 2]
         assert np.array_equal(np.load(c.out / "agents" / "agent-1" / "x_final.npy"), np.ones(3))
         for hand in hands:
             await hand.close()
@@ -356,7 +357,7 @@ async def test_a_local_run_takes_no_state_and_its_rows_hold_none(tmp_path: Path)
     async with cluster(tmp_path, replace(run, evaluate=replace(run.evaluate, metrics="local"))) as c:
         hands = await started(c)
         with pytest.raises(PeerError, match="takes no private states"):
-            await services.upload(hands[0].channel, "agent-1", study(c, "agent-1", 0, np.ones(3)), timeout_s=30)
+            await uploaded(hands[0].channel, "agent-1", study(c, "agent-1", 0, np.ones(3)))
         await hands[0].say(m.MetricsReport(0, 1.0, 1.0, 1.0, 1.0))
         await hands[0].say(m.Done(0, -1, 0))
         for hand in hands:
@@ -480,7 +481,7 @@ async def test_the_outcome_is_written_before_agents_hear_goodbye(tmp_path: Path)
     async with cluster(tmp_path, make_run(0)) as c:
         hands = await started(c)
         for hand in hands:
-            await services.upload(hand.channel, hand.name, study(c, hand.name, 1, np.ones(3)), timeout_s=30)
+            await uploaded(hand.channel, hand.name, study(c, hand.name, 1, np.ones(3)))
             await hand.say(m.Done(0, 0, 7), m.FinishedReport("finished", 2, 7, {}, m.MetricsReport(1, 0.5)))
         while not isinstance(heard := await hands[0].hear(), m.Goodbye):
             assert isinstance(heard, m.AllDurableMessage)
