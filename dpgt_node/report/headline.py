@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.strength import hit_rate, void
@@ -41,6 +42,8 @@ def _learnt(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Answer:
 
 def _privacy(run: RunConfig, summary: Summary) -> Answer:
     question, accountant = "What it cost in privacy", epsilons.shown(summary)
+    if text.noise_off(run):
+        return Answer(question, "epsilon infinite: no protection", why_no_epsilon(run, summary), "bad")
     if accountant is None:
         return Answer(question, "no epsilon: no protection", why_no_epsilon(run, summary), "bad")
     value = text.largest_epsilon(summary, accountant)
@@ -58,8 +61,6 @@ def _worth(run: RunConfig, summary: Summary, accountant: str, value: float | Non
     privacy = summary.privacy
     if summary.keystream is not None:
         return "anybody can compute the noise (test keystream)"
-    if text.noise_off(run):
-        return "the noise is off"
     if not ACCOUNTANTS[accountant].sound:
         return "a number without a proof"
     if not privacy.enforced:
@@ -76,7 +77,8 @@ def _worth(run: RunConfig, summary: Summary, accountant: str, value: float | Non
 def why_no_epsilon(run: RunConfig, summary: Summary) -> str:
     """Why there is none, in one sentence."""
     if text.noise_off(run):
-        return "The noise is off: epsilon is infinite."
+        noisy = method_of(run).noisy
+        return "The noise is off." if noisy else f"Method {run.algorithm.method} draws no noise."
     if summary.privacy.C is None and not summary.privacy.enforced:
         return "No bound on gradients is known: no epsilon."
     return "No accountant has a value." if summary.rounds > 0 else "No rounds yet."

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import load_run
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import EPSILONS
 from dpgt_node.protocol.pace import OWN, PHASES, slowest
 from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.digests import as_json, read_digests
@@ -146,6 +148,7 @@ class AgentTable:
     worst_first: bool
     heads: Sequence[str]
     rows: Sequence[AgentRow]
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,7 @@ def render(
             "attacks": found,
             "audit": None if audit is None else audit_html.section(audit),
             "phases": _phases(run, phases),
-            "agents": _agents(summary, worst, rivals),
+            "agents": _agents(run, summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,
         },
@@ -227,8 +230,10 @@ def render(
 def _lead(run: RunConfig, summary: Summary) -> str:
     toy = run.data.dataset in ("quadratic", "zeros", "pl-sine", "pl-linear")
     task = run.data.dataset if toy else f"{run.model.name} on {run.data.dataset}"
-    setting = f"{summary.method}, mechanism {summary.mechanism}, scheme {run.scheme.kind}"
-    return f"{run.n} agents, {task} · {setting} · K = {run.K}"
+    method = METHODS.get(summary.method)
+    mechanism = "" if method is not None and not method.noisy else f"mechanism {summary.mechanism}, "
+    setting = f"{summary.method}, {mechanism}scheme {run.scheme.kind}"
+    return f"{run.n} agent{'s' * (run.n != 1)}, {task} · {setting} · K = {run.K}"
 
 
 def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highlighted: str | None) -> list[Figure]:
@@ -244,9 +249,9 @@ def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highl
         (agents("accuracy", "Test accuracy", "percent", "accuracy_test"), "", ""),
         (Curves("consensus", "Consensus error", "log", consensus), "all agents together", ""),
         *(
-            (agents(f"eps{name}", "Epsilon so far", "linear", f"{EPSILON}{name}"),
+            (agents(f"eps{name}", f"{'Epsilon' if name in EPSILONS else 'Delta'} so far", "linear", f"{EPSILON}{name}"),
              epsilons.label(name, summary.privacy.delta), headline.why_no_epsilon(run, summary))
-            for name in _accountants(summary)
+            for name in _accountants(run, summary)
         ),
         (agents("loss", "Training loss", "linear", "loss_train"), "", ""),
         (agents("gradient", "Gradient norm", "log", "grad_norm"), "local gradient, L2", ""),
@@ -263,8 +268,12 @@ def _figures(run: RunConfig, rows: Sequence[MetricsRow], summary: Summary, highl
     ]
 
 
-def _accountants(summary: Summary) -> Sequence[str]:
-    """Those with a curve, the one that is shown first; Lemma 5 alone where none has, so that the absence shows."""
+def _accountants(run: RunConfig, summary: Summary) -> Sequence[str]:
+    """Those with a curve, the one that is shown first; Lemma 5 alone where none has, so that the absence shows.  None
+    without noise.
+    """
+    if text.noise_off(run):
+        return ()
     first = epsilons.shown(summary)
     found = text.accountants_with_values(summary)
     return sorted(found, key=lambda name: name != first) or (LEMMA5.name,)
@@ -324,8 +333,8 @@ def _some(topology: Topology, agents: Sequence[int]) -> str:
     return shown + (f" and {len(agents) - LISTED_MAX} more" if len(agents) > LISTED_MAX else "")
 
 
-def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None) -> AgentTable:
-    accountants = text.accountants_with_values(summary)
+def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals: Rivals | None) -> AgentTable:
+    accountants = () if text.noise_off(run) else text.accountants_with_values(summary)
     alone = {} if rivals is None else rivals.alone
     heads = ["agent", "test accuracy", *(["alone"] if alone else []), "training loss"]
     heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
@@ -343,7 +352,9 @@ def _agents(summary: Summary, worst: AgentSummary | None, rivals: Rivals | None)
             cells.append(text.judged(value, epsilons.word(summary, name, value)))
         cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
-    return AgentTable(many, heads, rows)
+    covers = {name in EPSILONS for name in accountants}
+    cost = "; epsilon covers all it released" if True in covers else "; delta covers all it released" if covers else ""
+    return AgentTable(many, heads, rows, f"Accuracy and loss are of each agent's final iterate{cost}.")
 
 
 def _line(line: str) -> Line:

@@ -9,10 +9,11 @@ from functools import partial
 from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary, Summary
-from dpgt_node.report import svg, text
+from dpgt_node.report import headline, svg, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``facts``: name and value.  ``heads``: of the table of accountants, whose ``note`` stands above it."""
+    """``facts``: name and value.  ``heads``: of the table of accountants, whose ``note`` stands above it; without
+    noise there is none.
+    """
 
     facts: Sequence[tuple[str, str]]
     paragraphs: Sequence[str]
-    note: str
-    heads: Sequence[str]
-    rows: Sequence[Row]
+    note: str = ""
+    heads: Sequence[str] = ()
+    rows: Sequence[Row] = ()
     towards: Coalitions | None = None
 
 
@@ -52,7 +55,10 @@ def section(run: RunConfig, summary: Summary) -> Section:
     """What privacy.html shows; every accountant has a row.
 
     A row has every agent's epsilon (of many agents: the largest, whose it is, the median), or why there is none.
+    Without noise there are no rows.
     """
+    if text.noise_off(run):
+        return Section([("Noise", headline.why_no_epsilon(run, summary))], text.privacy_statement(run, summary))
     few = len(summary.agents) <= svg.SERIES_MAX
     names = [agent.name for agent in summary.agents]
     which = (
@@ -84,17 +90,21 @@ def _coalitions(run: RunConfig, summary: Summary, names: Sequence[str]) -> Coali
 
 
 def _facts(run: RunConfig, summary: Summary) -> list[tuple[str, str]]:
-    privacy, noisy_x = summary.privacy, not MECHANISMS[run.algorithm.mechanism].x_public
-    law = privacy.law if run.noise.multiplier == 1 else f"{privacy.law}, scales times {run.noise.multiplier:g}"
+    privacy, mechanism = summary.privacy, MECHANISMS[run.algorithm.mechanism]
+    law, scales = epsilons.noise_words(privacy.law, mechanism.name), []
+    if mechanism.noises:
+        law = privacy.law if run.noise.multiplier == 1 else f"{privacy.law}, scales times {run.noise.multiplier:g}"
+        zeta = "none: x is sent as it is" if mechanism.x_public else text.noise_scale(run.noise.zeta)
+        scales = [("Scale on x (zeta)", zeta), ("Scale on y (eta)", text.noise_scale(run.noise.eta))]
+    asked = any(line.speaks and line.accountant in APPROXIMATE for line in epsilons.lines(summary))
     return [
         ("Adjacency", privacy.adjacency),
         ("C", _bound(privacy)),
         ("How C is known", epsilons.enforcement(privacy)),
         ("Noise law", law),
-        ("Scale on x (zeta)", text.noise_scale(run.noise.zeta) if noisy_x else "none: x is sent as it is"),
-        ("Scale on y (eta)", text.noise_scale(run.noise.eta)),
+        *scales,
         ("Mechanism", summary.mechanism),
-        ("delta", f"{privacy.delta:g}, for (epsilon, delta) accountants"),
+        *([("delta", f"{privacy.delta:g}, for (epsilon, delta) accountants")] if asked else []),
     ]
 
 

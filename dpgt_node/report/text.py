@@ -14,6 +14,7 @@ from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import NO_PRIVACY, delta_warning, hit_rate
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.record import epsilons
@@ -77,9 +78,11 @@ def noise_off(run: RunConfig) -> bool:
 
 
 def privacy_line(run: RunConfig, privacy: PrivacySummary) -> str:
-    """Adjacency, how C is known, the noise law and the mechanism, in one line; or that the method has no noise."""
+    """Adjacency, how C is known, the noise law and the mechanism, in one line; or that there is no noise."""
     if not method_of(run).noisy:
         return NO_PRIVACY.format(run.algorithm.method)
+    if noise_off(run):
+        return "Privacy: none. The noise is off, so every epsilon is infinite."
     mechanism = run.algorithm.mechanism
     noise = epsilons.noise_words(privacy.law, mechanism)
     return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."
@@ -92,14 +95,18 @@ def why_conditional(summary: Summary) -> tuple[str, ...]:
 
 def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
     """What the run's epsilons promise and what they do not, one paragraph an item, as plain text."""
+    if noise_off(run):  # what is said of accountants, bounds and delta would be of nothing
+        return (NOISE_OFF, *_of_study(run))
+    streams = MECHANISMS[run.algorithm.mechanism].charged
     found = [
-        "Each agent's epsilon is its own: local differential privacy of everything that agent released, all rounds of "
-        "both streams, against an observer of every message and whatever its neighbours do."
+        "Each agent's epsilon is its own: local differential privacy of everything that agent released, all rounds"
+        f"{' of both streams' if len(streams) == 2 else ''}, against an observer of every message and whatever its "
+        "neighbours do."
     ]
     accountant = epsilons.shown(summary)
-    if noise_off(run):
-        found.append(NOISE_OFF)
-    elif accountant is not None:
+    if accountant is not None and accountant not in EPSILONS:
+        found = []  # a delta alone promises nothing: the next paragraph says what it is
+    if accountant is not None:
         found += why_conditional(summary)
         largest = largest_epsilon(summary, accountant)
         if largest is not None and hit_rate(largest, 0.0, 1e-4) >= 1.0:
@@ -119,11 +126,14 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
         found.append("C was declared and is not enforced: should one gradient exceed it, no epsilon here holds.")
     else:
         found.append("No bound C is known, so there is no sensitivity and every epsilon is null.")
-    if run.evaluate.metrics == "study":
-        found.append(STUDY + "  They are for study on data that need no protection.")
+    found += _of_study(run)
     if summary.keystream is not None:
         found.append(TEST_KEYSTREAM)
     return tuple(found)
+
+
+def _of_study(run: RunConfig) -> tuple[str, ...]:
+    return (STUDY + "  They are for study on data that need no protection.",) * (run.evaluate.metrics == "study")
 
 
 def bounds_of_columns(run: RunConfig) -> tuple[str, ...]:

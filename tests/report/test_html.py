@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
+from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.phases import PhaseRow
@@ -295,10 +297,37 @@ def test_noise_off(tmp_path: Path) -> None:
     run = digits_run(multiplier=0.0)
     run = replace(run, noise=Noise(None, None, multiplier=0.0))
     page = Page(build_report(folder(tmp_path, run, rows_of(run, lemma5=math.inf))).read_text())
-    assert (
-        "epsilon infinite: no protection" in page.of("dd") and "The noise is off: epsilon is infinite." in page.words()
-    )
+    assert "epsilon infinite: no protection" in page.of("dd") and page.of("dd").count("The noise is off.") == 2
     assert text.NOISE_OFF in page.of("p") and page.tags.count("svg") == 6
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if not method.noisy] + ["dpgt"])
+@pytest.mark.parametrize("clip", [None, 40.0])
+def test_a_run_without_noise_speaks_of_no_accountant(name: str, clip: float | None) -> None:
+    run = replace(digits_run(multiplier=0.0), privacy=Privacy(clip_l1=clip))
+    run = replace(run, algorithm=replace(run.algorithm, method=name))
+    rows = rows_of(run, lemma5=None if clip is None else math.inf)
+    words = page_of(run, rows).words().partition("Run file")[0]
+    for word in ("ccountant", "Lemma", "djacen", "delta", "conditional", "C is known", "Scale on", "Epsilon so far"):
+        assert word not in words, word
+    assert "epsilon infinite: no protection" in words and "training loss" in words
+    assert ("mechanism" in words) == (name == "dpgt"), "the mechanism says where noise goes"
+
+
+def test_a_quantiser_and_coins_are_no_law_of_the_run_file() -> None:
+    for method, mechanism, law in (
+        ("ternary-dsgd", "quantised-state", "a random quantiser"),
+        ("quantised-binomial-sgd", "coded-coins", "counts of coins"),
+    ):
+        run = digits_run()
+        run = replace(run, algorithm=replace(run.algorithm, method=method, mechanism=mechanism))
+        name = VARIATION.name if method == "ternary-dsgd" else "binomial"
+        rows = [replace(row, epsilon=Epsilon(**{name: 0.25})) for row in rows_of(run, lemma5=None)]
+        page = page_of(run, rows)
+        assert law in page.of("dd") and "laplace" not in page.of("dd") and "Scale on x (zeta)" not in page.of("dt")
+        assert "both streams" not in page.words(), "one vector a round is released"
+        assert ("Epsilon so far" in page.of("h3")) == (name == "binomial") == ("local differential" in page.words())
+        assert ("Delta so far" in page.of("h3")) == (name != "binomial") == ("delta covers all" in page.words())
 
 
 def test_local_run_without_any_metric() -> None:

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dpgt_node.accounts.towards import ASSUMPTIONS
-from dpgt_node.algo.methods import method_of
 from dpgt_node.cli import wrapping
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
@@ -76,7 +75,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     head.append(f"{epsilons.releases(run, summary.rounds - 1):,} releases an agent")
     style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
     say(console, "  ".join(head), style)
-    console.print(_summary_table(summary, rivals))
+    console.print(_summary_table(run, summary, rivals))
     worst = text.worst_agent(summary.agents)
     if worst is not None and worst.accuracy_test is not None:
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
@@ -84,18 +83,25 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
     if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
         say(console, said)
-    if method_of(run).noisy:
-        _print_epsilons(summary, console)
-    _print_towards(run, summary, console)
-    say(console, text.privacy_line(run, summary.privacy))
-    for why in text.why_conditional(summary):
-        say(console, why, "dim")
-    _print_delta(summary, console)
+    if text.noise_off(run):
+        say(console, text.privacy_line(run, summary.privacy))
+    else:
+        _print_privacy(run, summary, console)
     for line in text.outlying(summary):
         say(console, line, "bold red")
     print_warnings(run, console, summary.keystream)
     report = out_dir / "report.html"
     say(console, f"Report: {report if report.exists() else out_dir}")
+
+
+def _print_privacy(run: RunConfig, summary: Summary, console: Console) -> None:
+    """What the noise gives, and what it does not."""
+    _print_epsilons(summary, console)
+    _print_towards(run, summary, console)
+    say(console, text.privacy_line(run, summary.privacy))
+    for why in text.why_conditional(summary):
+        say(console, why, "dim")
+    _print_delta(summary, console)
 
 
 def _print_epsilons(summary: Summary, console: Console) -> None:
@@ -175,9 +181,9 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _summary_table(summary: Summary, rivals: Rivals | None) -> Table:
+def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Table:
     alone = {} if rivals is None else rivals.alone
-    accountant = epsilons.shown(summary)
+    accountant = None if text.noise_off(run) else epsilons.shown(summary)
     agents, everybody = summary.agents, len(summary.agents)
     if everybody > 2 * ROWS_MAX:
         agents = tuple(text.worst_first(agents)[:ROWS_MAX])
