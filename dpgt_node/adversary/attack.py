@@ -36,8 +36,9 @@ that found nothing wrong.  ``no power``: the attack could not have told, whateve
 class Finding:
     """One line of a result: of one agent, or of the run (``agent`` empty).
 
-    ``measured`` and ``predicted`` have the same keys where theory predicts something; None: not applicable.  Units
-    are in the keys (``psnr_db``, ``relative_error``, ``cosine``, ``auc``).
+    ``measured`` and ``predicted`` have the same keys where theory predicts something; None: not applicable.  ``true``:
+    what is so, where the run file tells and the adversary was to find it out.  Units are in the keys (``psnr_db``,
+    ``relative_error``, ``cosine``, ``auc``).
     """
 
     agent: str
@@ -45,6 +46,7 @@ class Finding:
     measured: Mapping[str, float | None]
     predicted: Mapping[str, float | None] = field(default_factory=dict)
     note: str = ""
+    true: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

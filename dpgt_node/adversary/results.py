@@ -39,7 +39,7 @@ def to_json(
     """What attacks.json holds; infinite is "inf", what does not apply null.
 
     { version, dpgt_node, run, run_id (hex or null), transcripts, seed, agents, rounds, settings, shadows,
-    attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, note } ],
+    attacks: [ { attack, summary, vantage, missing, findings: [ { agent, verdict, measured, predicted, true, note } ],
     pictures, curves } ], skipped: { name: reason } }
 
     ``pictures`` and ``curves`` list the captions, in the order of the arrays of attacks.npz.  ``agents`` and ``rounds``
@@ -69,6 +69,7 @@ def to_json(
                         "verdict": finding.verdict,
                         "measured": _plain(finding.measured),
                         "predicted": _plain(finding.predicted),
+                        "true": _plain(finding.true),
                         "note": finding.note,
                     }
                     for finding in result.findings
@@ -125,6 +126,7 @@ def _result(number: int, entry: Mapping[str, Any], arrays: Mapping[str, F64]) ->
                 _numbers(one["measured"]),
                 _numbers(one["predicted"]),
                 str(one["note"]),
+                _numbers(one.get("true", {})),
             )
             for one in entry["findings"]
         ),

@@ -64,11 +64,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``lines``: quantity, measured, predicted; at least one."""
+    """``lines``: quantity, measured, predicted, and what is true where the run file tells; at least one."""
 
     who: str
     note: str
-    lines: Sequence[tuple[str, str, str]]
+    lines: Sequence[tuple[str, str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,11 @@ class Attack:
     of_agents: Sequence[Chart]
     more_charts: int
     explained: Sequence[tuple[str, str]] = ()
+
+    @property
+    def true(self) -> bool:
+        """Whether the run file tells what is true of something."""
+        return any(line[3] for finding in self.findings for line in finding.lines)
 
     @property
     def lines(self) -> int:
@@ -163,12 +168,15 @@ def _attack(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Attack:
 
 
 def _finding(one: Mapping[str, Any]) -> Finding:
-    measured, predicted = one["measured"], one["predicted"]
-    keys = [
-        key for key in dict.fromkeys([*measured, *predicted]) if (measured.get(key), predicted.get(key)) != (None, None)
-    ]
-    lines = [(_words(key), _number(measured.get(key)), _number(predicted.get(key))) for key in keys]
-    return Finding(f"{one['agent'] or 'the run'}: {one['verdict']}", str(one["note"] or ""), lines or [("–", "–", "–")])
+    measured, predicted, true = one["measured"], one["predicted"], one.get("true", {})  # older files have no "true"
+    lines = []
+    for key in dict.fromkeys([*measured, *predicted, *true]):
+        there = measured.get(key), predicted.get(key), true.get(key)
+        if there != (None, None, None):
+            told = _number(there[2]) if key in true else ""
+            lines.append((_words(key), _number(there[0]), _number(there[1]), told))
+    who = f"{one['agent'] or 'the run'}: {one['verdict']}"
+    return Finding(who, str(one["note"] or ""), lines or [("–", "–", "–", "")])
 
 
 def _words(key: object) -> str:

@@ -45,7 +45,7 @@ def results(pictures: int = 2) -> list[Result]:
         Result(
             HOSTILE,
             HOSTILE,
-            (Finding(HOSTILE, "clean", {HOSTILE: 1.0}, {}, HOSTILE),),
+            (Finding(HOSTILE, "clean", {HOSTILE: 1.0}, {}, HOSTILE, {HOSTILE: 7.125}),),
             HOSTILE,
             HOSTILE,
             pictures={f"{HOSTILE} {i}": rng.random((3, 8, 8)) for i in range(pictures)},
@@ -69,6 +69,7 @@ def page(folder: Path, found: list[Result] | None, skipped: dict[str, str] | Non
 def test_what_attacks_found_is_a_section_of_its_own(tmp_path: Path) -> None:
     shown = page(tmp_path, results(), {"membership": f"needs {HOSTILE}"})
     assert shown.of("h2") == ["Curves", "Graphs", "Privacy", "Adversary", "Agents", "Run file"]
+    assert shown.of("th").count("true") == 1 and "7.125" in shown.of("td"), "beside one attack alone"
     words = shown.words()
     for piece in (
         "Seen by eavesdropper on every link (plain); missing: 4 of 402 vectors were not seen.",

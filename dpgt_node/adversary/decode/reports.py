@@ -137,6 +137,6 @@ def findings(
             "report_lag_s": late.get(agent),
             "stands_out_above_s": above[agent] if above.get(agent, float("inf")) < float("inf") else None,
         }
-        predicted: dict[str, float | None] = {"received_more": float(true[agent])} if agent in true else {}
-        made.append(Finding(agent, verdict, measured, predicted, "by its reports to the coordinator"))
+        so: dict[str, float | None] = {"received_more": float(true[agent])} if agent in true else {}
+        made.append(Finding(agent, verdict, measured, note="by its reports to the coordinator", true=so))
     return made

@@ -321,6 +321,7 @@ def _possible(traffic: Traffic) -> tuple[WireDtype, ...]:
 
 
 def _overall(traffic: Traffic, facts: Facts | None) -> Finding:
+    """Of the run.  Predicted: how many links are seen, those of the graph, or of all pairs under a cover."""
     measured: dict[str, float | None] = {
         "payloads_recovered": 0.0,
         "links": float(len(traffic.edges)),
@@ -335,11 +336,13 @@ def _overall(traffic: Traffic, facts: Facts | None) -> Finding:
     names, network = facts.names, facts.network
     true = {(names[j], names[i]) for j in range(len(names)) for i in network.peers(j)}
     edges = {(a, b) for a, b in traffic.edges}
-    predicted = {"payloads_recovered": 0.0, "links": float(len(true)), "rounds": facts.run.K + 1.0}
+    n, covered = len(names), facts.run.traffic.cover != "none"
+    predicted = {"payloads_recovered": 0.0, "links": float(n * (n - 1) if covered else len(true))}
+    so = {"links": float(len(true)), "rounds": facts.run.K + 1.0}
     if _lower(edges) == _lower(true):
-        return Finding("", "succeeds", measured, predicted, "; ".join(traffic.notes))
+        return Finding("", "succeeds", measured, predicted, "; ".join(traffic.notes), so)
     notes = (*traffic.notes, f"links not found: {_listed(true - edges)}; found beside: {_listed(edges - true)}")
-    return Finding("", "partly", measured, predicted, "; ".join(notes))
+    return Finding("", "partly", measured, predicted, "; ".join(notes), so)
 
 
 def _most(traffic: Traffic) -> str:
@@ -355,15 +358,15 @@ def _of_link(link: LinkTraffic, facts: Facts | None) -> Finding:
         "vector_bytes": link.vector_bytes,
     }
     verdict: Verdict = "partly" if link.streams is None else "succeeds"
-    predicted: dict[str, float | None] = {}
+    true: dict[str, float | None] = {}
     if facts is not None:
         index = {name.lower(): i for i, name in enumerate(facts.names)}
         sender, receiver = index.get(link.sender.lower()), index.get(link.receiver.lower())
         if sender is not None and receiver is not None:
             streams = facts.network.peers(sender).get(receiver, ())
-            predicted = {"streams": float(len(streams)), "rounds": facts.run.K + 1.0}
+            true = {"streams": float(len(streams)), "rounds": facts.run.K + 1.0}
             verdict = "succeeds" if link.streams == len(streams) else "partly" if link.streams is None else "fails"
-    return Finding(link.sender, verdict, measured, predicted, f"to {link.receiver}")
+    return Finding(link.sender, verdict, measured, note=f"to {link.receiver}", true=true)
 
 
 def _maybe(value: int | None) -> float | None:

@@ -340,15 +340,22 @@ def _left_out(skipped: dict[str, str]) -> list[str]:
 
 
 def _rows(finding: Finding) -> list[str]:
-    keys = list(dict.fromkeys([*finding.measured, *finding.predicted]))
+    columns = {"measured": finding.measured, "predicted": finding.predicted, "true": finding.true}
+    if not finding.true:
+        del columns["true"]
+    keys = dict.fromkeys(key for column in columns.values() for key in column)
     head = f"  {finding.agent or 'the run'}: {finding.verdict}" + (f" ({finding.note})" if finding.note else "")
-    rows = [(key, _number(finding.measured.get(key)), _number(finding.predicted.get(key))) for key in keys]
-    rows = [row for row in rows if row[1:] != ("-", "-")]
+    rows = [(key, *(_number(column.get(key)) for column in columns.values())) for key in keys]
+    rows = [row for row in rows if set(row[1:]) != {"-"}]
     if not rows:
         return [head]
-    table = [("", "measured", "predicted"), *rows]
-    wide = [max(len(row[at]) for row in table) for at in range(3)]
-    return [head, *(f"    {a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}".rstrip() for a, b, c in table)]
+    table = [("", *columns), *rows]
+    wide = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    shown = (
+        (row[0].ljust(wide[0]), *(cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True)))
+        for row in table
+    )
+    return [head, *(f"    {'  '.join(row)}".rstrip() for row in shown)]
 
 
 def _number(value: float | None) -> str:

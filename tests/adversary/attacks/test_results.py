@@ -15,7 +15,16 @@ from dpgt_node.errors import ConfigError
 RESULT = Result(
     "gradients",
     "all of it",
-    (Finding("agent-1", "succeeds", {"cosine": 1.0, "psnr_db": float("inf"), "rest": None}, {"cosine": 0.5}, "why"),),
+    (
+        Finding(
+            "agent-1",
+            "succeeds",
+            {"cosine": 1.0, "psnr_db": float("inf"), "rest": None},
+            {"cosine": 0.5},
+            "why",
+            {"links": 7.0},
+        ),
+    ),
     "eavesdropper on every link (plain)",
     "1 of 4 vectors were not seen",
     {"true": np.ones((2, 3, 3))},

@@ -52,11 +52,12 @@ def test_they_are_held_against_the_run_file() -> None:
     found = {f"agent-{i + 1}": records(150 + 16 * count, 5, i) for i, count in enumerate(true)}
     made = findings(found, lags(found, STARTS), 0.1, facts)
     assert [one.verdict for one in made] == ["succeeds"] * 3
+    assert [one.true["received_more"] for one in made] == [1, 0, 2] and not any(one.predicted for one in made)
     alike = {name: records(1038, 5, 7) for name in found}
     assert [one.verdict for one in findings(alike, {}, 0.1, facts)] == ["fails"] * 3
     late = {"agent-1": 0.001, "agent-2": 0.0, "agent-3": 0.05}
     assert [one.verdict for one in findings(alike, late, 0.1, facts)] == ["fails", "fails", "succeeds"]
-    assert findings(alike, {}, 0.1, None)[0].predicted == {}
+    assert findings(alike, {}, 0.1, None)[0].true == {}
 
 
 @pytest.mark.parametrize(

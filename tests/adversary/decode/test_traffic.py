@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +213,12 @@ def test_a_link_that_is_not_there_is_said(tmp_path: Path) -> None:
     capture(tmp_path / "a.pcap", TRUE)
     found = analyse(tmp_path / "a.pcap", parse_run(RUN.format(1), "run", tmp_path)).findings
     assert found[0].verdict == "partly" and "links not found: agent-3>agent-2" in found[0].note
+    assert (found[0].measured["links"], found[0].predicted["links"], found[0].true["links"]) == (4.0, 5.0, 5.0)
+    run = parse_run(RUN.format(0), "run", tmp_path)
+    covered = analyse(tmp_path / "a.pcap", replace(run, traffic=replace(run.traffic, cover="all-pairs"))).findings
+    assert (covered[0].predicted["links"], covered[0].true["links"]) == (6.0, 4.0), "a cover shows every pair"
+    links = [one for one in covered if one.note.startswith("to ")]
+    assert [one.true["streams"] for one in links] == [2, 1, 2, 2] and not any(one.predicted for one in links)
     capture(tmp_path / "b.pcap", {**TRUE, (1, 3): 2, (1, 2): 1})
     found = analyse(tmp_path / "b.pcap", parse_run(RUN.format(0), "run", tmp_path)).findings
     wrong = [f.note for f in found if f.verdict == "fails" and "lag_s" not in f.measured]
