@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Import the commands, and run the one that was asked for."""
+    gc.disable()  # what imports leave is no garbage; `cli.lazy.settle` enables it
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupted)

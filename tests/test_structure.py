@@ -61,11 +61,24 @@ def test_import_contracts_hold() -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_a_command_starts_without_heavy_libraries() -> None:
-    heavy = ("matplotlib", "scipy.stats", "tensorboard", "torch", "torchvision")
-    code = f"import sys, dpgt_node.cli; print(*[m for m in {heavy!r} if m in sys.modules])"
+def test_what_starts_often_imports_little() -> None:
+    heavy = ("matplotlib", "rich", "scipy", "sklearn", "tensorboard", "torch", "torchvision", "networkx", "jinja2")
+    code = f"""
+import sys
+from dpgt_node import cli
+assert cli.run(["--help"]) == 0
+print(*[m for m in sys.modules if m.startswith("dpgt_node.cli.") or m == "numpy"])
+from dpgt_node.cli.running import coordinator, node, nursery
+for name in (*nursery.NODE, "dpgt_node.runtime.coordinator.serve"):
+    __import__(name)
+print(*[m for m in {heavy!r} if m in sys.modules])
+"""
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert result.stdout.split() == []
+    front, daemons = result.stdout.splitlines()[-2:]
+    assert set(front.split()) == {
+        f"dpgt_node.cli.{part}" for part in ("signals", "logs", "display", "lazy", "wrapping")
+    }
+    assert daemons.split() == []
 
 
 # ---------------------------------------------------------------- mutants: each rule reports its breach

@@ -31,7 +31,7 @@ import click  # noqa: E402  # after the environment is set
 from dpgt_node import __version__  # noqa: E402
 from dpgt_node.cli import signals  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
-from dpgt_node.cli.lazy import Lazy  # noqa: E402
+from dpgt_node.cli.lazy import Lazy, settle  # noqa: E402
 from dpgt_node.cli.logs import TextLines, tell  # noqa: E402
 from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
 
@@ -61,6 +61,51 @@ VERBS = {
     "experiment": "dpgt_node.cli.experiment:experiment",
     "bench": "dpgt_node.cli.bench:bench",
 }
+LINES = {
+    "init": "Write a run file that learns at EPSILON, with its reasons as comments; without options, ask for them.",
+    "demo": (
+        "Five agent processes and a coordinator over mTLS on loopback, real handwritten digits, a report at the end."
+    ),
+    "launch": "Run RUN.toml for real on this machine: mTLS with freshly minted certificates, one process an agent.",
+    "node": "Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes).",
+    "coordinator": "Coordinate one run in the foreground; exits 0 when every agent finished.",
+    "status": "Where a run stands and who is connected.",
+    "pause": "Keep the barrier shut after the current round.",
+    "resume": "Open the barrier again.",
+    "stop": "End the run; every process exits 5.",
+    "simulate": (
+        "Run RUN.toml in this process, no sockets: the daemons' own per-agent functions and the same bits, or --fast."
+    ),
+    "check": "Check the assumptions, step bounds and theorem conditions of RUN.toml; predict rates and epsilon.",
+    "plan": (
+        "Choose mechanism, noise, releases, clip, steps and features of RUN.toml so that every agent keeps to EPSILON."
+    ),
+    "eavesdrop": "Tap the links of a run, decode what crossed them, attack it and audit epsilon.",
+    "schema": "Print the JSON Schema of RUN.toml or NODE.toml; editors complete from it.",
+    "report": "Rebuild DIR/report.html from what the run wrote; of several DIR, compare the runs in --out FILE.html.",
+    "export": (
+        "Make a folder of what may be published of the run in DIR: a run's output folder, or an agent's state_dir."
+    ),
+    "evaluate": (
+        "Accuracy and loss of the model that `dpgt export` wrote into FOLDER; exits 2 unless its files are as "
+        "PRIVACY.md says."
+    ),
+    "predict": (
+        "The class of every sample of FILE, by the model that `dpgt export` wrote into FOLDER: one line a sample, "
+        "in the order of the file; of pictures in files with their names, sorted."
+    ),
+    "data": "Data sets: fetch the named ones, show how a run divides its own, train on an agent's alone.",
+    "ledger": (
+        "Show, export and verify the ledger in an agent's state directory; reads only, also while the agent runs."
+    ),
+    "pki": "Certificates for separate hosts: who is who in a run.",
+    "doctor": (
+        "What would go wrong on this host, before anything is started: an agent's (NODE.toml) or the coordinator's."
+    ),
+    "experiment": "Carry out a family of runs into --out, or say how far DIR has come (status DIR).",
+    "bench": "Measure this machine: speed first, then studies of accuracy and attacks.",
+}
+"""What ``dpgt --help`` says of each: the first line of its own help, without importing it."""
 ANSWERS = frozenset({"status", "check", "plan", "schema", "evaluate", "predict", "data", "ledger", "doctor", "bench"})
 """Verbs that do nothing but print: without standard output they have failed."""
 DAEMONS = frozenset({"node", "coordinator"})
@@ -89,9 +134,12 @@ class _Verbs(Lazy):
     """In the order of a user's first hour; each understands --log-level."""
 
     targets = VERBS
+    lines = LINES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = super().get_command(ctx, cmd_name)
+        if cmd_name not in DAEMONS:  # those import more, and settle then
+            settle()
         if command is not None and not any(parameter.name == "log_level" for parameter in command.params):
             command.params.append(_log_level())
         return command

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 from collections.abc import Mapping
 
 import click
 
 
+def settle() -> None:
+    """A command's modules are there and stay: the collector goes on, and need not look at them again."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 class Lazy(click.Group):
-    """Commands by name as "module:attribute", in the order of ``targets``; a subclass sets it, or gets its own."""
+    """Commands by name as "module:attribute", in the order of ``targets``; a subclass sets it, or gets its own.
+
+    ``lines``: the first line of each one's help, so that a list of them imports none.  Empty: each says its own.
+    """
 
     targets: Mapping[str, str]
+    lines: Mapping[str, str] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.targets)
@@ -27,6 +39,16 @@ class Lazy(click.Group):
             hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, from ``lines`` where there are any."""
+        if not self.lines:
+            super().format_commands(ctx, formatter)
+            return
+        limit = formatter.width - 6 - max(map(len, self.lines))
+        rows = [(name, click.Command(name, help=line).get_short_help_str(limit)) for name, line in self.lines.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self.targets.get(cmd_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import click
 import pytest
 
 from dpgt_node import __version__, cli
@@ -33,6 +34,13 @@ def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[st
     assert cli.run(["xyzzy"]) == 2
     said = capsys.readouterr().err
     assert "No such command 'xyzzy'." in said and "Did you mean" not in said
+
+
+def test_the_list_says_of_each_verb_what_its_own_help_says() -> None:
+    context = click.Context(cli.dpgt)
+    verbs = {name: cli.dpgt.get_command(context, name) for name in cli.VERBS}
+    assert {name: verb.get_short_help_str(1000) for name, verb in verbs.items() if verb is not None} == cli.LINES
+    assert list(cli.LINES) == list(cli.VERBS)
 
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common, logs, signals
+from dpgt_node.cli import common, lazy, logs, signals
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -86,6 +86,7 @@ def coordinator(
                 logs.tell(f"dpgt coordinator: {outcome.conclude.status}: {outcome.conclude.reason}")
         return outcome.conclude.exit_code
 
+    lazy.settle()
     return common.run_async(main(), signals.daemons_loop)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dpgt_node.cli import common, logs, signals
+from dpgt_node.cli import common, lazy, logs, signals
 from dpgt_node.errors import ConfigError, ExitCode
 
 ORDER_S = 4.5
@@ -91,6 +91,7 @@ def node(
         finally:
             logging.getLogger(__name__).info("peak resident memory %.0f MiB", process.peak_rss_mib())
 
+    lazy.settle()
     return common.run_async(main(), signals.daemons_loop)
 
 
