@@ -33,8 +33,6 @@ POINTLESS = (
 )
 MOST = 10_000
 """Coordinates of a run, where its canaries need no more: coordinates never meet."""
-AFFORDABLE = 20_000
-"""Rounds that the runs may take together where no number of trials is named: some twenty seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +109,6 @@ class Campaign:
             replay = Replay(facts, self.index, start, vectors, agent.wire_dtype)
             T, foreign = (c.positions(replay), 0) if self.lawless else c.ratios(replay)
             yield Trial(r, T.tolist(), foreign)
-
-    def affordable(self, n: int) -> int:
-        """Trials a world, at most ``n`` and at least 4, whose runs have no more than :data:`AFFORDABLE` rounds."""
-        count, runs = self.canaries.count, AFFORDABLE // (self.run.K + 1)
-        return min(n, max(4, runs // 2 * count + runs % 2 * (count // 2)))
 
     def settings(self) -> dict[str, Any]:
         """What trials of one file have in common."""

@@ -10,7 +10,7 @@ a coordinate of its own, is told best by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,12 @@ class Coalition:
         )
 
 
-def conduct(coalition: Coalition, trials: Trials, n: int) -> None:
-    """Make what ``n`` trials in each world still lack."""
-    for trial in coalition.trials(trials.missing(n)):
+def conduct(
+    coalition: Coalition, trials: Trials, n: int, *, progress: Callable[[int, int], None] = lambda done, runs: None
+) -> None:
+    """Make what ``n`` trials in each world still lack.  ``progress(done, all)``, in runs."""
+    missing = trials.missing(n)
+    total = len(trials.done) + len(missing)
+    for trial in coalition.trials(missing):
         trials.add(trial)
+        progress(len(trials.done), total)

@@ -25,6 +25,8 @@ Test = Literal["threshold", "guess", "event", "renyi"]
 PRESUME_NOTHING: frozenset[Test] = frozenset({"event", "renyi"})
 """Tests of positions, which presume no law."""
 FILE = "trials.jsonl"
+AFFORDABLE = 20_000
+"""Rounds of agents that the runs may take together where no number of trials is named: some twenty seconds."""
 LAWLESS: dict[bool, dict[str, str]] = {False: {}, True: {"statistic": "position"}}
 """What the settings of trials say of their numbers."""
 
@@ -51,6 +53,25 @@ def runs_for(count: int, n: int) -> int:
     while (runs // 2) * count + (runs % 2) * (count // 2) < n:
         runs += 1
     return runs
+
+
+def affordable(count: int, rounds: int, n: int) -> int:
+    """Trials a world, at most ``n`` and at least 4, whose runs, of ``count`` canaries and ``rounds`` rounds of agents
+    each, have no more than :data:`AFFORDABLE` of these.
+    """
+    runs = AFFORDABLE // rounds
+    return min(n, max(4, runs // 2 * count + runs % 2 * (count // 2)))
+
+
+def left_out(count: int, rounds: int, n: int, wanted: int) -> str:
+    """Why ``n`` trials a world were made and not ``wanted``; empty where it is as many."""
+    if n >= wanted:
+        return ""
+    total = runs_for(count, wanted) * rounds
+    return (
+        f"{n} trials a world, not {wanted}: these have {total} rounds, and more than {AFFORDABLE} take long. --runs "
+        f"{wanted} makes them all."
+    )
 
 
 class Trials:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
+from dpgt_node.experiments import trials
 
 RUN = """
 name = "five"
@@ -109,7 +110,9 @@ def test_a_run_says_towards_whom_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert "Towards whom" not in (tmp_path / "t" / "report.html").read_text()
 
 
-def test_an_audit_of_a_coalition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_audit_of_a_coalition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = RUN.replace("samples = 100", 'samples = "full"').replace("scale_eta = 0.01", "scale_eta = 0.0004")
     text += '[evaluate]\nmetrics = "study"\n'
     run = str(run_file(tmp_path, text))
@@ -122,6 +125,12 @@ def test_an_audit_of_a_coalition(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert 0.6 * claim["claimed"] < claim["realised"] <= claim["claimed"]
         bounds.append(claim["claimed"])
     assert bounds == sorted(bounds) and bounds[0] < bounds[1] == bounds[2]
+    assert cli.run(["eavesdrop", "audit", run, "--labels", "4"]) == 2 and "--labels" in capsys.readouterr().err
+    monkeypatch.setattr(trials, "AFFORDABLE", 60)
+    assert cli.run(["eavesdrop", "audit", run, "--test-keystream", "07" * 32]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "trials a world, not 10000: these have" in said and "more than 60 take long. --runs 10000 makes them" in said
+    assert "Not audited where noise is shared: the agents' own clip" in said
     assert cli.run(["eavesdrop", "audit", "none.dpgt", "--run", run]) == 2
     assert "audit RUN.toml with --colluding T" in capsys.readouterr().err
     plain = text.replace("cancel = 2\n", "").replace("mask_graph = [[1, 2], [1, 3]]\n", "")

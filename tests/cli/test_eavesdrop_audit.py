@@ -10,7 +10,7 @@ import pytest
 
 from dpgt_node import cli
 from dpgt_node.config import parse_run
-from dpgt_node.experiments import canary_runs, launches
+from dpgt_node.experiments import launches, trials
 from dpgt_node.experiments.launches import affordable
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.wire.transcript import Header
@@ -161,7 +161,7 @@ def test_as_many_canary_trials_are_made_as_are_affordable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sampled batches carry one canary a run, so that 10,000 trials a world would take minutes in silence."""
-    monkeypatch.setattr(canary_runs, "AFFORDABLE", 100)
+    monkeypatch.setattr(trials, "AFFORDABLE", 100)
     path = run_file(tmp_path)
     common = ("--canaries", "1", "--labels", "0", "--test-keystream", "1ab5")
     code, out, _ = audit(capsys, path, *common)

@@ -161,7 +161,7 @@ def audit(
         return say(_transcripts(files, run_file, truth, agents))
     if len(files) > 1 or truth is not None or ledgers or noise or _is_transcript(files[0]):
         raise ConfigError.one("command line", "--run", "transcripts need the run file that they are of")
-    from dpgt_node.cli.eavesdrop.canaries import RUNS, canary_audits, coalition_audits, label_audits, launch_audits
+    from dpgt_node.cli.eavesdrop.canaries import canary_audits, coalition_audits, label_audits, launch_audits
 
     if launches is not None:
         if test_keystream is not None:
@@ -172,7 +172,9 @@ def audit(
             raise ConfigError.one("command line", "--test", "no events are learnt where noise is shared")
         if canaries is not None:
             raise ConfigError.one("command line", "--canaries", "an audit of shared noise has as many as fit")
-        shared = coalition_audits(files[0], agents, colluding, runs or RUNS, resume, test, confidence, test_keystream)
+        if labels:
+            raise ConfigError.one("command line", "--labels", "no labels are told where noise is shared")
+        shared = coalition_audits(files[0], agents, colluding, runs, resume, test, confidence, test_keystream)
         return say(shared)
     audits = canary_audits(files[0], agents, runs, resume, jobs, canaries, test, confidence, test_keystream)
     asked = 0 if labels is None and runs is not None else labels

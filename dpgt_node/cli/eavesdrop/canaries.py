@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RUNS = 10_000
 """Canary trials a world."""
+NOT_OF_SHARED = "Not audited where noise is shared: the agents' own clip and oracle, stores, sockets and processes."
 LABELS = 8
 """Simulated runs that are proposed where as many as serve would take long."""
 
@@ -51,8 +52,8 @@ def canary_audits(
     test_keystream: str | None,
 ) -> list[Audit]:
     """``runs``: canary trials a world; None: :data:`RUNS`, or fewer where that takes long, which a note says."""
-    from dpgt_node.experiments.canary_runs import AFFORDABLE, Campaign, conduct
-    from dpgt_node.experiments.trials import PRESUME_NOTHING, runs_for
+    from dpgt_node.experiments.canary_runs import Campaign, conduct
+    from dpgt_node.experiments.trials import PRESUME_NOTHING, affordable, left_out
 
     audits = []
     for run, name, index, oracle in _parties(file, agents, test_keystream):
@@ -66,14 +67,11 @@ def canary_audits(
             lawless=test in PRESUME_NOTHING,
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
-        n = campaign.affordable(RUNS) if runs is None else runs
+        shape = campaign.canaries.count, run.K + 1
+        n = affordable(*shape, RUNS) if runs is None else runs
         conduct(campaign, trials, n, jobs=jobs, progress=_progress)
         made = campaign.judge(trials, n, test=test, confidence=confidence)
-        if runs is None and n < RUNS:
-            rounds = runs_for(campaign.canaries.count, RUNS) * (run.K + 1)
-            note = f"{n} trials a world, not {RUNS}: these have {rounds} rounds, and more than {AFFORDABLE} take long."
-            made = replace(made, notes=(*made.notes, f"{note} --runs {RUNS} makes them all."))
-        audits.append(made)
+        audits.append(_noted(made, "" if runs is not None else left_out(*shape, n, RUNS)))
     return audits
 
 
@@ -81,15 +79,17 @@ def coalition_audits(
     file: Path,
     agents: Sequence[str],
     colluding: int | None,
-    runs: int,
+    runs: int | None,
     resume: Path | None,
     test: Test,
     confidence: float,
     test_keystream: str | None,
 ) -> list[Audit]:
+    """``runs`` as of :func:`canary_audits`; here a run is of all agents."""
     import os
 
     from dpgt_node.experiments.coalitions import Coalition, conduct
+    from dpgt_node.experiments.trials import affordable, left_out
 
     secret = os.urandom(16).hex() if test_keystream is None else test_keystream
     audits = []
@@ -97,9 +97,16 @@ def coalition_audits(
         size = run.n - 1 if colluding is None else colluding
         coalition = Coalition.of(run, index, size, dimension=oracle.dimension, samples=oracle.samples, secret=secret)
         trials = coalition.kept_in(None if resume is None else resume / f"{name}-{size}")
-        conduct(coalition, trials, runs)
-        audits.append(coalition.judge(trials, runs, test=test, confidence=confidence))
+        shape = coalition.count, run.n * (run.K + 1)
+        n = affordable(*shape, RUNS) if runs is None else runs
+        conduct(coalition, trials, n, progress=_progress)
+        made = coalition.judge(trials, n, test=test, confidence=confidence)
+        audits.append(_noted(made, "" if runs is not None else left_out(*shape, n, RUNS), NOT_OF_SHARED))
     return audits
+
+
+def _noted(audit: Audit, *notes: str) -> Audit:
+    return replace(audit, notes=(*audit.notes, *filter(None, notes)))
 
 
 def launch_audits(
