@@ -10,8 +10,9 @@ import numpy as np
 
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.methods import METHODS
-from dpgt_node.algo.methods.base import AgentEdges, Mix, Network, add_mixed
+from dpgt_node.algo.methods.base import AgentEdges, Mix, Network
 from dpgt_node.algo.methods.dpgt import Paper, Steps, mixed_y, next_x, own_y
+from dpgt_node.algo.methods.sums import add_mixed
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.protocol.types import State
 

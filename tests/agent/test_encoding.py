@@ -15,8 +15,8 @@ from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.roles import Source, Sources
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.methods.base import add_mixed
 from dpgt_node.algo.methods.robust import Guard, mix_of
+from dpgt_node.algo.methods.sums import add_mixed
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.roles import Roles, parse_role
 from dpgt_node.learning.oracle import build_oracle

@@ -31,7 +31,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.counts.code import BinomialCode
-from dpgt_node.types import F64, Codes, Floats, Stream
+from dpgt_node.types import F64, Codes, Stream
 
 Vectors = Mapping[str, F64]
 """A state by the names of its vectors; never changed in place."""
@@ -378,18 +378,3 @@ def mixed(site: Site, stream: Stream, k: int, like: F64) -> F64:
     for at in blocks(out, site.block):
         mix(1.0, out[..., at], at)
     return out
-
-
-def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, Floats], step: float, into: F64, block: slice) -> None:
-    """``into += step * sum_j w_j v_j[block]`` in ascending order of sender: arrival order would give other bits.
-
-    Every v_j counts as float64; what came in as float32 is widened block by block, in the cache.
-    """
-    if not edges:
-        return
-    first, weight = edges[0]
-    total = np.multiply(received[first][block], weight, dtype=np.float64)
-    for j, weight in edges[1:]:
-        total += np.multiply(received[j][block], weight, dtype=np.float64)
-    total *= step
-    into += total

@@ -41,7 +41,8 @@ import numpy as np
 
 from dpgt_node.algo.checks import Check, compare, listed
 from dpgt_node.algo.graph import Edge, Topology
-from dpgt_node.algo.methods.base import Method, Mix, add_mixed
+from dpgt_node.algo.methods.base import Method, Mix
+from dpgt_node.algo.methods.sums import add_mixed
 from dpgt_node.config.mixing.robust import Robust, Rule, TrackerRule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Floats, Stream
