@@ -168,14 +168,23 @@ def _cost(text: str) -> Costs:
 
 
 def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -> Costs:
-    """``now`` as a cumulative cost after ``before``: never less, by accountant.
+    """``now`` as a cumulative cost after ``before`` (empty: nothing was released before): never less, by accountant.
 
-    No value stays none: what was released without one is not undone.
+    No value stays none: what was released without one is not undone.  An accountant that either lacks said nothing of
+    some release, so it has none from then on.
     """
-    return {
-        name: None if value is None or (held := before.get(name, 0.0)) is None else value if value > held else held
-        for name, value in now.items()
-    }
+    found: Costs = {}
+    for name in (*now, *(name for name in before if name not in now)):
+        value, held = now.get(name), before.get(name) if before else 0.0
+        found[name] = None if value is None or held is None else max(value, held)
+    return found
+
+
+def as_read(before: Mapping[str, float | None], now: Mapping[str, float | None]) -> Costs:
+    """:func:`risen` of rows as they are stored: earlier programs let an accountant of theirs that no row before has say
+    what the whole run had cost.
+    """
+    return risen({**{name: 0.0 for name in now if name not in before}, **before}, now)
 
 
 def as_charged(rows: Iterable[LedgerRow], spent: Mapping[str, float | None], *, hides: bool) -> tuple[LedgerRow, ...]:
@@ -238,8 +247,8 @@ def _verified(connection: sqlite3.Connection, where: Path, runs: Mapping[int, tu
                 raise LedgerBroken(f"{where}: a released round has no ledger row (round {released[0]})")
         if released is None or released[0] != k or _carrier(stream, *released[1:3]) != sha256:
             raise LedgerBroken(f"{where}: a ledger row is not of the stored release (round {k}, {stream})")
-        most = risen(spent, cost)
-        if full and most != cost:
+        most = as_read(spent, cost)
+        if full and any(most[name] != value for name, value in cost.items()):
             raise LedgerBroken(f"{where}: ledger row {number} (round {k}, {stream}): its cost is below the one before")
         head, now[run] = stored, (k, stream, released, most)
         yield run, tuple(fields), stored, most
@@ -335,7 +344,7 @@ def last_charges(rows: Iterable[tuple[LedgerEntry, Terms]]) -> tuple[Charge, ...
     last: dict[bytes, Charge] = {}
     for entry, terms in rows:
         row, before = entry.row, last.get(entry.run_id)
-        cost = row.cost if before is None else risen(before.cost, row.cost)
+        cost = row.cost if before is None else as_read(before.cost, row.cost)
         last[entry.run_id] = Charge(entry.run_id, terms, row.mechanism, row.law, row.k, cost)
     return tuple(last.values())
 

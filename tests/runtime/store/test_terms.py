@@ -147,6 +147,34 @@ def test_no_cost_falls_within_a_round_either() -> None:
     assert [row.cost for row in charged] == [{"tight": 3.0, "gdp": 4.5}, {"tight": 3.0, "gdp": 5.0}]
 
 
+def test_an_accountant_that_a_row_lacks_has_no_value_from_then_on(store: Store) -> None:
+    """It said nothing of that release: neither what it said before nor what it says later is what the run cost."""
+    one, two = priced(3, tight=3.0, gdp=6.0).rows
+    charged = ledger_module.as_charged((replace(one, cost={"tight": 3.0}), two), {}, hides=True)
+    assert [row.cost for row in charged] == [{"tight": 3.0}, {"tight": 3.0, "gdp": None}]
+    store.commit_round(RUN, priced(2, tight=3.0, gdp=5.0))
+    assert costs(store) == {"tight": 3.0, "gdp": None}, "it said nothing of the rounds before"
+    store.commit_round(RUN, priced(3, gdp=6.0))
+    assert costs(store) == {"tight": None, "gdp": None}
+    store.commit_round(RUN, priced(4, tight=9.0, gdp=7.0))
+    assert costs(store) == {"tight": None, "gdp": None}
+
+
+def test_accountants_that_joined_or_left_under_earlier_programs_are_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wrote what each row said: a run that went on under a program with more accountants is no fraud."""
+    monkeypatch.setattr(store_module, "as_charged", lambda rows, *_, **__: tuple(rows))
+    store.commit_round(RUN, priced(2, tight=3.0, gdp=5.0))
+    assert costs(store) == {"tight": 3.0, "gdp": 5.0}
+    store.commit_round(RUN, priced(3, tight=4.0))
+    monkeypatch.undo()
+    assert costs(store) == {"tight": 4.0, "gdp": None}
+    assert len(read_ledger(tmp_path).entries) == 8
+    store.commit_round(RUN, priced(4, tight=5.0, gdp=9.0))
+    assert costs(store) == {"tight": 5.0, "gdp": None}
+
+
 def test_a_ledger_in_which_a_cost_falls_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +190,7 @@ def test_a_ledger_in_which_a_cost_falls_is_refused(
 def test_a_test_keystream_gives_no_value_to_what_had_none() -> None:
     """Infinity would be a value.  What was released without one before stays without one."""
     rows = priced(2, tight=3.0, gdp=2.0, lemma5=None).rows
-    for row in ledger_module.as_charged(rows, {"tight": None, "gdp": 1.0}, hides=False):
+    for row in ledger_module.as_charged(rows, {"tight": None, "gdp": 1.0, "lemma5": 0.5}, hides=False):
         assert row.cost == {"tight": None, "gdp": math.inf, "lemma5": math.inf}
 
 
