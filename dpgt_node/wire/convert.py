@@ -112,15 +112,17 @@ def _dones(p: coordinator_pb2.Dones) -> m.Dones:
 
 
 def _done(p: coordinator_pb2.Done) -> m.Done:
-    spent = tuple(p.spent_us)
-    require(len(spent) in (0, len(PHASES)), f"spent_us of {len(spent)} phases")
+    spent, digests = tuple(p.spent_us), p.digests
+    if spent and len(spent) != len(PHASES):
+        raise malformed(f"spent_us of {len(spent)} phases")
     durable = round_field(p.durable_through, "durable_through", -1)
-    require(len(p.digests) % DIGEST_BYTES == 0, f"digests of {len(p.digests)} bytes")
-    return m.Done(p.round, durable, p.bytes_sent, _head(p.ledger_head), spent, p.digests)
+    if len(digests) % DIGEST_BYTES:
+        raise malformed(f"digests of {len(digests)} bytes")
+    return m.Done(p.round, durable, p.bytes_sent, _head(p.ledger_head), spent, digests)
 
 
 def _head(value: bytes) -> bytes:
-    return bytes_field(value, "ledger_head", HEAD_BYTES) if value else b""
+    return bytes_field(value, "ledger_head", HEAD_BYTES) if len(value) not in (0, HEAD_BYTES) else value
 
 
 def _register(p: coordinator_pb2.Register) -> m.Register:

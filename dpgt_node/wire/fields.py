@@ -92,7 +92,8 @@ def bytes_field(value: bytes, what: str, *sizes: int) -> bytes:
 
 def round_field(value: int, what: str, least: int = 0) -> int:
     """A round, ``least`` (0 or -1) to 2^32 - 1."""
-    require(least <= value <= _MAX_ROUND, f"{what} {value} is out of range")
+    if not least <= value <= _MAX_ROUND:
+        raise malformed(f"{what} {value} is out of range")
     return value
 
 

@@ -46,6 +46,7 @@ _WRITE_LOST = "Internal error from Core"
 status is lost then, and another attempt will hear it.
 """
 _MAX_DETAILS = 900
+_EOF = grpc.aio.EOF
 
 _SCHEMES = frozenset({"dns", "external", "ipv4", "ipv6", "unix", "unix-abstract", "vsock"})
 In = TypeVar("In")
@@ -114,6 +115,7 @@ class ServerStream(Caller, Generic[In, Out]):
     def __init__(self, context: Any, decode: Callable[[bytes], In], encode: Callable[[Out], bytes]) -> None:
         super().__init__(context)
         self._headers: asyncio.Future[None] | None = None
+        self._headed = False
         self._decode = decode
         self._encode = encode
 
@@ -133,17 +135,22 @@ class ServerStream(Caller, Generic[In, Out]):
     async def read(self) -> In | None:
         """The next message; None at the end of the stream, orderly or not.  PeerError if it is malformed."""
         data = await self._context.read()
-        return None if data is grpc.aio.EOF else self._decode(data)
+        return None if data is _EOF else self._decode(data)
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
-        if self._headers is None:
-            self._headers = asyncio.ensure_future(self._context.send_initial_metadata(()))
         try:
-            await asyncio.shield(self._headers)
+            if not self._headed:
+                await self._send_headers()
             await self._context.write(self._encode(message))
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             raise PeerError(f"{self.address} closed the call", grpc_status="UNAVAILABLE") from error
+
+    async def _send_headers(self) -> None:
+        if self._headers is None:
+            self._headers = asyncio.ensure_future(self._context.send_initial_metadata(()))
+        await asyncio.shield(self._headers)
+        self._headed = True
 
 
 class AgentServicer(Protocol):
@@ -319,7 +326,7 @@ class ClientStream(Generic[Out, In]):
             data = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise _rpc_error(error, self._what) from error
-        return None if data is grpc.aio.EOF else self._decode(data)
+        return None if data is _EOF else self._decode(data)
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC (waits for flow control).  PeerError when the call is over."""

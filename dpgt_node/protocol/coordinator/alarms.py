@@ -16,6 +16,11 @@ class Alarms:
         self._stops = stops
         self._named: dict[tuple[str, str, str | None], Trouble] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether any trouble is named."""
+        return bool(self._named)
+
     def over(self, name: str, kinds: Iterable[Literal["left", "silent"]], now_ns: int) -> Iterator[str]:
         """A line where agent ``name`` was named as one of ``kinds``, which it is no longer."""
         ended = [self._named.pop((kind, name, None)) for kind in kinds if (kind, name, None) in self._named]

@@ -267,7 +267,8 @@ class CoordinatorMachine:
         return tuple(out)
 
     def _heard(self, name: str, out: list[CoordinatorEffect], now_ns: int) -> None:
-        out += map(Warn, self._alarms.over(name, ("silent",), now_ns))
+        if self._alarms.any:
+            out += map(Warn, self._alarms.over(name, ("silent",), now_ns))
         self._liveness.heard(name, now_ns)
 
     def _joined(self, event: AgentJoined, out: list[CoordinatorEffect], now_ns: int) -> None:

@@ -54,6 +54,9 @@ class Comparison:
         edges = {name: network.edges(i) for i, name in enumerate(network.names)}
         self._places = {name: places(one) for name, one in edges.items()}
         self._own = {name: tuple((stream, one.index) for stream in one.streams) for name, one in edges.items()}
+        where = {at: (name, i * DIGEST_BYTES) for name, own in self._own.items() for i, at in enumerate(own)}
+        self._said_by = {name: tuple(map(where.__getitem__, at)) for name, at in self._places.items()}
+        """Of each of an agent's words: whose it repeats, and where in those they begin."""
         self._window = 2 * min(width + 1, RESAID) + 2
         self._most = self._window + 2 * (width + 1)
         """So many rounds honest agents have open at most."""
@@ -106,15 +109,21 @@ class Comparison:
         return tuple(dispute for k, said in rounds.items() for dispute in self._compare(k, said))
 
     def _compare(self, k: int, said: Mapping[str, bytes]) -> tuple[Dispute, ...]:
+        differs = False
+        for name, words in said.items():
+            if words:
+                repeats = [said[who][at : at + DIGEST_BYTES] for who, at in self._said_by[name] if who in said]
+                differs = differs or b"".join(repeats) != words
+        return self._differences(k, said) if differs else ()
+
+    def _differences(self, k: int, said: Mapping[str, bytes]) -> tuple[Dispute, ...]:
         sent: dict[Place, bytes] = {}
         for name, own in self._own.items():
             sent.update(zip(own, _digests(said.get(name, b"")), strict=False))
         found: dict[Place, dict[str, bytes]] = {}
         for name, words in said.items():
             at = self._places[name]
-            if not words or b"".join(sent.get(place, b"") for place in at) == words:
-                continue  # the usual case costs one comparison of bytes
-            for place, word in zip(at, _digests(words), strict=True):
+            for place, word in zip(at if words else (), _digests(words), strict=True):
                 if sent.get(place) != word:
                     found[place] = {}
         for place, differing in found.items():

@@ -23,7 +23,6 @@ its own absence for the others' silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import auto
 
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
@@ -49,13 +48,13 @@ from dpgt_node.protocol.coordinator.coordination_types import (
     NoteHead,
     ResultKept,
     ResultRejected,
+    Stage,
 )
 from dpgt_node.protocol.coordinator.membership import Membership, Out, Seat
 from dpgt_node.protocol.coordinator.relay import KeyRelay
 from dpgt_node.protocol.coordinator.witnesses import Said, Witnesses
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.pace import Pace
-from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import AllDurable, Go, Tick
 
 SETTLE_BEATS = 3
@@ -66,23 +65,14 @@ LATE_NS = 3 * SECOND
 """After a finished or refused run, agents that were not connected have this long to come and hear so."""
 
 
-class Stage(Phases):
-    """Where a run stands; see the table above."""
-
-    OPEN = auto()
-    CLOSING = auto()
-    PARTING = auto()
-    LATE = auto()
-    OVER = auto()
-
-
 class Coordination:
     """The coordinator of ``run``.
 
     ``heads``: an agent's last reported round and its ledger's head after it, as an earlier life of the process noted.
     ``samples``: every agent's D, if it saw the run begin.  ``compared``: digests, until then.
     ``paused``: the run was paused then.  ``announce``: after how many durable rounds AllDurable is worth a message, by
-    the model's dimension.  ``barrier``: the machine inside.
+    the model's dimension.  ``barrier``: the machine inside.  ``taken`` does what ``step`` does with Taken: nothing ever
+    follows from it.
     """
 
     def __init__(
@@ -102,7 +92,7 @@ class Coordination:
         runtime = run.runtime
         self._K = run.K
         self._names = frozenset(run.graph.agents)
-        self._local = run.evaluate.metrics == "local"
+        self._row_every = run.evaluate.every if run.evaluate.metrics == "local" else 0
         self._announce = announce
         self._beat_ns = heartbeat_ns(runtime.round_timeout_s)
         self._awake = Awake(2 * self._beat_ns, now_ns)
@@ -120,6 +110,7 @@ class Coordination:
         )
         known = self._heads, self._samples
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
+        self.taken = self._members.taken
         self.pace = Pace(run.graph.agents)
         self._relay = None if masks(run) is None else KeyRelay(run.graph.agents)
         self._witnesses = Witnesses.of(run, compared)
@@ -184,8 +175,10 @@ class Coordination:
 
     def _take(self, event: CoordinationEvent, out: Out, now_ns: int) -> None:
         match event:
-            case Heard() | Taken() | Accepted() | Ended():
+            case Heard() | Accepted() | Ended():
                 self._members.take(event, out, now_ns)
+            case Taken():
+                self.taken(event)
             case Tick():
                 self._tick(out, now_ns)
             case co.AgentHeard() | co.StopRun():
@@ -263,12 +256,13 @@ class Coordination:
     def _said(self, seat: Seat, message: object, out: Out, now_ns: int) -> None:
         if self._stage is not Stage.OPEN:
             return
+        if isinstance(message, m.Done):
+            self._done(seat, message, out, now_ns)
+            return
         name = seat.register.name
-        if not isinstance(message, m.Ready | m.Done | EdgeReport):  # which are signs of life to the barrier anyway
+        if not isinstance(message, m.Ready | EdgeReport):  # which are signs of life to the barrier anyway
             self._move(co.AgentHeard(name), out, now_ns)
         match message:
-            case m.Done():
-                self._done(seat, message, out, now_ns)
             case m.Heartbeat():
                 pass
             case m.MetricsReport():
@@ -325,7 +319,7 @@ class Coordination:
             return
         self.pace.done(name, k - self.barrier.done(name), message.spent)
         self._move(co.AgentDone(name, k, message.durable_through), out, now_ns)
-        if self._local:
+        if self._row_every and ((k + 1) % self._row_every == 0 or k == self._K):
             out.append(KeepRow(name, k + 1))
 
     def _dispute(self, seat: Seat, said: Said | None, out: Out, now_ns: int) -> bool:

@@ -6,7 +6,7 @@
     NoteHead       makes an agent's ledger head durable                       -
     BeginResults   opens the outputs of the run                               -
     KeepMetrics    takes an agent's metrics                                   -
-    KeepRow        takes note that an agent is done with a round              -
+    KeepRow        writes the row that an agent's round makes                 -
     KeepResult     takes an agent's last report                               ResultKept or ResultRejected
     KeepCompared   makes durable what comparing digests came to               -
     KeepPause      makes durable whether the run is paused                    -
@@ -22,13 +22,26 @@ and a ``StopRun`` is the next event, so that nobody acts on what was not kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import auto
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier_types as co
 from dpgt_node.protocol.coordinator.comparison import Compared
+from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Tick
+
+
+class Stage(Phases):
+    """Where a run stands; see the table of ``coordination``."""
+
+    OPEN = auto()
+    CLOSING = auto()
+    PARTING = auto()
+    LATE = auto()
+    OVER = auto()
+
 
 # --- events -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +119,7 @@ class KeepMetrics:
 
 @dataclass(frozen=True, slots=True)
 class KeepRow:
-    """Agent ``name`` has reached round ``k``, in a run whose metrics stay with the agents."""
+    """Agent ``name`` has reached round ``k``, which has a row of metrics, in a run where they stay with the agents."""
 
     name: str
     k: int

@@ -30,7 +30,7 @@ from dpgt_node import __version__
 from dpgt_node.config import RunConfig, canonical_json, run_sha256
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.calls import Accepted, Call, CallEvent, End, Ended, Heard, Hold, Note, ReadOn, Taken, Write
+from dpgt_node.protocol.calls import Accepted, Call, End, Ended, Heard, Hold, Note, ReadOn, Taken, Write
 from dpgt_node.protocol.clock import SECOND
 from dpgt_node.protocol.coordinator import admission
 from dpgt_node.protocol.coordinator import barrier as co
@@ -180,21 +180,21 @@ class Membership:
 
     # --- the steps --------------------------------------------------------------------------------------------
 
-    def take(self, event: CallEvent, out: Out, now_ns: int) -> None:
+    def take(self, event: Accepted | Heard | Ended, out: Out, now_ns: int) -> None:
         match event:
             case Heard(call, message):
                 if (seat := self._seated.get(call)) is not None:
                     self._seen_ns[call.peer] = now_ns
                     if self._doubted:
                         self._keep_out(call.peer, out, now_ns)
-                    for word in message.dones if isinstance(message, m.Dones) else (message,):
+                    if not isinstance(message, m.Dones):
+                        self._said(seat, message, out, now_ns)
+                        return
+                    for word in message.dones:
                         if self._seated.get(call) is seat:  # else one of them was nonsense
                             self._said(seat, word, out, now_ns)
                 elif call in self._silent:
                     self._first_word(call, self._silent.pop(call).address, message, out, now_ns)
-            case Taken(call, _, rest):
-                if (seat := self._seated.get(call)) is not None:
-                    seat.waiting = rest
             case Accepted(call, address):
                 self._silent[call] = _Silent(address, now_ns + FIRST_WORD_NS)
             case Ended(call):
@@ -202,6 +202,11 @@ class Membership:
                 self._doubted.pop(call, None)
                 if call in self._seated:
                     self._leave(call, out, now_ns)
+
+    def taken(self, event: Taken) -> None:
+        """Messages left the queue of a seat, if it is one."""
+        if (seat := self._seated.get(event.call)) is not None:
+            seat.waiting = event.rest
 
     def tick(self, out: Out, now_ns: int) -> None:
         for call in [call for call, silent in self._silent.items() if now_ns >= silent.until_ns]:

@@ -92,7 +92,10 @@ class Coordinator:
 
     def feed(self, event: ct.CoordinationEvent) -> None:
         """Step the machine and carry out what follows."""
-        self._interpreter.feed(event)
+        if isinstance(event, c.Taken):
+            self.machine.taken(event)
+        else:
+            self._interpreter.feed(event)
 
     def close(self) -> None:
         """May be called twice."""
@@ -127,10 +130,10 @@ class Coordinator:
 
     def _do(self, effect: ct.CoordinationEffect) -> None:
         match effect:
-            case c.Write() | c.Hold() | c.ReadOn() | c.End():
-                self._calls.carry_out(effect)
             case ct.NoteHead(name, k, head):
                 self._heads.note(name, k, head)
+            case c.Write() | c.Hold() | c.ReadOn() | c.End():
+                self._calls.carry_out(effect)
             case ct.Moved(k):
                 self._progress.note(k)
             case ct.KeepMetrics(name, metrics):

@@ -26,7 +26,7 @@ from dpgt_node.runtime.coordinator.outdir import RUN_FILE, blamed, held_run_id
 
 HEADS_FILE = "ledger_heads.bin"
 SAMPLES_FILE = "samples.json"
-_SLOT = struct.Struct("<q32sI")
+_WORD, _SLOT = struct.Struct("<q32s"), struct.Struct("<q32sI")
 _STEP = 64
 
 
@@ -46,8 +46,8 @@ class Heads:
         """Remember; an earlier round than the one remembered changes nothing."""
         if self._file < 0 or not head or k <= self._known.get(name, (-1, b""))[0]:
             return
-        text = _SLOT.pack(k, head, 0)[:-4]
-        os.pwrite(self._file, text + struct.pack("<I", zlib.crc32(text)), self._slots[name])
+        text = _WORD.pack(k, head)
+        os.pwrite(self._file, text + zlib.crc32(text).to_bytes(4, "little"), self._slots[name])
         self._known[name] = (k, head)
 
     def close(self) -> None:

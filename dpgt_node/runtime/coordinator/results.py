@@ -118,9 +118,8 @@ class Results:
         """In local runs metrics stay with the agents: the coordinator's rows hold what the schedule alone says."""
         if self.study or self.recorder is None:
             return
-        if k % self._run.evaluate.every == 0 or k == self._run.K + 1:
-            self.recorder.evaluated(name, k, None, self._wall_s())
-            self._note_phases(name, k)
+        self.recorder.evaluated(name, k, None, self._wall_s())
+        self._note_phases(name, k)
 
     def _note_phases(self, name: str, k: int) -> None:
         assert self._phases is not None

@@ -132,11 +132,13 @@ def test_edges_in_trouble_and_metrics_are_passed_on() -> None:
     assert desk.machine.barrier.heard_ns("agent-1") == 10**9, "a sign of life, as every message is"
 
 
-def test_a_local_run_has_a_row_for_every_round_that_an_agent_is_done_with() -> None:
+def test_a_local_run_has_a_row_for_every_evaluation_that_an_agent_is_through_with() -> None:
     run = run_of()
-    desk = Desk(replace(run, evaluate=replace(run.evaluate, metrics="local")))
-    call = desk.start()[0]
-    assert desk.say(call, m.Done(0, -1, 0)) == [ct.KeepRow("agent-1", 1)]
+    desk = Desk(replace(run, evaluate=replace(run.evaluate, metrics="local", every=2)))
+    calls = desk.start()
+    kept = [effect for k in range(3) for call in calls for effect in desk.say(call, m.Done(k, -1, 0))]
+    rows = [effect for effect in kept if isinstance(effect, ct.KeepRow)]
+    assert rows == [ct.KeepRow(f"agent-{i}", k) for k in (2, 3) for i in (1, 2, 3)], "x_2, and x_3 after the last round"
 
 
 @pytest.mark.parametrize(("code", "expected"), [(2, 2), (4, 4), (6, 6), (70, 70), (99, 70)])

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import Privacy, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
+from dpgt_node.protocol import calls
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.record.recorder import RunRecorder
@@ -514,6 +516,19 @@ async def test_a_full_disk_ends_the_run_for_everybody(
     expected = ExitCode.DONE if where == "close" else ExitCode.CONFIG
     assert all(end is expected for end in ended), ended
     assert "Traceback" not in caplog.text and "Exception not handled" not in caplog.text
+
+
+async def test_what_the_transport_took_waits_no_longer(tmp_path: Path) -> None:
+    run = make_run()
+    coordinator = Coordinator(run, OutDir(tmp_path, bytes(16), resumed=False))
+    call = calls.Call("agent-1", 1, dialled=False)
+    coordinator.feed(calls.Accepted(call, "x"))
+    coordinator.feed(calls.Heard(call, register(SimpleNamespace(run=run), "agent-1")))  # type: ignore[arg-type]
+    (seat,) = coordinator.machine._members._seats.values()
+    assert seat.waiting == 1, "Welcome"
+    coordinator.feed(calls.Taken(call, 90, 0))
+    assert seat.waiting == 0
+    coordinator.close()
 
 
 async def test_a_bug_at_the_end_does_not_leave_the_coordinator_hanging(
