@@ -20,16 +20,16 @@ next one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from dpgt_node.errors import PeerError
+from dpgt_node.values import value
 
 COORDINATOR = ":coordinator"
 """The coordinator as the peer of a call: no agent can be named so."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Call:
     """One call.  ``peer``: the agent's name as its certificate proves it, or ``COORDINATOR``.
 
@@ -44,7 +44,7 @@ class Call:
 # --- events -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Accepted:
     """A peer opened ``call``.  ``address``: where it came from, for log lines."""
 
@@ -52,14 +52,14 @@ class Accepted:
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Opened:
     """A dialled call may be written to."""
 
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Heard:
     """What came in by one read, through the gate in ``wire``: one of ``messages``.
 
@@ -70,7 +70,7 @@ class Heard:
     message: object
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Taken:
     """The transport took ``nbytes`` of vectors that were written (0: of anything else).
 
@@ -82,7 +82,7 @@ class Taken:
     rest: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Ended:
     """The call is over.  ``error``: why, None where the peer ended it in order."""
 
@@ -93,7 +93,7 @@ class Ended:
 # --- effects ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dial:
     """Open ``call`` to its peer, which listens on ``address`` (HOST:PORT)."""
 
@@ -101,7 +101,7 @@ class Dial:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Write:
     """Send one message of ``messages``; on a dialled edge, a tuple of payloads of one round."""
 
@@ -109,19 +109,19 @@ class Write:
     message: object
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Hold:
     """Take nothing more from ``call`` until ``ReadOn``."""
 
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReadOn:
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class End:
     """End ``call``.  A call that was dialled is dropped, with what was not taken yet.
 
@@ -133,7 +133,7 @@ class End:
     error: PeerError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Note:
     """One line for the process's log; no secret, no vector."""
 

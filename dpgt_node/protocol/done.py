@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpgt_node.protocol.pace import Spent
+from dpgt_node.values import value
 
 MAX_DONES = 64
 """Most reports in one message; no more than an agent says again where its call broke (digests.RESAID)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Done:
     """Round ``k`` is done; rounds <= ``durable_through`` (-1..K) will never be asked for again by this agent.
 
@@ -27,7 +28,7 @@ class Done:
     words: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dones:
     """Two to ``MAX_DONES`` reports, oldest first: it is as if each had come by itself."""
 

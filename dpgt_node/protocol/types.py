@@ -11,7 +11,7 @@ Contracts (architecture.md, section 4), which every interpreter of effects must 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 import numpy as np
@@ -19,11 +19,12 @@ import numpy as np
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.protocol.pace import Spent
 from dpgt_node.types import F64, I64, Codes, Floats, Stream, WireDtype
+from dpgt_node.values import value
 
 _LITTLE_ENDIAN = {name: np.dtype(name).newbyteorder("<") for name in get_args(WireDtype)}
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Payload:
     """The exact bytes of one released vector.
 
@@ -53,7 +54,7 @@ class Payload:
         return self.floats().astype(np.float64, copy=self.codes is None)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LedgerRow:
     """One charged release: appended before a byte leaves, never changed.
 
@@ -72,7 +73,7 @@ class LedgerRow:
     cost: dict[str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class State:
     """One agent at the start of round ``k``: the vectors of its method by name, float64, never changed in place.
 
@@ -87,7 +88,7 @@ class State:
     pending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RoundRecord:
     """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint.
 
@@ -115,7 +116,7 @@ def on(stream: Stream, payloads: Iterable[Payload]) -> Payload:
     raise KeyError(stream)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Recovered:
     """What a state directory holds of an unfinished run: the last checkpoint and every record from its round on."""
 
@@ -126,35 +127,35 @@ class Recovered:
 # --- events of an agent -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Started:
     """The run began: every agent registered.  ``go_through``: last round that may be released."""
 
     go_through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Go:
     """The barrier opened up to and including round ``through``."""
 
     through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AllDurable:
     """Every agent durably finished all rounds <= ``through``: their payloads may be dropped."""
 
     through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StopRequested:
     """The coordinator or the operator asked for a stop."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class VectorReceived:
     """A neighbour's released vector, complete, validated."""
 
@@ -162,7 +163,7 @@ class VectorReceived:
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Advanced:
     """Answer to ``Advance``: the state at the start of the next round, g and batch included.
 
@@ -173,14 +174,14 @@ class Advanced:
     outliers: tuple[Outlier, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FinalReady:
     """Answer to ``AdvanceFinal``: x_{i,K+1}, the result of the run."""
 
     x: F64 = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReleaseReady:
     """Round k was drawn, once: what is sent, and rows that are ready to be charged; ``state`` is complete."""
 
@@ -198,7 +199,7 @@ class ReleaseReady:
         return on(stream, self.payloads)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Persisted:
     """The record of round ``k`` is durable.  ``head``: of the ledger after it, 32 bytes."""
 
@@ -206,7 +207,7 @@ class Persisted:
     head: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PeerNeeds:
     """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y.
 
@@ -226,31 +227,31 @@ class PeerNeeds:
         return self.x_from if stream == "X" else self.y_from
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PeerGone:
     """The stream to an out-neighbour broke: nothing is sent to it until it asks again."""
 
     peer: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FinalSaved:
     """x_final.npy is durable."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dismissed:
     """The coordinator has everything: no peer will ask for a payload again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Evaluating:
     """Of the time since the step before, ``for_ns`` went into an evaluation that the round waited for."""
 
     for_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Tick:
     """A deadline passed; ``now_ns`` of the step says when."""
 
@@ -277,7 +278,7 @@ AgentEvent = (
 # --- effects of an agent ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Advance:
     """Go from round k to k+1 by the method's equations.
 
@@ -292,7 +293,7 @@ class Advance:
     record: RoundRecord | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AdvanceFinal:
     """x_{K+1}; g_{K+1} and whatever needs it do not exist."""
 
@@ -301,21 +302,21 @@ class AdvanceFinal:
     own: tuple[Payload, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class DrawRelease:
     """Draw the noise of round k once, encode what is sent, make the ledger rows."""
 
     state: State
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Persist:
     """Make ``record`` durable, then answer ``Persisted``."""
 
     record: RoundRecord
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Send:
     """Send these payloads of one round to one out-neighbour, in one message when they are small."""
 
@@ -323,7 +324,7 @@ class Send:
     payloads: tuple[Payload, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Resend:
     """Read the stored bytes of round ``k`` and send them again to ``peer``."""
 
@@ -332,7 +333,7 @@ class Resend:
     streams: tuple[Stream, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReportStall:
     """Round ``k`` waits for these (sender, stream) pairs since ``since_ns``."""
 
@@ -341,7 +342,7 @@ class ReportStall:
     since_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Evaluate:
     """Study or local metrics of x_{i,k}; never feeds back into the run."""
 
@@ -349,7 +350,7 @@ class Evaluate:
     x: F64 = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReportDone:
     """Tell the coordinator that round ``k`` is done here; rounds <= ``durable_through`` will not be asked for again.
 
@@ -361,21 +362,21 @@ class ReportDone:
     spent: Spent = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Prune:
     """Payload bytes of rounds <= ``through`` may be dropped; hashes and ledger rows stay for ever."""
 
     through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SaveFinal:
     """Write x_{i,K+1} to x_final.npy and mark the run finished in the store."""
 
     x: F64 = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Finish:
     """The machine is done.  "budget": the owner's budget covers no further round."""
 

@@ -49,6 +49,7 @@ from dpgt_node.protocol.types import (
     VectorReceived,
 )
 from dpgt_node.types import F64
+from dpgt_node.values import value
 
 COORDINATOR = -1
 
@@ -77,7 +78,7 @@ class Hearsay(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class _Copy(VectorReceived):
     """Sent once more by an active adversary; a socket's gate refuses it before anybody notes it."""
 

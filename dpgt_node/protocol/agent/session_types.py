@@ -17,7 +17,7 @@ What is between the session and its parts comes after that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import auto
 from typing import Protocol
 
@@ -27,11 +27,12 @@ from dpgt_node.protocol.messages import AgentMessage, CoordinatorMessage, Finish
 from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Payload, Recovered
 from dpgt_node.types import F64, Stream
+from dpgt_node.values import value
 
 # --- between the shell and the session ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Terms:
     """What a session is about.
 
@@ -59,7 +60,7 @@ class Terms:
     farewell_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Held:
     """What the state directory held of the run when the process started.
 
@@ -73,14 +74,14 @@ class Held:
     finished: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Begin:
     """The process serves its neighbours at ``advertise`` (HOST:PORT): the first event of all."""
 
     advertise: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReadRun:
     """Read what is stored of run ``run_id``, and the head of the ledger after ``ledger_round`` (-1: none wanted)."""
 
@@ -88,7 +89,7 @@ class ReadRun:
     ledger_round: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RunRead:
     """``ledger_head``: after the round that was asked for, empty when the ledger never had it.
 
@@ -100,7 +101,7 @@ class RunRead:
     final: F64 | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BeginRun:
     """Hold the run against the owner's policy, unless ``finished``: nothing new is released then.  Write it down."""
 
@@ -109,7 +110,7 @@ class BeginRun:
     finished: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RunBegun:
     """``budget_through``: the last round that the owner's budget covers, None without a cap.
 
@@ -123,7 +124,7 @@ class RunBegun:
     agreement: Agreement | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Agreement:
     """What the state directory holds of an agreement on keys that others may see.
 
@@ -136,14 +137,14 @@ class Agreement:
     agreed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CheckRing:
     """Check everybody's key offers, pin them, and derive what this agent proves and what it must be proved."""
 
     offers: tuple[KeyOffer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RingChecked:
     """The offers hold, and are pinned.  ``ours``: proofs to send, ``theirs``: proofs to expect; by partner."""
 
@@ -151,17 +152,17 @@ class RingChecked:
     theirs: Mapping[str, bytes] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepKeys:
     """Make the agreed keys durable, and erase the key that they were made with."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeysKept:
     """The agreed keys are durable, and nothing is left that they could be computed from."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RunRefused:
     """The owner's policy forbids the run (RefusedError), the state directory is of no use (StoreError), or key offers
     do not hold (NoAgreement).
@@ -170,7 +171,7 @@ class RunRefused:
     error: DpgtError
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReadRound:
     """Read stored payloads of round ``k``, to be written to ``call``."""
 
@@ -179,7 +180,7 @@ class ReadRound:
     streams: tuple[Stream, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RoundRead:
     """The payloads that ``ReadRound`` asked for."""
 
@@ -187,7 +188,7 @@ class RoundRead:
     payloads: tuple[Payload, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Witness:
     """A vector of agent ``sender`` passes to the agent's machine: what a transcript records."""
 
@@ -195,7 +196,7 @@ class Witness:
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Evaluated:
     """x_{i,k} was evaluated.  ``report``: None where metrics stay on the host; ``state``: x_{i,k}, None: not given."""
 
@@ -204,7 +205,7 @@ class Evaluated:
     state: F64 | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Upload:
     """Give x_{i,k} to the coordinator: again, where one that came back may lack it."""
 
@@ -212,38 +213,38 @@ class Upload:
     x: F64 = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class UploadsTaken:
     """The coordinator took every x that was given so far."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MakeReport:
     """Sum the run up; ``bytes_sent``: to neighbours by this process."""
 
     bytes_sent: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ReportMade:
     """The last word about a run that went well."""
 
     report: FinishedReport
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Broke:
     """Something the shell did for the session failed, and the agent cannot go on."""
 
     error: DpgtError
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Interrupted:
     """The operator wants this process to end; its state stays as it is and a restart goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Exit:
     """The process ends with ``code``, or by raising ``error``, whose code it is."""
 
@@ -271,7 +272,7 @@ class Window(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Admit:
     """Welcome came: in-neighbours may say their rounds of ``run_id``."""
 
@@ -279,31 +280,31 @@ class Admit:
     window: Window
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Moved:
     """The inbox's window moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Address:
     """Where the peer listens now, HOST:PORT."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Leave:
     """End what is open and open nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class EdgeLost:
     """An out-neighbour is there and cannot be worked with, for longer than is to be borne."""
 
     error: PeerLost
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Say:
     """Tell the coordinator.  ``first``: it answers Welcome, and lets what waits follow it.
 
@@ -315,28 +316,28 @@ class Say:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Repeat:
     """Say the last report again, and with ``metrics`` those of the last evaluations."""
 
     metrics: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Told:
     """The coordinator said something that is not only a sign of life."""
 
     message: CoordinatorMessage
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Abandoned:
     """There is no coordinator for this agent: it stays away, or refuses for good."""
 
     error: DpgtError
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Peers:
     """An agent's place in the graphs: names of all agents, its own index, streams of its in-neighbours by name, and
     whom it shares noise with.  ``covered``: everybody sends to everybody; who has nothing to say sends dummies.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dpgt_node.runtime.store.rounds import rows
 from dpgt_node.runtime.store.rounds.blobs import BlobFolder
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, round_key
 from dpgt_node.types import Stream
+from dpgt_node.values import value
 
 BLOBS = "blobs"
 """Folder of the files, in the state directory."""
@@ -27,7 +28,7 @@ File = tuple[str, Sequence[bytes | memoryview]]
 """Name and parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Stored:
     """Values of the statements that commit a round (``schema``).
 
