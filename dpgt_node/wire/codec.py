@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.dummies import Dummy
@@ -30,6 +29,7 @@ from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.kept import Kept, OpenVector
 from dpgt_node.wire.traffic.room import Limits, Room, zeros
+from dpgt_node.wire.traffic.small import Usual, small, valid
 
 INLINE_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
@@ -69,15 +69,21 @@ def encode_vectors(
     ``study``: the payloads are private x_{i,k} for the coordinator (``study_payload``), one at a time.  ``prefix``:
     what the receiver has, perhaps of one of them: the chunks of that one begin behind it.
     """
-    small = agent_pb2.Frame()
+    inline: list[bytes | memoryview] = []
     large: list[Payload] = []
     for payload in payloads:
-        if payload.nbytes > INLINE_BYTES:
+        if (nbytes := payload.nbytes) > INLINE_BYTES:
             large.append(payload)
+        elif payload.k and nbytes:
+            number = _number(payload, study)
+            form = small(run_id, sender, number, DTYPE_NUMBER[payload.dtype], payload.dimension, nbytes)
+            inline += form.head(payload.k), payload.sha256, form.middle, payload.data
         else:
-            _header(small, run_id, sender, payload, study).data = bytes(payload.data)
-    if small.vectors:
-        yield small.SerializeToString()
+            frame = agent_pb2.Frame()
+            _header(frame, run_id, sender, payload, study).data = bytes(payload.data)
+            inline.append(frame.SerializeToString())
+    if inline:
+        yield b"".join(inline)
     for payload in large:
         frame = agent_pb2.Frame()
         begin = prefix.nbytes if prefix is not None and is_of(prefix, payload) else 0
@@ -96,17 +102,22 @@ def is_of(prefix: Prefix, payload: Payload) -> bool:
 
 
 def _header(frame: agent_pb2.Frame, run_id: bytes, sender: str, payload: Payload, study: bool) -> agent_pb2.Vector:
-    number = _COVER if isinstance(payload, Dummy) else STREAM_NUMBER[payload.stream]
     return frame.vectors.add(
         run_id=run_id,
         sender=sender,
         round=payload.k,
-        stream=_STUDY if study else number,
+        stream=_number(payload, study),
         dtype=DTYPE_NUMBER[payload.dtype],
         dimension=payload.dimension,
         nbytes=payload.nbytes,
         sha256=payload.sha256,
     )
+
+
+def _number(payload: Payload, study: bool) -> int:
+    if study:
+        return _STUDY
+    return _COVER if isinstance(payload, Dummy) else STREAM_NUMBER[payload.stream]
 
 
 def _chunk_prefix(nbytes: int) -> bytes:
@@ -165,12 +176,6 @@ class Gate:
         assert not self.study or self.streams == {"X"}
 
 
-def _valid(values: npt.NDArray[Any], codes: Codes | None) -> bool:
-    if codes is not None:
-        return values.size == 0 or (codes.low <= int(values.min()) and int(values.max()) <= codes.high)
-    return int(np.count_nonzero(np.isfinite(values))) == values.size  # twice as fast as .all() at d = 100
-
-
 class Reassembler:
     """Frames of one call to complete, valid payloads.  One call, one reader; after a PeerError it refuses everything.
 
@@ -178,7 +183,7 @@ class Reassembler:
     ``kept``: what calls of this edge hand to the next one.
     """
 
-    __slots__ = ("_broken", "_dtype", "_gate", "_kept", "_nbytes", "_next", "_open", "_room", "_streams")
+    __slots__ = ("_broken", "_dtype", "_gate", "_kept", "_nbytes", "_next", "_open", "_room", "_streams", "_usual")
 
     def __init__(self, gate: Gate, kept: Kept | None = None) -> None:
         self._gate = gate
@@ -192,6 +197,11 @@ class Reassembler:
         self._next: dict[Stream, int] = {stream: gate.window(stream)[0] for stream in gate.streams}
         self._open: OpenVector | None = None
         self._room = Room(gate.limits)
+        self._usual: Usual | None = None
+        if self._nbytes <= INLINE_BYTES and not gate.study and gate.limits is None:
+            shape = DTYPE_NUMBER[gate.dtype], gate.dimension, self._nbytes
+            forms = {s: small(gate.run_id, gate.sender, STREAM_NUMBER[s], *shape) for s in sorted(gate.streams)}
+            self._usual = Usual(forms, gate.window, gate.dtype, gate.dimension, gate.codes)
         self._broken = False
 
     def feed(self, frame: bytes | memoryview) -> list[Payload]:
@@ -202,7 +212,8 @@ class Reassembler:
         if self._broken:  # a reader that goes on after a refusal would count rounds that were never handed out
             raise malformed("a frame after one that was refused")
         try:
-            return self._feed(frame)
+            usual = None if self._usual is None else self._usual.read(frame, self._next)
+            return self._feed(frame) if usual is None else usual
         except PeerError:
             self._kept.vector = None
             self.stop()
@@ -302,7 +313,7 @@ class Reassembler:
         if stream is None:
             zeros(data, "dummy")
             return payload
-        if not _valid(np.frombuffer(data, dtype=self._dtype), payload.codes):
+        if not valid(np.frombuffer(data, dtype=self._dtype), payload.codes):
             raise self._not_valid(payload)
         if hashlib.sha256(data).digest() != payload.sha256:
             raise self._wrong_hash(payload)
@@ -341,7 +352,7 @@ class Reassembler:
         vector.digest.update(chunk)
         vector.received = end
         whole = end // self._dtype.itemsize  # a chunk may end inside a value
-        if not _valid(vector.values[vector.checked : whole], self._gate.codes):
+        if not valid(vector.values[vector.checked : whole], self._gate.codes):
             raise self._not_valid(vector.payload)
         vector.checked = whole
         if end < self._nbytes:
