@@ -150,6 +150,22 @@ def test_words_that_are_said_again_after_the_newest_ones_are_not_too_late(width:
     assert (comparison.compared, comparison.incomplete) == (lost + 1, 0)
 
 
+@pytest.mark.parametrize("width", [1, 15, 200])
+def test_who_is_told_of_the_oldest_dispute_there_is_still_knows_what_it_sent(width: int) -> None:
+    """agent-3 never speaks of round 0, which is compared when everybody is far beyond it, and not earlier."""
+    comparison, digests, found = Comparison(NETWORK, width), Digests(EDGES["agent-1"], width), list[Dispute]()
+    k = 0
+    while not found and k < 999:
+        digests.heard(0, cases.payload("X", k))
+        digests.words(k)
+        for name in NAMES if k else NAMES[:2]:
+            lie = {"X0": b"f" * 16} if (name, k) == ("agent-2", 0) else {}
+            found += comparison.take(name, k, words(name, k, **lie)) or ()
+        k += 1
+    assert [(one.sender, one.stream, one.k) for one in found] == [("agent-1", "X", 0)]
+    assert digests.of("X", 0, 0) == digest(cases.payload("X", 0))
+
+
 def test_a_round_that_stays_incomplete_is_compared_as_far_as_it_goes() -> None:
     lie = {"X0": b"f" * 16}
     comparison = Comparison(NETWORK, 1)

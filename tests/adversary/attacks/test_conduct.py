@@ -149,6 +149,26 @@ def test_the_reach_is_no_shorter_than_the_laws_that_are_known(d: int, delta: flo
         assert tail(1, 1, 2, one, delta) >= stats.norm.isf(delta / 2)
 
 
+@pytest.mark.parametrize("law", [1, 2])
+@pytest.mark.parametrize("d", [1, 40, 5000])
+def test_no_coordinate_is_cut_off_but_with_the_probability_that_the_bound_gives_it(d: int, law: int) -> None:
+    """Bernstein's bound from its own words: d P(|n| > M) <= delta / 2, P from the density (one scale), L for the rest.
+
+    M is Chernoff's under Laplace noise, so no smaller than the M that has this probability, nor 1.35 times as large.
+    """
+    s, L, of = 0.7 * SAFE, math.log(2.0 / DELTA), DELTA / (2.0 * d)
+    exact = -s * math.log(of) if law == 1 else s * stats.norm.isf(of / 2.0)
+    variance, fourth = (2.0 * s**2, 24.0 * s**4) if law == 1 else (s**2, 3.0 * s**4)
+
+    def bound(M: float) -> float:
+        third = L * M**2 / 3.0
+        t = third + math.sqrt(third**2 + 2.0 * L * d * fourth)
+        return math.sqrt(min(d * variance + t, d * M**2))
+
+    found = tail(d, 2, law, np.array([0.7]), DELTA)
+    assert bound(exact) <= found <= bound(1.35 * exact)
+
+
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("d", [3, 600])
