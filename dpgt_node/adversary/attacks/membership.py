@@ -127,8 +127,8 @@ def _one(
     expected = None if D is None else predicted_auc(d_in, d_out)
     curves[f"{v.name}: ROC"] = rates.roc(inside, outside)
     measured = rates.measured(inside, outside) | {"rounds": float(found.rounds)}
-    note = "" if D is not None else "D is not known: scores are T/sqrt(N), no AUC is predicted"
-    return Finding(v.name, verdict(measured), measured, {"auc": expected}, note)
+    note = "" if D is not None else "D is not known: scores are T/sqrt(N), no AUC is predicted; "
+    return Finding(v.name, verdict(measured), measured, {"auc": expected}, note + rates.WITHIN)
 
 
 def verdict(found: Mapping[str, float | None]) -> Verdict:

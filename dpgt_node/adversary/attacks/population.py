@@ -106,7 +106,7 @@ def _finding(name: str, scores: _Scores | None, curves: Curves) -> Finding:
         measured[f"tpr_at_own_threshold_{key}"] = float((members > threshold).mean())
         measured[f"fpr_at_own_threshold_{key}"] = float((others > threshold).mean())
     curves[f"{name}: ROC"] = rates.roc(members, others)
-    return Finding(name, verdict(measured), measured)
+    return Finding(name, verdict(measured), measured, note=rates.WITHIN)
 
 
 attack = _Population()

@@ -14,7 +14,7 @@ run under attack and the others its shadows; and the most that any attack can re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -91,13 +91,20 @@ class Shadowed:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """Scores by variant of members and others: of the run, and of shadow runs in its place; ``agents`` they are of."""
+    """Scores by variant of members and others: of the run, and of each shadow run in its place; whose they are."""
 
     members: Mapping[str, F64]
     others: Mapping[str, F64]
-    members_expected: Mapping[str, F64]
-    others_expected: Mapping[str, F64]
+    expected: tuple[tuple[Mapping[str, F64], Mapping[str, F64]], ...]
     agents: tuple[int, ...]
+
+    def rates(self, prefix: str) -> tuple[dict[str, float | None], dict[str, float | None]]:
+        """What was measured, and what the shadow runs let expect."""
+        each = [(one[prefix], rest[prefix]) for one, rest in self.expected]
+        members, others = (np.concatenate(side) for side in zip(*each, strict=True))
+        runs = [rates.expected(one, rest, prefix) for one, rest in each if len(one) and len(rest)]
+        found = rates.measured(self.members[prefix], self.others[prefix], prefix)
+        return rates.widened(found, runs), rates.expected(members, others, prefix)
 
 
 def _scored(scorer: Scorer, signals: Signals, shadows: Shadows, i: int) -> _Scored:
@@ -107,8 +114,7 @@ def _scored(scorer: Scorer, signals: Signals, shadows: Shadows, i: int) -> _Scor
         rest = np.arange(shadows.count) != s
         one, others = _at(shadows.signals, s), _at(shadows.signals, rest)
         parts.append(_told(scorer(one, others, shadows.held[rest], i), shadows.held[s], i))
-    ends = [{key: np.concatenate([part[end][key] for part in parts]) for key in inside} for end in (0, 1)]
-    return _Scored(inside, outside, ends[0], ends[1], (i,))
+    return _Scored(inside, outside, tuple(parts), (i,))
 
 
 def _told(scores: Mapping[str, F64], held: I64, i: int) -> tuple[dict[str, F64], dict[str, F64]]:
@@ -122,11 +128,16 @@ def _at(signals: Signals, which: int | np.ndarray[tuple[int], np.dtype[np.bool_]
 
 
 def _together(parts: list[_Scored]) -> _Scored:
-    sides = []
-    for side in ("members", "others", "members_expected", "others_expected"):
-        all_of_them = [getattr(part, side) for part in parts]
-        sides.append({key: np.concatenate([one[key] for one in all_of_them]) for key in all_of_them[0]})
-    return _Scored(sides[0], sides[1], sides[2], sides[3], tuple(i for part in parts for i in part.agents))
+    expected = [
+        (_joined([one for one, _ in run]), _joined([rest for _, rest in run]))
+        for run in zip(*(part.expected for part in parts), strict=True)
+    ]
+    members, others = _joined([part.members for part in parts]), _joined([part.others for part in parts])
+    return _Scored(members, others, tuple(expected), tuple(i for part in parts for i in part.agents))
+
+
+def _joined(parts: Sequence[Mapping[str, F64]]) -> dict[str, F64]:
+    return {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
 
 
 def _lira(run: Signals, shadows: Signals, held: I64, i: int) -> dict[str, F64]:
@@ -165,8 +176,9 @@ def _finding(name: str, scored: _Scored, shadows: Shadows, curves: Curves) -> Fi
     found: dict[str, float | None] = {}
     expected: dict[str, float | None] = {}
     for prefix in scored.members:
-        found |= rates.measured(scored.members[prefix], scored.others[prefix], prefix)
-        expected |= rates.expected(scored.members_expected[prefix], scored.others_expected[prefix], prefix)
+        measured, likely = scored.rates(prefix)
+        found |= measured
+        expected |= likely
     names = list(shadows.guarantees)
     guarantees = [shadows.guarantees[names[i]] for i in scored.agents] if names else []
     limits = [rates.bounds(one) for one in guarantees]
@@ -174,7 +186,7 @@ def _finding(name: str, scored: _Scored, shadows: Shadows, curves: Curves) -> Fi
         expected |= {key: max(value for one in limits if (value := one[key]) is not None) for key in limits[0]}
     curves[f"{name}: ROC"] = rates.roc(scored.members[""], scored.others[""])
     curves[f"{name}: ROC, expected of simulated runs"] = rates.thinned(
-        *rates.roc(scored.members_expected[""], scored.others_expected[""]), _POINTS
+        *rates.roc(*(_joined(side)[""] for side in zip(*scored.expected, strict=True))), _POINTS
     )
     if limits and all(limits):
         alpha = np.logspace(-4.0, 0.0, _POINTS)

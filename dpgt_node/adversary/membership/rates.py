@@ -14,7 +14,7 @@ from one pool without order, so the rates of an attack on the pool are averages 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -25,6 +25,8 @@ from dpgt_node.types import F64
 
 FEW = {"1_percent": 0.01, "0.1_percent": 0.001}
 """Rates of false alarms at which hits are reported, by how their keys call them."""
+WITHIN = "intervals are of the members of this run, not of other runs"
+"""What must stand beside :func:`measured` where no other run is known."""
 _NORMAL = NormalDist()
 _Z95 = _NORMAL.inv_cdf(0.975)
 _POINTS = 4001
@@ -85,6 +87,26 @@ def expected(members: F64, others: F64, prefix: str = "") -> dict[str, float | N
     """The same keys without intervals, of scores in simulated runs."""
     out: dict[str, float | None] = {f"{prefix}auc": area(members, others)}
     return out | {f"{prefix}tpr_at_{name}": hits(members, others, share) for name, share in FEW.items()}
+
+
+def widened(found: Mapping[str, float | None], runs: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """``found`` with intervals that count one run as one draw: of the attack's rate over runs, not of these members.
+
+    Members of a run share its noise.  So an interval reaches at least as far as Student's t does around the one value
+    that was measured, with the deviation of the same numbers in ``runs``, simulated runs in its place.
+    """
+    from scipy.stats import t
+
+    out = dict(found)
+    for key in [key.removesuffix("_low") for key in found if key.endswith("_low")]:
+        over = [value for run in runs if (value := run.get(key)) is not None]
+        value, low, high = (found[name] for name in (key, f"{key}_low", f"{key}_high"))
+        if len(over) < 2 or value is None or low is None or high is None:
+            continue
+        half = float(t.ppf(0.975, len(over) - 1)) * float(np.std(over, ddof=1))
+        out[f"{key}_low"] = max(0.0, min(low, value - half))
+        out[f"{key}_high"] = min(1.0, max(high, value + half))
+    return out
 
 
 def roc(members: F64, others: F64) -> tuple[F64, F64]:

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
+from scipy.stats import t as student
 
 from dpgt_node.adversary.attack import NotApplicable, Options
 from dpgt_node.adversary.attacks import population as population_module
 from dpgt_node.adversary.attacks import shadowed
 from dpgt_node.adversary.attacks.membership import verdict
 from dpgt_node.adversary.attacks.population import attack as population
+from dpgt_node.adversary.audit.bounds import clopper_pearson
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.adversary.membership import grouped, likelihood, rates
 from dpgt_node.adversary.membership.likelihood import Moments
@@ -259,6 +261,25 @@ def test_an_interval_of_the_auc_is_delong_s_on_the_logit() -> None:
     np.testing.assert_allclose(logit(np.log([0.25, 0.9])), [math.log(1 / 3), math.log(9)])
 
 
+def test_a_widened_interval_covers_the_rate_over_runs_and_one_of_members_does_not() -> None:
+    """50 members of a run, which are found with a chance that the run's noise decides for all of them: Beta(2, 6)."""
+    chance, m, covered, within = np.random.default_rng(3), 50, 0, 0
+    for _ in range(400):
+        counts = chance.binomial(m, chance.beta(2.0, 6.0, size=17))
+        low, high = clopper_pearson(int(counts[0]), m, 0.025)
+        found = {"auc": 0.7, "tpr": counts[0] / m, "tpr_low": low, "tpr_high": high, "members": 50.0}
+        wide = rates.widened(found, [{"tpr": count / m} for count in counts[1:]])
+        assert wide["tpr_low"] <= low and wide["tpr_high"] >= high and 0.0 <= wide["tpr_low"] <= wide["tpr_high"] <= 1.0
+        assert {key: wide[key] for key in ("auc", "tpr", "members")} == {k: found[k] for k in ("auc", "tpr", "members")}
+        covered += wide["tpr_low"] <= 0.25 <= wide["tpr_high"]
+        within += low <= 0.25 <= high
+    assert covered > 0.93 * 400 > 0.75 * 400 > within
+    one = {"tpr": 0.4, "tpr_low": 0.3, "tpr_high": 0.5}
+    assert rates.widened(one, [{"tpr": 0.4}]) == one, "one other run shows no deviation"
+    half = student.ppf(0.975, 2) * 0.1
+    assert rates.widened(one, [{"tpr": x} for x in (0.1, 0.2, 0.3)])["tpr_high"] == pytest.approx(0.4 + half)
+
+
 @pytest.mark.parametrize(
     ("low", "hits", "said"),
     [
@@ -456,7 +477,7 @@ def test_under_noise_nothing_is_found_and_the_guarantee_stands_beside_it(few: Pa
 def test_an_attack_above_the_guarantee_refutes_it() -> None:
     rng = np.random.default_rng(6)
     inside, outside = {"": rng.normal(size=2000) + 1.5}, {"": rng.normal(size=2000)}
-    scored = shadowed._Scored(inside, outside, inside, outside, (0,))
+    scored = shadowed._Scored(inside, outside, ((inside, outside),), (0,))
     for epsilon, refuted in ((0.5, True), (12.0, False)):
         claims = SimpleNamespace(guarantees={"agent-1": (Guarantee("tight", epsilon),)})
         finding = shadowed._finding("agent-1", scored, claims, {})  # type: ignore[arg-type]
