@@ -6,12 +6,16 @@ import signal
 import socket
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpgt_node import cli
 from dpgt_node.adversary.taps import lab, live
+from dpgt_node.cli.eavesdrop import lab as lab_command
+from dpgt_node.config import parse_run, to_toml
+from dpgt_node.config.privacy.traffic import Traffic
 from tests.adversary.taps import wiretap
 from tests.e2e import processes
 
@@ -60,6 +64,19 @@ def test_no_capture_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{capture} is there already, and no capture is written over: give another file name" in line
     assert capture.read_bytes() == b"kept" and not (tmp_path / "out").exists()
+
+
+def test_the_lab_leaves_traffic_out_where_values_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Agents in plain refuse it; the run that is written must be one that they read."""
+    text = processes.quadratic(3, 4) + '[traffic]\npad_to = "power-of-two"\ncover = "all-pairs"\n'
+    run = parse_run(text, "run.toml", tmp_path)
+    for channel, hidden in (("plain", False), ("tls+keys", False), ("tls", True)):
+        made = lab_command.over(run, channel)  # type: ignore[arg-type]
+        assert parse_run(to_toml(made), "lab.toml", tmp_path).traffic.on is hidden
+        assert ("[traffic] is left out" in capsys.readouterr().err) is not hidden
+        assert made.runtime.channel == ("mtls" if hidden else "plain")
+        lab_command.over(replace(run, traffic=Traffic()), channel)  # type: ignore[arg-type]
+        assert capsys.readouterr().err == ""
 
 
 def test_without_root_the_lab_says_so_before_it_begins(

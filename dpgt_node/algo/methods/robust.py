@@ -17,6 +17,10 @@ takes the radius from b; (rob,3) is the trimmed mean of Yin et al. 2018 over in-
     (rob,2)           the same with tau_k, at most the largest distance of an honest one while at most b are not honest
     (rob,3)           every coordinate of the mean lies between the least and the largest honest value, likewise
 
+Centred clipping (Karimireddy, He, Jaggi 2021) takes the past aggregate for its centre.  s is that, less a step and with
+the noise of its release, so (rob,1) comes close.  The aggregate itself is a function of all earlier rounds: one more
+vector of the state, to be kept, replayed and audited like x.  There is no rule for it.
+
 A vector within the radius counts as it came, to the last bit: a run in which nothing is clipped is the run without.
 
 Privacy.  Every input is a released value, of others or of the agent itself; none is a private part.  So what is mixed

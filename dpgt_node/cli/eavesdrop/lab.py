@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -87,10 +87,10 @@ def lab(
     from dpgt_node.adversary.taps.switch import Impairment
     from dpgt_node.cli.eavesdrop.impairing import parse_rule
     from dpgt_node.cli.eavesdrop.tapped_launch import parse_links
-    from dpgt_node.config import to_toml, with_overrides
+    from dpgt_node.config import to_toml
     from dpgt_node.durable import contents, write_text
 
-    run = with_overrides(common.load_local_run(run_file), channel="mtls" if channel == "tls" else "plain")
+    run = over(common.load_local_run(run_file), channel)
     chosen = parse_links(links, run, "--links")
     if contents(out):
         raise ConfigError.one("command line", "--out", f"{out} is not empty")
@@ -116,6 +116,24 @@ def lab(
     if channel != "tls":
         _decode(context, out, channel, () if links is None else chosen)
     return ExitCode.DONE
+
+
+def over(run: RunConfig, channel: Channel) -> RunConfig:
+    """The run that the lab makes of ``run``.  A tap that reads values needs agents that speak in plain, behind sidecars
+    where TLS is outside: they refuse [traffic], which hides sizes and changes no value.
+    """
+    from dpgt_node.config import with_overrides
+    from dpgt_node.config.privacy.traffic import OPEN
+
+    if channel == "tls":
+        return with_overrides(run, channel="mtls")
+    if run.traffic.on:
+        say(
+            "dpgt eavesdrop: [traffic] is left out: this tap reads every value, whatever its size, and padding and "
+            "dummies change none. What they hide shows with --channel tls and the attack traffic.",
+            err=True,
+        )
+    return with_overrides(replace(run, traffic=OPEN), channel="plain")
 
 
 def _ended(code: int, out: Path) -> DpgtError:
