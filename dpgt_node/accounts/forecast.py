@@ -19,11 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.spectrum import DENSE_MOST
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.mechanisms import Accounted
 from dpgt_node.types import F64
+
+_AT_ONCE = 1 << 18
+"""Numbers of each matrix of impulses, where there are many agents."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,27 +48,39 @@ def respond(
 ) -> Response:
     """``weights_x``, ``weights_y`` (n,): variance of each agent's noise on the two streams.
 
-    O(K_max n^3); of more than DENSE_MOST agents O(K_max n edges), in 24 n^2 bytes.
+    O(K_max n^3) in 24 n^2 bytes; of more than DENSE_MOST agents O(K_max n edges), in memory linear in K_max n.
     """
     n = topology.n
     A, B = _steps(topology, alpha, beta)
-    time, noise_x, noise_y = (np.empty((K_max + 1, n)) for _ in range(3))
+    time, noise_x, noise_y = (np.zeros((K_max + 1, n)) for _ in range(3))
     x, y = np.zeros(n), np.ones(n)
-    # Impulses: what one agent's noise of one round (a column) has become in x and y after k + 1 rounds.
-    once, both = accounted.once, not accounted.x_public
-    Y = np.asarray(B @ np.eye(n)) - np.eye(n) if once else beta * topology.C
-    X = np.zeros((n, n)) if both else -np.eye(n)
-    Z = alpha * topology.R
-    total_x, total_y = np.zeros(n), np.zeros(n)
     for k in range(K_max + 1):
         x, y = A @ x + y, B @ y
-        total_y = total_y + np.square(X) @ weights_y
-        if both:
-            total_x = total_x + np.square(Z) @ weights_x
-            Z = A @ Z
-        X, Y = A @ X - Y, B @ Y
-        time[k], noise_x[k], noise_y[k] = x, total_x, total_y
-    return Response(time, noise_x, noise_y)
+        time[k] = x
+    # Impulses: what one agent's noise of one round (a column) has become in x and y after k + 1 rounds.
+    once, both = accounted.once, not accounted.x_public
+    width = n if n <= DENSE_MOST else max(1, _AT_ONCE // n)
+    for start in range(0, n, width):
+        those = slice(start, min(start + width, n))
+        own = np.eye(n, those.stop - start, -start)
+        Y = np.asarray(B @ own) - own if once else beta * _columns(topology.in_C.reverse, those)
+        X = np.zeros(own.shape) if both else -own
+        Z = alpha * _columns(topology.in_R, those)
+        for k in range(K_max + 1):
+            noise_y[k] += np.square(X) @ weights_y[those]
+            if both:
+                noise_x[k] += np.square(Z) @ weights_x[those]
+                Z = A @ Z
+            X, Y = A @ X - Y, B @ Y
+    return Response(time, np.cumsum(noise_x, axis=0), np.cumsum(noise_y, axis=0))
+
+
+def _columns(edges: Edges, those: slice) -> F64:
+    """Columns ``those`` of the weights, (n, columns)."""
+    held = np.flatnonzero((edges.senders >= those.start) & (edges.senders < those.stop))
+    out = np.zeros((len(edges), those.stop - those.start))
+    out[edges.receivers[held], edges.senders[held] - those.start] = edges.weights[held]
+    return out
 
 
 def _steps(topology: Topology, alpha: float, beta: float) -> tuple[Any, Any]:

@@ -75,6 +75,17 @@ class Edges:
         weights = self.weights if loops else np.where(self.receivers == self.senders, 0.0, self.weights)
         return np.array([math.fsum(weights[a:b]) for a, b in zip(self.starts[:-1], self.starts[1:], strict=True)])
 
+    def row(self, i: int) -> tuple[tuple[int, float], ...]:
+        """(j, weight) of everyone whom agent ``i`` hears, ascending, itself included on a self-loop."""
+        here = slice(self.starts[i], self.starts[i + 1])
+        return tuple(zip(self.senders[here].tolist(), self.weights[here].tolist(), strict=True))
+
+    def without_loops(self) -> Edges:
+        """The edges between different agents."""
+        off = self.receivers != self.senders
+        starts = np.concatenate([[0], np.cumsum(np.bincount(self.receivers[off], minlength=len(self)))])
+        return Edges(starts.astype(np.int64), self.senders[off], self.weights[off])
+
     def among(self, members: Sequence[int] | I64) -> Edges:
         """The edges between ``members``, which become 0, 1, ... in that order."""
         place = np.full(len(self), -1)

@@ -39,7 +39,7 @@ def final_states(run: RunConfig, repetitions: int, seed: int) -> F64:
     oracle = _oracle(run)
     schedule = Schedule.from_config(run)
     topology = Topology.from_config(run.graph)
-    steps, R, C = Steps.of(topology, schedule, column), Weights(topology.R), Weights(topology.C)
+    steps, R, C = Steps.of(topology, schedule, column), Weights(topology.in_R), Weights(topology.in_C.reverse)
     rng = np.random.default_rng(seed)
     n, d, m = run.n, oracle.dimension, schedule.m_for(None)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from dpgt_node.accounts import forecast
 from dpgt_node.accounts.forecast import need, respond
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.privacy.accountants import gaussian
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
@@ -46,9 +49,22 @@ def test_many_agents_are_reckoned_with_their_edges(mechanism: str, monkeypatch: 
     given = (Topology.from_matrices(NAMES, R, C), ALPHA, BETA, MECHANISMS[mechanism].accounted, K, WEIGHTS_X, WEIGHTS_Y)
     whole = respond(*given)
     monkeypatch.setattr(forecast, "DENSE_MOST", 2)
+    monkeypatch.setattr(forecast, "_AT_ONCE", 6)  # two columns, then one
     sparse = respond(*given)
     for name in ("time", "noise_x", "noise_y"):
         np.testing.assert_allclose(getattr(sparse, name), getattr(whole, name), rtol=1e-13)
+
+
+def test_the_predictor_has_no_place_for_every_pair_of_many_agents() -> None:
+    n, K_max = 3_000, 0
+    ring = Edges(np.arange(n + 1), (np.arange(n) - 1) % n, np.full(n, 0.5))
+    topology = Topology._of([str(i) for i in range(n)], ring, ring)
+    tracemalloc.start()
+    found = respond(topology, ALPHA, BETA, PAPER.accounted, K_max, np.ones(n), np.ones(n))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n * n / 2, peak
+    np.testing.assert_allclose(found.noise_x[0], (ALPHA * 0.5) ** 2)
 
 
 def test_time_is_how_far_a_constant_gradient_carries() -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpgt_node.algo.edges import Edges
+from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.algo.methods.dpgt import DPGT
-from dpgt_node.config import model
+from dpgt_node.bench.speed.ring import ring
+from dpgt_node.config import model, parse_run
+from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
@@ -160,6 +166,35 @@ def test_large_sparse_graph(tmp_path: Path) -> None:
     assert error < TOLERANCE
 
 
+def test_nothing_of_a_large_sparse_run_has_a_place_for_every_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five methods' weights of 5,000 agents take less than a tenth of one matrix; a whole run asks for none."""
+
+    def whole(*_: object) -> None:
+        raise AssertionError("a matrix (n, n)")
+
+    monkeypatch.setattr(Edges, "dense", property(whole))
+    n = 5_000
+    circle = Edges(np.arange(n + 1), (np.arange(n) - 1) % n, np.full(n, 0.5))
+    chords = Edges(np.arange(n + 1), np.arange(n) * 7 % n, np.full(n, 0.5))
+    topology = Topology._of([str(i) for i in range(n)], circle, chords)
+    tracemalloc.start()
+    for name in ("dpgt", "atc-dsgd", "dp-dsgt", "no-communication", "online-dsgd"):
+        for mixing in METHODS[name].sends:
+            weights = mixing.weights(cases.run("two agents"), topology)
+            assert Weights(weights).times(0.1).nnz == len(weights.weights)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n * n / 10, peak
+
+    monkeypatch.setattr(SparseRows, "_row", whole)  # a row with its zeros
+    text = ring(600, 2, 3, "plain")
+    run = parse_run(text, "run.toml", tmp_path)
+    _, summary = simulate_fast(run, tmp_path, bytes(16), test_keystream=KEY)
+    assert summary.status == "finished"
+
+
 def metrics(out: Path) -> list[dict[str, str]]:
     with (out / "metrics.csv").open() as file:
         return sorted(csv.DictReader(file), key=lambda row: (int(row["k"]), row["agent"]))
@@ -279,7 +314,7 @@ def test_a_wrong_matrix_is_noticed(broken: str, tmp_path: Path, monkeypatch: pyt
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
             if broken == "mix":
-                self._weights["Y"] = Weights(self._weights["Y"]._weights * (1 + 1e-6))
+                self._weights["Y"]._weights = self._weights["Y"]._weights * (1 + 1e-6)
             else:
                 steps = self._rule.steps  # type: ignore[attr-defined]
                 self._rule.steps = replace(steps, **{broken: getattr(steps, broken) * (1 + 1e-6)})  # type: ignore

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
@@ -207,14 +208,14 @@ class Rule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """``stream`` is mixed with ``weights(run, topology)``: [i][j] > 0 where agent i receives what agent j sends on it.
+    """``stream`` is mixed with ``weights(run, topology)``: row i has whom agent i receives it from.
 
     ``graph``: what these weights are, in words for messages.  ``unbounded``: why no robust mixing of it has a meaning.
     """
 
     stream: Stream
     graph: str
-    weights: Callable[[RunConfig, Topology], F64]
+    weights: Callable[[RunConfig, Topology], Edges]
     unbounded: str = ""
 
 
@@ -293,10 +294,12 @@ class AgentEdges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Who sends what to whom in one run: ``weights`` (n, n) by stream, in the order in which streams are sent."""
+    """Who sends what to whom in one run: ``weights`` by stream, in the order in which streams are sent; row i has
+    whom agent i receives it from.
+    """
 
     names: tuple[str, ...]
-    weights: Mapping[Stream, F64]
+    weights: Mapping[Stream, Edges]
     point: Callable[[Vectors], F64]
 
     @property
@@ -306,11 +309,11 @@ class Network:
 
     def incoming(self, i: int) -> dict[Stream, tuple[Edge, ...]]:
         """(j, weight) of everyone whose vector agent ``i`` mixes, ascending, itself included on a self-loop."""
-        return {stream: _edges(weights[i]) for stream, weights in self.weights.items()}
+        return {stream: weights.row(i) for stream, weights in self.weights.items()}
 
     def outgoing(self, i: int) -> dict[Stream, tuple[int, ...]]:
         """Agents that mix what agent ``i`` sends, ascending, itself included on a self-loop."""
-        return {s: tuple(int(j) for j in np.flatnonzero(weights[:, i])) for s, weights in self.weights.items()}
+        return {s: tuple(j for j, _ in weights.reverse.row(i)) for s, weights in self.weights.items()}
 
     def edges(self, i: int) -> AgentEdges:
         """All of agent ``i``."""
@@ -327,10 +330,6 @@ class Network:
     def _others(self, i: int, by_stream: Mapping[Stream, frozenset[int]]) -> dict[int, tuple[Stream, ...]]:
         every = sorted(frozenset().union(*by_stream.values()) - {i})
         return {j: tuple(s for s, there in by_stream.items() if j in there) for j in every}
-
-
-def _edges(row: F64) -> tuple[Edge, ...]:
-    return tuple((int(j), float(row[j])) for j in np.flatnonzero(row))
 
 
 # --- arithmetic that equations share -------------------------------------------------------------------------------

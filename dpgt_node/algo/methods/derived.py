@@ -6,19 +6,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpgt_node.algo.graph import Topology, metropolis, metropolis_edges, separated
+from dpgt_node.algo.edges import Edges
+from dpgt_node.algo.graph import Topology, metropolis_edges, separated
 from dpgt_node.algo.methods.base import Demand, Mixing, Setting
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64
 
 
 @lru_cache(maxsize=8)
-def neighbours(topology: Topology) -> F64:
+def neighbours(topology: Topology) -> Edges:
     """Wo (n, n): the Metropolis weights of R's undirected closure without those that agents give themselves."""
-    off = metropolis(topology).copy()
-    np.fill_diagonal(off, 0.0)
-    off.setflags(write=False)
-    return off
+    return metropolis_edges(topology).without_loops()
 
 
 @lru_cache(maxsize=8)
@@ -32,16 +30,17 @@ def uncoupled(topology: Topology) -> tuple[F64, F64]:
     return np.zeros(topology.n), np.zeros(topology.n)
 
 
-def _closure(run: RunConfig, topology: Topology) -> F64:
-    return metropolis(topology)
+def _closure(run: RunConfig, topology: Topology) -> Edges:
+    return metropolis_edges(topology)
 
 
-def _neighbours(run: RunConfig, topology: Topology) -> F64:
+def _neighbours(run: RunConfig, topology: Topology) -> Edges:
     return neighbours(topology)
 
 
-def _nobody(run: RunConfig, topology: Topology) -> F64:
-    return np.eye(topology.n)
+def _nobody(run: RunConfig, topology: Topology) -> Edges:
+    n = topology.n
+    return Edges(np.arange(n + 1), np.arange(n), np.ones(n))
 
 
 def _apart(setting: Setting) -> tuple[str, ...]:

@@ -298,5 +298,8 @@ DPGT = Method(
         mechanisms.PUBLIC_STATE.name: PublicState,
         mechanisms.NOISE_ONCE.name: NoiseOnce,
     },
-    sends=(Mixing("X", "R", lambda run, topology: topology.R), Mixing("Y", "C", lambda run, topology: topology.C)),
+    sends=(
+        Mixing("X", "R", lambda run, topology: topology.in_R),
+        Mixing("Y", "C", lambda run, topology: topology.in_C.reverse),
+    ),
 )

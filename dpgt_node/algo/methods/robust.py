@@ -200,7 +200,7 @@ def robust_rows(run: RunConfig, method: Method, topology: Topology) -> list[tupl
         row(keys[stream], f"{what}: reasons against it", [why] if why else [], f"there is no {what} here: {why}")
     if robust.tracker == "clipped-gossip" and "Y" in sends:
         C = sends["Y"].weights(run, topology)
-        uneven = [name for i, name in enumerate(topology.names) if (C[i] != C[:, i]).any()]
+        uneven = [name for i, name in enumerate(topology.names) if C.row(i) != C.reverse.row(i)]
         said = (
             f'tracker = "clipped-gossip" needs a symmetric C, C_ij = C_ji: {listed(uneven)} send y by other weights '
             'than they receive it by. Make C of [graph] symmetric, or take tracker = "norm-clip", which serves any C'
@@ -209,7 +209,7 @@ def robust_rows(run: RunConfig, method: Method, topology: Topology) -> list[tupl
     if robust.outliers is not None:
         most = robust.outliers if robust.rule == "self-clip" else 2 * robust.outliers
         R = sends["X"].weights(run, topology)
-        heard = [int(np.count_nonzero(np.delete(weights, i))) for i, weights in enumerate(R)]
+        heard = np.diff(R.without_loops().starts).tolist()
         few = {name: m for name, m in zip(topology.names, heard, strict=True) if 0 < m <= most}
         what = f"{robust.rule}: agents that receive x from 1 to {most} others"
         row("robust.outliers", what, list(few), _too_few(robust, most, few) if few else "")

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import Demand, Mixing, Pick, Setting, Site, Vectors
 from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD, WeightedSgd
@@ -78,8 +79,8 @@ def _codes(run: RunConfig) -> Codes:
     return coins(run).codes
 
 
-def _equal(run: RunConfig, topology: Topology) -> F64:
-    return np.full((topology.n, topology.n), 1.0 / topology.n)
+def _equal(run: RunConfig, topology: Topology) -> Edges:
+    return Edges.of(np.full((topology.n, topology.n), 1.0 / topology.n))
 
 
 def _too_large(setting: Setting) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology, separated
 from dpgt_node.algo.methods.base import Demand, Mixing, Pick, Setting, Site, Vectors
 from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD, AtcDsgd
@@ -78,6 +79,11 @@ def push(run: RunConfig, topology: Topology) -> F64:
     return np.eye(topology.n) - Schedule.from_config(run).beta * topology.L2
 
 
+def _pushed(run: RunConfig, topology: Topology) -> Edges:
+    """P by its edges.  What is below 0 in a run that a demand refuses is left out."""
+    return Edges.of(np.maximum(push(run, topology), 0.0))
+
+
 def _apart(setting: Setting) -> tuple[str, ...]:
     return separated(setting.topology.names, setting.topology.C)
 
@@ -94,7 +100,7 @@ DYN_D2P = replace(
     status="ours",
     source="arXiv 2505.06651, from the abstract; its schedules as in Dynamic DP-SGD, arXiv 2111.00173",
     rules={NOISE_ONCE.name: DynD2p},
-    sends=(Mixing("X", "I - beta L2 of C", push, "push-sum divides by weights that only a plain sum has"),),
+    sends=(Mixing("X", "I - beta L2 of C", _pushed, "push-sum divides by weights that only a plain sum has"),),
     demands=(
         Demand("C is strongly connected", "graph.C", _apart),
         Demand("beta times an agent's weight to others is below 1", "scheme", _steep),

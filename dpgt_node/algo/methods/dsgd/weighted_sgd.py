@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import Demand, Method, Mixing, Pick, Rule, Seen, Setting, Site, Vectors, added, blocks
 from dpgt_node.algo.methods.derived import uncoupled
@@ -85,11 +86,11 @@ class WeightedSgd(Rule):
         return x
 
 
-def shares(run: RunConfig, topology: Topology) -> F64:
+def shares(run: RunConfig, topology: Topology) -> Edges:
     """[i][j] = p_j, (n, n): every agent mixes everybody's."""
     given = method_options(run, Options).shares or (1.0,)
     p = np.array(given if len(given) == topology.n else given[:1] * topology.n)
-    return np.tile(p / p.sum(), (topology.n, 1))
+    return Edges.of(np.tile(p / p.sum(), (topology.n, 1)))
 
 
 def _left_out(setting: Setting) -> tuple[str, ...]:
