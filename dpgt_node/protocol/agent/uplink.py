@@ -40,8 +40,8 @@ from dpgt_node.protocol.done import MAX_DONES
 from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Tick
 
-HOLD_NS = SECOND // 10
-"""So long a report of a round may wait for the next."""
+HOLD_NS = SECOND // 2
+"""So long a report of a round may wait for the next, and no longer than a heartbeat."""
 HOLD_BYTES = 1 << 16
 """So many bytes of digests may wait."""
 FINAL = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
@@ -181,7 +181,7 @@ class Uplink:
         self._held.append(done)
         self._held_bytes += len(done.words)
         if self._hold_until_ns is None:
-            self._hold_until_ns = now_ns + HOLD_NS
+            self._hold_until_ns = now_ns + min(HOLD_NS, self._heartbeat_ns)
 
     def _let_go(self, out: list[Any]) -> None:
         if self._held:

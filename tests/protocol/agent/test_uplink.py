@@ -26,23 +26,23 @@ DONE = s.Say(m.Done(0, -1, 0))
 AWAY = PeerError("away", grpc_status="UNAVAILABLE")
 
 
-def uplink(kind: type[Uplink] = Uplink) -> Uplink:
-    times = {"first_patience_ns": FIRST, "patience_ns": THEN, "heartbeat_ns": BEAT}
+def uplink(kind: type[Uplink] = Uplink, beat_ns: int = BEAT) -> Uplink:
+    times = {"first_patience_ns": FIRST, "patience_ns": THEN, "heartbeat_ns": beat_ns}
     up = kind("h:9", lambda: REGISTER, now_ns=0, **times)
     assert up.step(Tick(), 0) == (Dial(ONE, "h:9"),)
     return up
 
 
-def welcomed(kind: type[Uplink] = Uplink) -> Uplink:
-    up = uplink(kind)
+def welcomed(kind: type[Uplink] = Uplink, beat_ns: int = BEAT) -> Uplink:
+    up = uplink(kind, beat_ns)
     assert up.step(Opened(ONE), 1) == (Write(ONE, REGISTER),)
     up.step(Taken(ONE, 0, 0), 1)
     assert up.step(Heard(ONE, WELCOME), 2) == (s.Told(WELCOME),)
     return up
 
 
-def admitted(kind: type[Uplink] = Uplink) -> Uplink:
-    up = welcomed(kind)
+def admitted(kind: type[Uplink] = Uplink, beat_ns: int = BEAT) -> Uplink:
+    up = welcomed(kind, beat_ns)
     assert up.step(READY, 3) == (Write(ONE, m.Ready()),)
     up.step(Taken(ONE, 0, 0), 3)
     return up
@@ -215,6 +215,12 @@ def reports_in_the_midst_of_a_block_go_together(kind: type[Uplink]) -> None:
     assert up.step(Heard(ONE, stop), 9 + HOLD_NS) == (Write(ONE, of_round(7)), s.Told(stop)), "before it takes leave"
 
 
+def nothing_is_held_beyond_a_heartbeat(kind: type[Uplink]) -> None:
+    up = admitted(kind, HOLD_NS // 4)
+    held(up, 0)
+    assert passed(up, 4, 4 + HOLD_NS // 4)[-1:] == [Write(ONE, of_round(0))]
+
+
 def what_is_held_has_a_limit(kind: type[Uplink]) -> None:
     assert MAX_DONES <= RESAID, "reports that go with a broken call are said again"
     up = admitted(kind)
@@ -259,6 +265,7 @@ SCENES = [
     some_refusals_are_final,
     reports_in_the_midst_of_a_block_go_together,
     what_is_held_has_a_limit,
+    nothing_is_held_beyond_a_heartbeat,
     what_was_held_for_a_call_that_broke_is_dropped,
     leaves,
 ]
@@ -281,6 +288,13 @@ class HoldsWithoutEnd(Uplink):
     def _hold(self, done: m.Done, now_ns: int) -> None:
         super()._hold(done, now_ns)
         self._hold_until_ns = now_ns + HOLD_NS  # with each one anew
+
+
+class HoldsBeyondABeat(Uplink):
+    def _hold(self, done: m.Done, now_ns: int) -> None:
+        since = self._hold_until_ns
+        super()._hold(done, now_ns)
+        self._hold_until_ns = now_ns + HOLD_NS if since is None else since
 
 
 class Overtakes(Uplink):
@@ -370,6 +384,7 @@ class SaysTheLastCause(Uplink):
 
 MUTANTS = [
     HoldsWithoutEnd,
+    HoldsBeyondABeat,
     Overtakes,
     KeepsWhatItHeld,
     LeavesTheLastUnsaid,
