@@ -9,7 +9,7 @@ from functools import partial
 from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
-from dpgt_node.privacy.accountants.registry import APPROXIMATE
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary, Summary
@@ -29,7 +29,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Section:
     """``facts``: name and value.  ``heads``: of the table of accountants, whose ``note`` stands above it; without
-    noise there is none.
+    noise there is none.  ``guaranteed``: whether a sound accountant has a value.
     """
 
     facts: Sequence[tuple[str, str]]
@@ -38,6 +38,7 @@ class Section:
     heads: Sequence[str] = ()
     rows: Sequence[Row] = ()
     towards: Coalitions | None = None
+    guaranteed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ def section(run: RunConfig, summary: Summary) -> Section:
         ["accountant", *(names if few else ("largest", "of", "median"))],
         _rows(summary, names, few),
         _coalitions(run, summary, names),
+        summary.keystream is None and any(summary.headline == one.name for one in ACCOUNTANTS.values() if one.sound),
     )
 
 

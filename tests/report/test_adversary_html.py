@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpgt_node.config import to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.record.summary import write_summary
+from dpgt_node.report import privacy_html
 from dpgt_node.report.adversary_html import ROWS_MAX
 from dpgt_node.report.html import build_report
 from tests.report.page import Page, reaches_out
@@ -69,6 +71,8 @@ def page(folder: Path, found: list[Result] | None, skipped: dict[str, str] | Non
 def test_what_attacks_found_is_a_section_of_its_own(tmp_path: Path) -> None:
     shown = page(tmp_path, results(), {"membership": f"needs {HOSTILE}"})
     assert shown.of("h2") == ["Curves", "Graphs", "Privacy", "Adversary", "Agents", "Run file"]
+    said = "proves nothing about the next one, and nothing is guaranteed."
+    assert said in shown.words(), "Lemma 5 is no guarantee"
     assert shown.of("th").count("true") == 1 and "7.125" in shown.of("td"), "beside one attack alone"
     words = shown.words()
     for piece in (
@@ -174,3 +178,15 @@ def test_the_drawn_roc_curve_is_the_data(tmp_path: Path) -> None:
     for a, b in zip(x, y, strict=True):
         assert np.abs(points - (a, b)).max(axis=1).min() < 0.01, (a, b)
     assert "0.6 to 0.75" in shown.of("td") and "AUC: member or not" in shown.of("td")
+
+
+def test_the_epsilon_above_is_the_guarantee_where_there_is_one() -> None:
+    run = digits_run()
+    for summary, known in (
+        (replace(summary_of(run, ()), headline="gdp"), True),
+        (replace(summary_of(run, ()), headline="gdp", keystream="test"), False),
+        (replace(summary_of(run, ()), headline="variation"), False),
+        (replace(summary_of(run, ()), headline=None), False),
+    ):
+        assert privacy_html.section(run, summary).guaranteed is known
+    assert not privacy_html.section(digits_run(multiplier=0.0), replace(summary_of(run, ()), headline="gdp")).guaranteed
