@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.agent.encoding import Diverged, OutOfReach, coded, wire_dtype_of
+from dpgt_node.agent.encoding import Diverged, OutOfReach, coded, pieces, wire_dtype_of
 from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import without_nan
 from dpgt_node.algo.graph import Topology
@@ -205,7 +205,7 @@ class FastRun:
             rows = zip(self._checked(values, k, stream.lower()), self._names, strict=True)
             values = np.stack([self._codes.values(coded(self._codes, row, name, k, stream)) for row, name in rows])
         elif self._float32:
-            values = values.astype(np.float32).astype(np.float64)
+            values = _through_float32(values)
         if stream == "X":
             self.sent = values
             if k >= self.sums[0].first:
@@ -235,6 +235,14 @@ class FastRun:
         return values
 
 
+def _through_float32(values: F64) -> F64:
+    """``values`` (n, d) as float32 has them, a new matrix; row by row, for the memory."""
+    out = np.empty(values.shape)
+    for into, row in zip(out, values, strict=True):
+        into[:] = row.astype(np.float32)
+    return out
+
+
 def _padded(rows: Sequence[F64]) -> F64:
     """Rows of different lengths as a matrix, zeros behind the shorter ones."""
     out = np.zeros((len(rows), max(map(len, rows))))
@@ -249,8 +257,9 @@ def perturb(sampler: SoundSampler, private: F64, scales: F64, streams: Sequence[
         return sampler.perturb_rows(private, scales, streams)
     # Long rows: the samplers work in pieces that stay in the cache, or compiled.
     out = np.empty(private.shape)
-    for i, (row, scale, stream) in enumerate(zip(private, scales.tolist(), streams, strict=True)):
-        out[i] = sampler.perturb(row, scale, stream)
+    for into, row, scale, stream in zip(out, private, scales.tolist(), streams, strict=True):
+        for at in pieces(row.size):
+            into[at] = sampler.perturb(row[at], scale, stream)
     return out
 
 

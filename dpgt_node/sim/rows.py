@@ -20,6 +20,12 @@ from dpgt_node.sim.matrix import Weights
 from dpgt_node.types import F64, Stream
 
 _WHOLE = 1 << 62
+_LARGE = 1 << 18
+"""Coordinates of a vector from which on matrices are worked on block by block: a whole temporary matrix would cost more
+memory than all else, and more time than the arithmetic.
+"""
+_BLOCK_NUMBERS = 1 << 17
+"""Of one block of a matrix: it stays in the cache."""
 
 
 class Work(Protocol):
@@ -79,6 +85,8 @@ class Rows:
         self._rule = rule_of(run).build(run, topology, schedule, column)
         self._network, self._guards = network_of(run, topology), guards_of(run)
         self._weights = {stream: Weights(values) for stream, values in self._network.weights.items()}
+        n, d = x0.shape
+        self._block = _WHOLE if d < _LARGE else max(_BLOCK_NUMBERS // n, 1 << 12)
         self.vectors: Vectors = self._rule.begin(self, x0)
         self._x: F64 | None = None
 
@@ -113,7 +121,7 @@ class Rows:
 
     @property
     def block(self) -> int:
-        return _WHOLE
+        return self._block
 
     def gradient(self, k: int, x: F64) -> F64:
         return self._work.gradient(k, x)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpgt_node.agent import encoding
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
@@ -195,6 +196,23 @@ def test_nothing_of_a_large_sparse_run_has_a_place_for_every_pair(
     assert summary.status == "finished"
 
 
+@pytest.mark.parametrize("mechanism", WORDS)
+def test_long_rows_are_worked_on_in_blocks(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = model.Data("quadratic", params={"dimension": 9001})
+    run, found = changed(cases.run("the demo's ring with chords", data=data), mechanism, "laplace"), []
+    run = replace(run, runtime=model.Runtime(wire_dtype="float32"))
+    monkeypatch.setattr(rows, "_BLOCK_NUMBERS", 1)
+    for large in (rows._LARGE, 1):
+        monkeypatch.setattr(rows, "_LARGE", large)
+        state = FastRun(run, simulate.build_oracles(run, None), KEY)
+        for _ in range(3):
+            state.step()
+        found.append((state.x, state._rows.block))
+    (whole, _), (blocks, block) = found
+    assert block < 9001 / 2
+    assert np.abs(whole - blocks).max() < TOLERANCE * np.abs(whole).max()
+
+
 def metrics(out: Path) -> list[dict[str, str]]:
     with (out / "metrics.csv").open() as file:
         return sorted(csv.DictReader(file), key=lambda row: (int(row["k"]), row["agent"]))
@@ -273,8 +291,9 @@ def test_production_noise_differs_between_agents_rounds_and_runs() -> None:
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
-@pytest.mark.parametrize("d", [1, 100, CHUNK // 2, CHUNK // 2 + 1, 2 * CHUNK + 1])
-def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw) -> None:
+@pytest.mark.parametrize("d", [1, 100, CHUNK // 2, CHUNK // 2 + 1, 4 * CHUNK + 1])
+def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "PIECE", 2 * CHUNK)  # more than one in the longest
     scales = np.array([0.5, 2.0, 1e-3, 7.0])
     streams = [TestKeystream(KEY, i) for i in range(4)]
     values = np.random.default_rng(0).standard_normal((4, d))

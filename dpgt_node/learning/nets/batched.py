@@ -39,8 +39,10 @@ def batched(oracles: Sequence[Source]) -> Gradients:
 
 def _one_by_one(oracles: Sequence[Source]) -> Gradients:
     def gradients(x: F64, batches: Sequence[I64]) -> F64:
-        rows = zip(oracles, x, batches, strict=True)
-        return np.stack([oracle.gradient(row, batch) for oracle, row, batch in rows])
+        out = np.empty(x.shape)
+        for into, oracle, row, batch in zip(out, oracles, x, batches, strict=True):
+            into[:] = oracle.gradient(row, batch)
+        return out
 
     return gradients
 

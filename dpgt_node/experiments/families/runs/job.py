@@ -23,6 +23,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.rivals import RIVALS_FILE, write_rivals
 from dpgt_node.record.summary import SUMMARY_FILE
+from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.rivals import rivals
 from dpgt_node.sim.simulate import simulate
@@ -96,6 +97,7 @@ def carry_out(
     ``data_root``: where this machine keeps picture sets.  Raises RunFailed, and ConfigError for a run file or data that
     cannot be used here.
     """
+    tune_malloc()  # matrices come and go; without it their pages do too
     run = curated(parse_run(run_toml, RUN_FILE, Path.cwd()))
     root = None if data_root is None else Path(data_root)
     found: dict[str, str | float] = {}
