@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from dpgt_node.cli.running.ended import print_summary
@@ -205,6 +206,16 @@ def test_warnings_are_red() -> None:
     quiet = console()
     LiveView(local(digits_run()), quiet).close()
     assert printed(quiet) == privacy(local(digits_run())) + "\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_run_without_noise_shows_no_accountant_while_it_goes_on(terminal: bool) -> None:
+    for run, shown in ((digits_run(multiplier=0.0), False), (digits_run(), True)):
+        out = console(terminal=terminal, width=200)
+        view = LiveView(run, out)
+        view.update(status())
+        view.close()
+        assert ("(gdp, delta 1e-05)" in printed(out)) is shown and "0.86" in printed(out)
 
 
 def result(run: RunConfig, **changes: object) -> Summary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -84,6 +84,7 @@ class LiveView:
         self._clock = clock
         self._live: Live | None = None
         self._last: LiveStatus | None = None
+        self._in_vain = run is not None and text.noise_off(run)  # then no accountant has anything to say
         self._printed: tuple[str, int] | None = None
         self._printed_at = -math.inf
         if run is not None:
@@ -95,6 +96,8 @@ class LiveView:
 
     def update(self, status: LiveStatus) -> None:
         """Show ``status``; cheap enough for every round (a terminal is redrawn at most 8 times a second)."""
+        if self._in_vain:
+            status = replace(status, accountant=None)
         self._last = status
         if self._live is None:
             if self._due(status):
