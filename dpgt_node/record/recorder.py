@@ -225,7 +225,8 @@ class RunRecorder:
             self._write(k)
         self._store.close()
         self._events.close()
-        agents = tuple(self._agent_summary(name, charged) for name in self._names)
+        headline = self.headline()  # of all agents' totals, so once
+        agents = tuple(self._agent_summary(name, charged, headline) for name in self._names)
         accuracies = {agent.name: agent.accuracy_test for agent in agents}
         summary = Summary(
             name=self._run.name,
@@ -241,7 +242,7 @@ class RunRecorder:
             agents=agents,
             versions=versions(),
             keystream=self._keystream,
-            headline=self.headline(),
+            headline=headline,
             reasons={a: epsilons.merged(self._names, self._why_not(a)) for a in ACCOUNTANTS},
             restarts=read_restarts(self._out),
             digests=None if (compared := read_digests(self._out)) is None else as_json(compared),
@@ -264,7 +265,7 @@ class RunRecorder:
         whom = towards_whom(self._run, costs, dict.fromkeys(costs, self.privacy.samples))
         return None if whom is None else whom.by_t()
 
-    def _agent_summary(self, name: str, charged: int) -> AgentSummary:
+    def _agent_summary(self, name: str, charged: int, headline: str | None) -> AgentSummary:
         last, result, epsilon = self._last.get(name), self._results.get(name), Epsilon.of(self.epsilon(name, charged))
         return AgentSummary(
             name=name,
@@ -274,7 +275,7 @@ class RunRecorder:
             releases=result.releases if result else None,
             bytes_sent=result.bytes_sent if result else None,
             paper_lemma5=None if self._paper is None else self._true(self._paper[name].cost(LEMMA5.name, charged)),
-            strength=self.word(self.headline(), epsilon),
+            strength=self.word(headline, epsilon),
         )
 
     def word(self, accountant: str | None, epsilon: Mapping[str, float | None]) -> Strength:

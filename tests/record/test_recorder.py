@@ -70,10 +70,15 @@ def test_the_tightest_sound_accountant_is_shown(
 
 
 @pytest.mark.parametrize("mechanism", ["paper", "published-point", "public-state", "noise-once"])
-def test_summary_says_why_an_accountant_is_null_and_compares_the_paper(tmp_path: Path, mechanism: str) -> None:
+def test_summary_says_why_an_accountant_is_null_and_compares_the_paper(
+    tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = run_of(mechanism, clip_l1=40.0)
     recorder = recorder_of(run, tmp_path)
+    asked, total = [], AgentAccount.total
+    monkeypatch.setattr(AgentAccount, "total", lambda one, name: (asked.append(name), total(one, name))[1])
     summary = recorder.close("00", "stopped", 5, 1.0, None, released_through=4)
+    assert len(asked) == run.n * len(ACCOUNTANTS), "once an agent, not once for every pair"
     data = json.loads((tmp_path / "summary.json").read_text())
     assert data["headline"] == summary.headline == recorder.headline()
     for i, agent in enumerate(data["agents"]):

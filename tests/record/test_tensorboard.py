@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.metrics import MetricsRow
-from dpgt_node.record.tensorboard import TensorBoardWriter
+from dpgt_node.record.tensorboard import TensorBoardWriter, record
 from tests.report.synthetic import digits_run, rows_of
 
 
@@ -62,6 +65,13 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
     assert len(folders) > 3 and all(path.parent in (tmp_path, tmp_path / "tb") for path in folders)
 
 
+@pytest.mark.parametrize("size", [0, 1, 300])
+def test_a_record_is_framed_as_the_library_frames_it(size: int) -> None:
+    data, theirs = bytes(range(256)) * 2, io.BytesIO()
+    RecordWriter(theirs).write(data[:size])
+    assert record(data[:size]) == theirs.getvalue()
+
+
 def test_lazy_and_without_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise AssertionError('TensorFlow was imported')\n")
     code = (
@@ -71,6 +81,7 @@ def test_lazy_and_without_tensorflow(tmp_path: Path) -> None:
         "assert 'tensorboard' not in sys.modules\n"
         "writer.append([MetricsRow('a', 0, loss_train=1.0)])\n"
         "assert 'tensorboard' in sys.modules and 'tensorflow' not in sys.modules\n"
+        "assert not {'absl', 'fsspec', 'tensorboard.summary'} & sys.modules.keys()\n"
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": f"{root}:{tmp_path}"})

@@ -10,7 +10,6 @@ from typing import Any
 from dpgt_node.config import RunConfig, format_address, is_wildcard, parse_address
 from dpgt_node.errors import ExitCode
 from dpgt_node.protocol.coordinator.barrier import StopRun
-from dpgt_node.record.tensorboard import preload
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
 from dpgt_node.runtime.trust.channels import Security
@@ -95,8 +94,6 @@ async def _serve(
         sites.add(HTTP, page.pages(), "/")
     host, port = parse_address(address)
     reachable = "127.0.0.1" if is_wildcard(host) else host
-    # Slow to import, wanted at the first row of metrics: have it ready by then, without holding up the event loop.
-    warm = asyncio.ensure_future(asyncio.to_thread(preload))
     log.info("run %s waits for %d agents on %s", out.run_id.hex(), run.n, address)
     asked = asyncio.ensure_future(stop.wait())
     try:
@@ -118,5 +115,4 @@ async def _serve(
         health.leave()
         coordinator.close()
         asked.cancel()
-        await warm
         await server.stop(grace=0.2)
