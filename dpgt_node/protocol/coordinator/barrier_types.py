@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from dpgt_node.errors import ExitCode
 from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.types import AllDurable, Go, Tick
+from dpgt_node.values import value
 
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentJoined:
     """An admitted agent opened its stream.  ``done``: its last finished round, -1 for none; ``finished``: x_final
     exists.  ``released``: the last round its state directory holds a release of (None: ``done``).
@@ -25,14 +25,14 @@ class AgentJoined:
     released: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentHeard:
     """Any sign of life of an agent."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentEdges:
     """Which of an agent's edges are in trouble; an empty report: none any more."""
 
@@ -40,7 +40,7 @@ class AgentEdges:
     report: EdgeReport
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentDone:
     """An agent mixed round ``k``; it will not ask for payloads of rounds <= ``durable_through`` again."""
 
@@ -49,21 +49,21 @@ class AgentDone:
     durable_through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentFinished:
     """An agent's result is durable and its last report arrived."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentGone:
     """An agent's stream broke."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentRefused:
     """An enrolled agent refuses this run, or its copy of the run differs."""
 
@@ -72,7 +72,7 @@ class AgentRefused:
     exit_code: ExitCode = ExitCode.REFUSED
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AgentFailed:
     """An agent ends in mid-run by its own fault (budget, divergence, full disk)."""
 
@@ -81,17 +81,17 @@ class AgentFailed:
     exit_code: ExitCode
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PauseRequested:
     """Shut the barrier."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ResumeRequested:
     """Open the barrier again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StopRun:
     """Stop the run for all."""
 
@@ -118,21 +118,21 @@ CoordinatorEvent = (
 # --- effects --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BroadcastStart:
     """Tell every connected agent all addresses and how far the barrier is open; repeated when an agent rejoined."""
 
     go_through: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Broadcast:
     """Send this to every connected agent."""
 
     message: Go | AllDurable
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BroadcastStop:
     """Send Stop to every connected agent."""
 
@@ -140,19 +140,19 @@ class BroadcastStop:
     exit_code: ExitCode
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dismiss:
     """Everything arrived: agents may exit."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Warn:
     """One line for the operator."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Conclude:
     status: Literal["finished", "stopped", "refused", "budget", "lost", "failed"]
     exit_code: ExitCode

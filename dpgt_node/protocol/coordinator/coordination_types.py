@@ -21,7 +21,6 @@ and a ``StopRun`` is the next event, so that nobody acts on what was not kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import auto
 
 from dpgt_node.errors import PeerError
@@ -31,6 +30,7 @@ from dpgt_node.protocol.coordinator import barrier_types as co
 from dpgt_node.protocol.coordinator.comparison import Compared
 from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import Tick
+from dpgt_node.values import value
 
 
 class Stage(Phases):
@@ -46,21 +46,21 @@ class Stage(Phases):
 # --- events -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Asked:
     """An operator asks for something, and may."""
 
     request: m.ControlRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ResultKept:
     """The result of agent ``name`` is durable."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ResultRejected:
     """The report that came over ``call`` cannot be: ``error`` says why."""
 
@@ -68,7 +68,7 @@ class ResultRejected:
     error: PeerError
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Closed:
     """The end of the run is durable.  ``conclude``: how it ended, after all that writing it may have changed."""
 
@@ -92,7 +92,7 @@ CoordinationEvent = (
 # --- effects ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class NoteHead:
     """``head``: of the ledger of agent ``name`` after its round ``k``, 32 bytes."""
 
@@ -101,7 +101,7 @@ class NoteHead:
     head: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BeginResults:
     """Every agent is here, ``registers`` in row order, and the run is in round ``k``."""
 
@@ -109,7 +109,7 @@ class BeginResults:
     k: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepMetrics:
     """``report`` came from agent ``name``."""
 
@@ -117,7 +117,7 @@ class KeepMetrics:
     report: m.MetricsReport
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepRow:
     """Agent ``name`` has reached round ``k``, which has a row of metrics, in a run where they stay with the agents."""
 
@@ -125,7 +125,7 @@ class KeepRow:
     k: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepResult:
     """Agent ``name``, done with every round, reports its result over ``call``."""
 
@@ -134,35 +134,35 @@ class KeepResult:
     report: m.FinishedReport
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepCompared:
     """All that comparing digests came to so far."""
 
     found: Compared
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KeepPause:
     """A coordinator that is started again has the barrier shut, or not."""
 
     paused: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Moved:
     """The run is in round ``k``."""
 
     k: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Answer:
     """To the operator."""
 
     reply: m.ControlReply
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Exit:
     """Everybody heard how the run ended, or had the time to."""
 
