@@ -26,6 +26,7 @@ PIECE = 1 << 18
 A multiple of every sampler's CHUNK, so that the pieces have the bits of the whole.
 """
 _COPY_BELOW = 1 << 20
+_F8 = np.dtype("<f8")
 
 
 class Diverged(DpgtError):
@@ -129,7 +130,7 @@ class Encoder:
     ``active``: everybody's, for messages.
     """
 
-    __slots__ = ("_active", "_codes", "_dimension", "_dtype", "_name", "_role")
+    __slots__ = ("_active", "_codes", "_dimension", "_dtype", "_name", "_plain", "_role")
 
     def __init__(
         self,
@@ -142,12 +143,17 @@ class Encoder:
     ) -> None:
         self._name, self._dimension, self._dtype, self._codes, self._role = name, dimension, dtype, codes, role
         self._active = active
+        small = 8 * dimension < _COPY_BELOW
+        self._plain = small and role is None and codes is None and dtype == "float64"
 
     def __call__(self, stream: Stream, k: int, values: F64 | Iterable[F64]) -> Payload:
         """The payload of ``values``, (d,), or of parts of it in their order; it may share memory with them.
 
         Raises Diverged, and OutOfReach where a code is missing.
         """
+        if self._plain and isinstance(values, np.ndarray) and (values.size, values.dtype) == (self._dimension, _F8):
+            sent = checked(values, self._name, k, stream.lower(), self._active).tobytes()
+            return Payload(stream, k, "float64", self._dimension, sent, hashlib.sha256(sent).digest())
         parts = iter((values,) if isinstance(values, np.ndarray) else values)
         first, digest = next(parts), hashlib.sha256()
         if first.size < self._dimension and self._role is None and self._codes is None:

@@ -104,8 +104,12 @@ class AgentSite:
     def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
         self.draws.append((stream, stream))
-        if rounded is None:
-            released: F64 | Iterable[F64] = self._released(stream, k, private, public, self.tools.parts)
+        parts = self.tools.parts
+        if rounded is None and len(parts) == 1:
+            released: F64 | Iterable[F64] = next(self.tools.perturb(stream, k, private, parts))
+            released += public  # type: ignore[operator]
+        elif rounded is None:
+            released = self._released(stream, k, private, public, parts)
         else:
             (noisy,) = self._released(stream, k, private, public, _WHOLE)
             released = rounded(noisy)

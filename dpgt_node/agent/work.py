@@ -30,7 +30,7 @@ from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.learning.tables import Table, table_size
 from dpgt_node.privacy.counts.code import BinomialCode
-from dpgt_node.privacy.laws.noise import Keystream, Sampler
+from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
 from dpgt_node.privacy.mechanisms import MECHANISMS
@@ -251,23 +251,29 @@ class AgentWork:
 
     def _perturb(self, stream: Stream, k: int, private: F64, parts: Sequence[slice]) -> Iterator[F64]:
         invariant(self._schedule.release(k) is not None, "a round that releases nothing draws nothing")
-        scale, clipped = self.account.scale(stream, k), self._sampler.clipped
+        scale = self.account.scale(stream, k)
         source = None if scale == 0.0 else self._keystream.stream(k, stream)
-        for where in parts:
-            part = self._checked(private[where], k, stream.lower())
-            if self._shared is not None:
-                invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
-                invariant(part.size == private.size, "noise that is shared is drawn at once")
-            if source is None:
-                noisy = part.copy()
-            elif self._shared is not None:
-                noisy = self._shared.perturb(part, scale, source, k)
-            else:
-                noisy = self._sampler.perturb(part, scale, source)
-            if self._sampler.clipped != clipped:
-                reach = self._sampler.range(scale)
-                raise OutOfReach.beyond(self._name, k, stream, reach, self._active.acting(k))
-            yield noisy
+        if len(parts) == 1:  # as in every round of a small vector, where a generator would cost as much as the noise
+            return iter((self._noisy(stream, k, private, private[parts[0]], scale, source),))
+        return (self._noisy(stream, k, private, private[where], scale, source) for where in parts)
+
+    def _noisy(self, stream: Stream, k: int, private: F64, part: F64, scale: float, source: ByteStream | None) -> F64:
+        """A ``part`` of ``private`` with noise from ``source``, None: none is drawn."""
+        self._checked(part, k, stream.lower())
+        clipped = self._sampler.clipped
+        if self._shared is not None:
+            invariant(scale > 0.0, "noise that is shared hides nothing without noise of the agent's own")
+            invariant(part.size == private.size, "noise that is shared is drawn at once")
+        if source is None:
+            noisy = part.copy()
+        elif self._shared is not None:
+            noisy = self._shared.perturb(part, scale, source, k)
+        else:
+            noisy = self._sampler.perturb(part, scale, source)
+        if self._sampler.clipped != clipped:
+            reach = self._sampler.range(scale)
+            raise OutOfReach.beyond(self._name, k, stream, reach, self._active.acting(k))
+        return noisy
 
     def _coins(self, k: int, private: F64, code: BinomialCode) -> F64:
         self._checked(private, k, "the gradient")

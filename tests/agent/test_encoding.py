@@ -66,6 +66,9 @@ def test_what_cannot_be_sent_is_found_in_the_last_piece_too(bad):
     values[-1] = bad
     with np.errstate(over="ignore"), pytest.raises(Diverged, match="x is no longer finite in round 3"):
         Encoder("a", 300, "float32", None)("X", 3, np.split(values, 3))
+    if not math.isfinite(bad):
+        with pytest.raises(Diverged, match="x is no longer finite in round 3"):
+            Encoder("a", 300, "float64", None)("X", 3, values)
 
 
 def test_who_had_a_role_until_then_is_named_instead_of_step_sizes():

@@ -315,6 +315,20 @@ def test_clipping_is_to_the_range_and_counted():
     assert other.clipped == 0
 
 
+@pytest.mark.parametrize("others", [0, 1, 99])
+@pytest.mark.parametrize(
+    ("share", "clipped"), [(0.4, 0), (0.6, 0), (0.999, 0), (1.001, 1), (1.2, 1), (1e9, 1), (-1.2, 1)]
+)
+def test_one_value_beyond_the_range_is_clipped_among_any_number(share: float, clipped: int, others: int) -> None:
+    scale, sampler = 0.25, GridLaplaceSampler()
+    private = np.zeros(1 + others)
+    private[others // 2] = share * sampler.range(scale)
+    noisy = sampler.perturb(private, scale, stream(24))
+    assert sampler.clipped == clipped
+    nearest = np.clip(private, -sampler.range(scale), sampler.range(scale))
+    assert np.abs(noisy - nearest).max() < 100 * scale
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("d", [3, CHUNK + 3])
 def test_values_that_are_no_numbers_are_refused(bad, d):

@@ -273,6 +273,8 @@ class GridLaplaceSampler:
         """``v`` in units of 2^-40 cells, clipped, into ``t`` and returned."""
         with np.errstate(over="ignore"):
             np.divide(v, g * 2.0**-grid.FRACTION_BITS, out=t)
+            if t.ndim == 1 and t.size <= AHEAD_BELOW and t.dot(t) <= _LIMIT * _LIMIT / 4:
+                return t  # no number is larger than the root of this sum, give or take its rounding
         if not (np.minimum.reduce(t, axis=None) >= -_LIMIT and np.maximum.reduce(t, axis=None) <= _LIMIT):
             if not np.isfinite(v).all():
                 raise ValueError("a private value is not finite: no noise was added")
