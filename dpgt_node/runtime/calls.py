@@ -54,17 +54,23 @@ class Framing:
 class _Line:
     """One call while it is open.  ``over`` is done when the machine ended it, with what the peer is told."""
 
-    __slots__ = ("call", "framing", "on", "out", "over", "task", "wake")
+    __slots__ = ("call", "framing", "on", "out", "over", "task", "wakes")
 
     def __init__(self, call: c.Call, framing: Framing) -> None:
         self.call = call
         self.framing = framing
         self.out: deque[Any] = deque()
-        self.wake = asyncio.Event()
+        self.wakes: asyncio.Future[None] | None = None
+        """What the writer waits for, while it does."""
         self.on = asyncio.Event()
         self.on.set()
         self.over: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[Any] | None = None
+
+    def wake(self) -> None:
+        """Let the writer look whether there is something to write, or the call is over."""
+        if self.wakes is not None and not self.wakes.done():
+            self.wakes.set_result(None)
 
 
 def _bare(error: PeerError) -> PeerError:
@@ -113,7 +119,7 @@ class Calls:
         match effect:
             case c.Write():
                 line.out.append(effect.message)
-                line.wake.set()
+                line.wake()
             case c.Hold():
                 line.on.clear()
             case c.ReadOn():
@@ -182,7 +188,7 @@ class Calls:
     def _end(self, line: _Line, error: PeerError | None) -> None:
         del self._lines[line.call]
         line.over.set_result(error)
-        line.wake.set()
+        line.wake()
         if line.call.dialled:
             assert line.task is not None
             line.task.cancel()
@@ -234,13 +240,13 @@ class Calls:
             log.warning("the stream of %s broke: %s", call.peer, what)
 
     async def _write(self, line: _Line, stream: Stream) -> None:
-        call, out, leaving = line.call, line.out, 0
+        call, out, leaving, loop = line.call, line.out, 0, asyncio.get_running_loop()
         while True:
             while not out:
                 if line.over.done():
                     return
-                line.wake.clear()
-                await line.wake.wait()
+                line.wakes = loop.create_future()
+                await line.wakes
             if self._ticks is not None and not leaving:
                 await self._ticks.next()
                 leaving = len(out)

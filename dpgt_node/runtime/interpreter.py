@@ -33,7 +33,7 @@ class Undone(Exception):
         self.event = event
 
 
-LOOK_NS = 10_000_000
+LOOK_NS = 25_000_000
 """How much later than it should a deadline may be seen that came nearer: asking for it costs as much as a step."""
 
 

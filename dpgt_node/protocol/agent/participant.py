@@ -274,7 +274,7 @@ class Participant:
 
     def bytes_sent(self) -> int:
         """To neighbours, in this life of the process."""
-        return sum(sender.bytes_sent for sender in self._to.values())
+        return sum([sender.bytes_sent for sender in self._to.values()])
 
 
 def earliest(*due_ns: int | None) -> int | None:

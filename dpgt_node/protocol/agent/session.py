@@ -54,6 +54,7 @@ from dpgt_node.protocol.told import told
 
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
 _OPEN = frozenset({ReceiverPhase.OPEN, ReceiverPhase.FULL})
+_WITHIN = frozenset({s.Say, s.Told, t.Finish, s.Broke, s.Abandoned})
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
 
@@ -171,6 +172,8 @@ class Session:
         """Do what parts of the session ask of one another, at once and in order; the shell gets the rest."""
         for effect in effects:
             match effect:
+                case _ if type(effect) not in _WITHIN:
+                    out.append(effect)
                 case s.Say():
                     self._emit(self._uplink.step(effect, now_ns), out, now_ns)
                 case s.Told(message):
@@ -181,8 +184,6 @@ class Session:
                     self._fail(error, out, now_ns)
                 case s.Abandoned(error):
                     self._abandoned(error, out, now_ns)
-                case _:
-                    out.append(effect)
 
     def _step_inside(self, event: Any, out: list[Any], now_ns: int) -> None:
         if self._inside is None:
@@ -279,8 +280,7 @@ class Session:
     def _welcome(self, welcome: m.Welcome, out: list[Any], now_ns: int) -> None:
         joining.believe(self._terms, welcome)
         if self._phase is SessionPhase.OUTSIDE:
-            self._phase, self._run_id = SessionPhase.READING, welcome.run_id
-            self._welcomed = welcome
+            self._phase, self._run_id, self._welcomed = SessionPhase.READING, welcome.run_id, welcome
             out.append(s.ReadRun(welcome.run_id, welcome.ledger_round))
             return
         if welcome.run_id != self._run_id:

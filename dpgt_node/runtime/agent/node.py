@@ -38,6 +38,7 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine, Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
+from dpgt_node.protocol.types import Advance, DrawRelease, Persist
 from dpgt_node.record.metrics import MetricsStore
 from dpgt_node.runtime.agent.agreeing import Agreement, require_means
 from dpgt_node.runtime.agent.driver import AgentDriver
@@ -62,6 +63,7 @@ from dpgt_node.wire.health import Health, serve_health
 from dpgt_node.wire.traffic.padding import reply_unit, report_unit
 
 log = logging.getLogger(__name__)
+_OF_A_ROUND = frozenset({Advance, DrawRelease, Persist})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,9 @@ class Node:
             log.error("after the run ended: %s", error)
 
     def _carry_out(self, effect: Any) -> None:
+        if type(effect) in _OF_A_ROUND and self._driver is not None:
+            self._driver.carry_out(effect)
+            return
         match effect:
             case c.Write() | c.Dial() | c.Hold() | c.ReadOn() | c.End():
                 self._calls.carry_out(effect)

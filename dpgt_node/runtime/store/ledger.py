@@ -173,6 +173,11 @@ def risen(before: Mapping[str, float | None], now: Mapping[str, float | None]) -
     No value stays none: what was released without one is not undone.  An accountant that either lacks said nothing of
     some release, so it has none from then on.
     """
+    if before.keys() == now.keys():  # as in every round but the first
+        return {
+            name: None if value is None or (held := before[name]) is None else held if held > value else value
+            for name, value in now.items()
+        }
     found: Costs = {}
     for name in (*now, *(name for name in before if name not in now)):
         value, held = now.get(name), before.get(name) if before else 0.0
