@@ -62,15 +62,19 @@ def test_import_contracts_hold() -> None:
 
 
 def test_what_starts_often_imports_little() -> None:
-    heavy = ("matplotlib", "rich", "scipy", "sklearn", "tensorboard", "torch", "torchvision", "networkx", "jinja2")
+    heavy = ("absl", "fsspec", "jinja2", "matplotlib", "networkx", "numpy.ma", "rich", "scipy", "sklearn")
+    heavy += ("tensorboard", "torch", "torchvision")
     code = f"""
-import sys
+import pathlib, sys
 from dpgt_node import cli
 assert cli.run(["--help"]) == 0
 print(*[m for m in sys.modules if m.startswith("dpgt_node.cli.") or m == "numpy"])
 from dpgt_node.cli.running import coordinator, node, nursery
 for name in (*nursery.NODE, "dpgt_node.runtime.coordinator.serve"):
     __import__(name)
+from dpgt_node import config
+from dpgt_node.cli.common import check_startable
+check_startable(config.parse_run(config.demo_toml(), "demo", pathlib.Path()), "demo", warn=False)
 print(*[m for m in {heavy!r} if m in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -113,7 +113,7 @@ class Edges:
         frontier, hear = [start], self.reverse
         while frontier:
             nearby = np.concatenate([hear.senders[hear.starts[j] : hear.starts[j + 1]] for j in frontier])
-            frontier = np.unique(nearby[~found[nearby]]).tolist()
+            frontier = sorted(set(nearby[~found[nearby]].tolist()))  # np.unique imports numpy.ma, in every daemon
             found[frontier] = True
         return found
 
