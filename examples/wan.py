@@ -16,7 +16,7 @@ import argparse
 import numpy as np
 
 # Measured by `dpgt bench rounds`, five agents, d = 100: seconds of CPU of an agent a round, of a coordinator a report.
-AGENT_S, REPORT_S = 1.3e-3, {1: 0.30e-3, 16: 0.072e-3}
+AGENT_S, REPORT_S = {1: 1.70e-3, 16: 1.21e-3}, {1: 0.39e-3, 16: 0.076e-3}
 # Assumed: one way between two hosts, its spread between pairs and messages, and packets that are sent again.
 ONE_WAY_S, SPREAD, LOST, AGAIN_S = 0.040, 0.25, 0.001, 0.200
 FAN = 100
@@ -53,7 +53,7 @@ def rounds_per_second(agents: int, design: str, block: int, rounds: int, seed: i
     report_s = REPORT_S[block] * block
     free = np.zeros(agents)  # when each agent may begin a round
     for k in range(rounds):
-        sent = free + AGENT_S
+        sent = free + AGENT_S[block]
         done = np.maximum(sent, (sent[heard] + network.sent(links)).max(axis=1))
         free = done
         if design == "neighbours" or (k + 1) % block:

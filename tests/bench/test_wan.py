@@ -38,7 +38,7 @@ def test_a_thread_serves_whoever_came_first(wan: ModuleType) -> None:
 def closed_form(wan: ModuleType, design: str, block: int) -> float:
     """Seconds of one round where every message takes ONE_WAY_S: a report is served after another."""
     way, report_s = wan.ONE_WAY_S, wan.REPORT_S[block] * block
-    block_s = block * (wan.AGENT_S + way)
+    block_s = block * (wan.AGENT_S[block] + way)
     inner = -(-AGENTS // wan.FAN)
     if design == "barrier":
         block_s += 2 * way + AGENTS * report_s
