@@ -1,8 +1,8 @@
 """How long a coordinator and an agent take to be ready, and what they hold and burn while they wait.
 
 A coordinator is ready when it listens, an agent when it has registered; it then waits for another that never comes.
-Beside them a bare python that has imported numpy and gRPC, and ``dpgt --version``.  mTLS is off: certificates are no
-part of a start.  Ratios are to the bare python of the same repetition.
+Beside them a bare python that has imported numpy and gRPC, and commands that print and end.  mTLS is off: certificates
+are no part of a start.  Ratios are to the bare python of the same repetition.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ def _once(
     with _started([sys.executable, "-c", BARE], folder / "bare.log", environment) as (begin, child):
         _until(lambda: "ready" in (folder / "bare.log").read_text(), child)
         yield "python, numpy, gRPC", (time.monotonic() - begin, *_waiting(child, idle_s))
-    with _started([*DPGT, "--version"], folder / "version.log", environment) as (begin, child):
-        child.wait(LIMIT_S)
-        yield "dpgt --version", (time.monotonic() - begin, None, None)
     out, run_file, node_file = folder / "out", folder / "run.toml", folder / "node.toml"
     run_file.write_text(ring(2, 100, 100, "plain"), encoding="utf-8")
+    for words in (["--version"], ["--help"], ["check", str(run_file)]):
+        with _started([*DPGT, *words], folder / "command.log", environment) as (begin, child):
+            if child.wait(LIMIT_S):
+                raise ChildFailed(f"dpgt {words[0]} failed")
+            yield f"dpgt {words[0]}", (time.monotonic() - begin, None, None)
     serve = ["coordinator", "--config", str(run_file), "--listen", "127.0.0.1:0", "--out", str(out), "--insecure"]
     with _started([*DPGT, *serve], folder / "coordinator.log", environment) as (begin, coordinator):
         _until((out / "coordinator.json").exists, coordinator)
