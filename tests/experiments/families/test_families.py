@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import load_run, run_sha256
+from dpgt_node.config import load_run, run_sha256, to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families import conduct
 from dpgt_node.experiments.families.catalogue import FAMILIES
 from dpgt_node.experiments.families.runs import epsilons
+from dpgt_node.experiments.families.runs import job as job_module
 from dpgt_node.experiments.families.runs.engine import Pool
 from dpgt_node.experiments.families.runs.folder import Folder
 from dpgt_node.experiments.families.runs.job import Job, carry_out
@@ -37,6 +40,30 @@ def out(tmp_path_factory) -> Path:
     assert conduct.conduct(folder, ["fig3"], TINY, HERE, None) == ()
     conduct.write(folder)
     return path
+
+
+@pytest.mark.parametrize(("model", "kept"), [("mlp", False), ("softmax", True)])
+def test_a_network_finds_no_matrices_of_the_run_before(model, kept, monkeypatch):
+    """They lie in cycles; to look for such costs more than a small run."""
+
+    class Held:
+        def __init__(self) -> None:
+            self.itself = self
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    run = run_of(TINY, "S2", 0.9996)
+    text = to_toml(replace(run, model=replace(run.model, name=model)), absolute_paths=True)
+    monkeypatch.setattr(job_module, "_simulate", stop)
+    gc.disable()
+    try:
+        left = weakref.ref(Held())
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(text, "ab" * 16, "fast", None)
+        assert (left() is not None) == kept
+    finally:
+        gc.enable()
 
 
 def test_one_folder_a_run_with_everything_to_make_it_again(out):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import re
@@ -23,7 +24,7 @@ from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.rivals import RIVALS_FILE, write_rivals
 from dpgt_node.record.summary import SUMMARY_FILE
-from dpgt_node.runtime.process import tune_malloc
+from dpgt_node.runtime.process import give_back, tune_malloc
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.rivals import rivals
 from dpgt_node.sim.simulate import simulate
@@ -97,8 +98,8 @@ def carry_out(
     ``data_root``: where this machine keeps picture sets.  Raises RunFailed, and ConfigError for a run file or data that
     cannot be used here.
     """
-    tune_malloc()  # matrices come and go; without it their pages do too
     run = curated(parse_run(run_toml, RUN_FILE, Path.cwd()))
+    _make_room(run)
     root = None if data_root is None else Path(data_root)
     found: dict[str, str | float] = {}
     with tempfile.TemporaryDirectory(prefix="dpgt-run-") as name:
@@ -122,6 +123,14 @@ def carry_out(
         facts = {} if kind == "rate" else _facts(run, root)
     about = {"kind": kind, "how": _HOW[kind], "keystream": keystream, **facts, **dict(detail), **found}
     return {RUN_FILE: run_toml.encode(), JOB_FILE: (json.dumps(about, indent=2) + "\n").encode(), **files}
+
+
+def _make_room(run: RunConfig) -> None:
+    """Of the runs before, whose matrices of a large network may be gigabytes and lie in cycles."""
+    tune_malloc()  # matrices come and go; without it their pages do too
+    if run.model.name != "softmax":
+        gc.collect()
+        give_back()
 
 
 def _simulate(run: RunConfig, out: Path, keystream: str, root: Path | None, device: str, *, exact: bool) -> None:
