@@ -464,7 +464,8 @@ async def stranger(target: Target, rng: Random) -> int:
         method: Any
         for _ in range(20):
             path = rng.choice(target.methods[:4]).decode()
-            method = channel.stream_stream(path)
+            streams = path.endswith(("Exchange", "Join", "Upload"))
+            method = (channel.stream_stream if streams else channel.stream_unary)(path)
             data = [mutate(generate(rng), rng) for _ in range(rng.randint(1, 4))]
             parts = [part for d in data for part in (split(d) if kind_of(d) < len(PROFILES) else [d[1:]])]
             sent += len(parts)
