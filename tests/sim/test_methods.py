@@ -13,6 +13,7 @@ from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.encoding import Diverged
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
+from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS, network_of
 from dpgt_node.algo.methods.dsgd import atc_dsgd as atc_module
@@ -302,7 +303,7 @@ def _asymmetric(W: F64) -> F64:
 def test_other_weights_are_noticed(mutant: Callable[[F64], F64], monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutants of the tests above."""
     method = METHODS["atc-dsgd"]
-    sends = replace(method.sends[0], weights=lambda run, topology: mutant(methods.metropolis(topology.R)))
+    sends = replace(method.sends[0], weights=lambda _, topology: Edges.of(mutant(methods.metropolis(topology.R))))
     monkeypatch.setitem(METHODS, "atc-dsgd", replace(method, sends=(sends,)))  # type: ignore[arg-type]
     assert error(finals(toy("atc-dsgd"))[:, 0], np.array(TOY["atc-dsgd"][0])) > 1e-8
 
