@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.agent.encoding import Diverged, OutOfReach, coded
-from dpgt_node.agent.noise import account_for
+from dpgt_node.agent.noise import account_for, sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -342,12 +342,9 @@ def test_digits_with_the_demos_noise_learn():
 
 def test_a_private_part_that_overflowed_is_a_diverged_run_not_a_bug():
     """p overflows while g is finite: the sampler must not be the one to notice."""
-    config = run("quadratic", dimension=4)
-    s = state()
-    broken = tracking(
-        3, px=parts(s).px, tx=parts(s).tx, p=np.full(4, np.inf), t=parts(s).t, g=parts(s).g, batch=s.batch
-    )
-    assert "y is no longer finite in round 3" in str(diverge(lambda: work(config).release(DrawRelease(broken))))
+    config = run("quadratic", dimension=4, noise=0.5)
+    w = work(config, sampler=sampler_for(config))
+    assert "y is no longer finite in round 3" in str(diverge(lambda: w.release(DrawRelease(state(p=math.inf)))))
 
 
 @pytest.mark.parametrize("own", [True, False])

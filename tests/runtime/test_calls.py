@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +17,8 @@ from dpgt_node.errors import PeerError
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Tick
-from dpgt_node.runtime.calls import Calls
+from dpgt_node.runtime import calls
+from dpgt_node.runtime.calls import Calls, Framing
 from dpgt_node.runtime.interpreter import Interpreter
 from dpgt_node.wire import services
 from tests.runtime.cluster import eventually
@@ -112,6 +114,18 @@ async def test_messages_come_in_order_and_each_is_said_to_be_taken() -> None:
         assert near.machine.kinds().count("Ended") == 0, "whoever ends a call is not told"
 
 
+async def test_a_message_of_several_frames_waits_until_the_last_is_taken() -> None:
+    class Split(Framing):
+        def encode(self, message: Any) -> Iterable[Any]:
+            return message if isinstance(message, tuple) else (message,)
+
+    near, far = Side(writes((m.Ready(), m.Heartbeat()), m.Heartbeat())), Side()
+    near.calls = Calls("here", near.feed, near.broke.append, near._dial, lambda _: Split())
+    async with pair(near, far):
+        await eventually("all are taken", lambda: near.machine.kinds().count("Taken") == 3)
+        assert [event.rest for event in near.machine.events[1:]] == [2, 1, 0]
+
+
 async def test_a_call_that_is_held_is_not_read_on() -> None:
     def hold(event: Any) -> tuple[Any, ...]:
         return (c.Hold(FAR),) if isinstance(event, c.Accepted | c.Heard) else ()
@@ -205,11 +219,13 @@ async def test_a_call_ended_by_its_machine_says_nothing_more() -> None:
         assert near.machine.kinds() == ["Opened", "Heard"]
 
 
-async def test_a_process_that_leaves_ends_its_calls_and_takes_no_new_one() -> None:
+async def test_a_process_that_leaves_ends_its_calls_and_takes_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "FLUSH_S", 60.0)  # a writer that has nothing to write is not waited for
     near, far = Side(writes(m.Ready())), Side()
     async with pair(near, far):
         await eventually("it is open", lambda: bool(far.machine.heard()))
-        await far.calls.close(20.0)
+        async with asyncio.timeout(20):
+            await far.calls.close(60.0)
         await eventually("the end comes", lambda: near.machine.events[-1:] == [c.Ended(NEAR)])
         with pytest.raises(PeerError, match="here is leaving"):
             await far.calls.accept("agent-1", None, "")  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dpgt_node.protocol.agent.uplink import HOLD_NS
 from dpgt_node.protocol.types import Tick
 from dpgt_node.runtime import interpreter
 from dpgt_node.runtime.interpreter import Interpreter, Undone
@@ -111,6 +112,7 @@ async def test_a_deadline_that_comes_nearer_is_kept_and_so_is_the_one_after_it()
 async def test_a_deadline_is_asked_for_once_in_a_while_however_many_events_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    assert interpreter.LOOK_NS <= HOLD_NS // 10, "what waits for other reports waits as long as it says"
     stage, asked = Stage(), 0
 
     def next_deadline_ns() -> int:

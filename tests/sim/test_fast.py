@@ -19,6 +19,7 @@ from dpgt_node.algo.methods.dpgt import DPGT
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import model, parse_run
 from dpgt_node.config.graphs.sparse import SparseRows
+from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
@@ -196,11 +197,13 @@ def test_nothing_of_a_large_sparse_run_has_a_place_for_every_pair(
     assert summary.status == "finished"
 
 
-@pytest.mark.parametrize("mechanism", WORDS)
-def test_long_rows_are_worked_on_in_blocks(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "guard"), [*((one, Robust()) for one in WORDS), (WORDS[0], Robust("clipped-gossip", radius=20.0))]
+)
+def test_long_rows_are_worked_on_in_blocks(mechanism: str, guard: Robust, monkeypatch: pytest.MonkeyPatch) -> None:
     data = model.Data("quadratic", params={"dimension": 9001})
     run, found = changed(cases.run("the demo's ring with chords", data=data), mechanism, "laplace"), []
-    run = replace(run, runtime=model.Runtime(wire_dtype="float32"))
+    run = replace(run, runtime=model.Runtime(wire_dtype="float32"), robust=guard)
     monkeypatch.setattr(rows, "_BLOCK_NUMBERS", 1)
     for large in (rows._LARGE, 1):
         monkeypatch.setattr(rows, "_LARGE", large)

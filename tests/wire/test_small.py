@@ -17,6 +17,7 @@ from dpgt_node.types import Codes, Stream, WireDtype
 from dpgt_node.wire import codec
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.traffic import small
+from dpgt_node.wire.traffic.room import Limits
 from tests.wire.vectors import RUN_ID, SENDER, gate, payload
 
 D = 2
@@ -29,11 +30,14 @@ Outcome = list[tuple[object, ...]]
 @pytest.mark.parametrize(("d", "dtype"), [(1, "float64"), (15, "float32"), (200, "float64"), (8_192, "float64")])
 def test_frames_are_those_of_protobuf(sender: str, k: int, d: int, dtype: WireDtype) -> None:
     sent = [payload("X", k, d, dtype), payload("Y", k, d, dtype)]
-    for payloads in (sent, sent[:1], sent[1:], sent[::-1], [sent[0], payload("Y", 0, d, dtype)]):
+    for run_id, payloads in (
+        *((RUN_ID, some) for some in (sent, sent[:1], sent[1:], sent[::-1], [sent[0], payload("Y", 0, d, dtype)])),
+        (RUN_ID[::-1], sent),
+    ):
         by_runtime = agent_pb2.Frame()
         for each in payloads:
-            codec._header(by_runtime, RUN_ID, sender, each, False).data = bytes(each.data)
-        assert list(codec.encode_vectors(RUN_ID, sender, payloads)) == [by_runtime.SerializeToString()]
+            codec._header(by_runtime, run_id, sender, each, False).data = bytes(each.data)
+        assert list(codec.encode_vectors(run_id, sender, payloads)) == [by_runtime.SerializeToString()]
 
 
 def forged(edit: Callable[[agent_pb2.Vector], None], of: int = 0) -> bytes:
@@ -139,6 +143,7 @@ def compare(module: types.ModuleType) -> int:
 
 def test_the_short_way_takes_what_the_long_way_takes() -> None:
     assert compare(small) > 5
+    assert small.valid(np.full(D, 1.7e308), None), "finite, though their sum is not"
 
 
 def test_codes_go_the_short_way_too() -> None:
@@ -180,6 +185,30 @@ def test_a_short_way_without_a_rule_is_found(rule: str) -> None:
     exec(compile(source.replace(old, new), "mutant", "exec"), module.__dict__)
     with pytest.raises((AssertionError, AttributeError, ValueError)):
         compare(module)
+
+
+def inline(d: int, stream: Stream = "X", k: int = 1) -> bytes:
+    """One vector in one frame, by the runtime."""
+    message, sent = agent_pb2.Frame(), payload(stream, k, d)
+    codec._header(message, RUN_ID, SENDER, sent, False).data = bytes(sent.data)
+    return message.SerializeToString()
+
+
+def test_where_other_rules_hold_there_is_no_short_way() -> None:
+    """A private state is none of a neighbour's vectors, a large one comes in chunks, and frames of padding in a row
+    are counted from the last vector on.
+    """
+    for frame, opened, words in (
+        (inline(D), gate(D, streams=("X",), window=(1, 9), study=True), "stream"),
+        (inline(8_193), gate(8_193, streams=("X",), window=(1, 9)), "inline data of"),
+    ):
+        with pytest.raises(PeerError, match=words):
+            codec.Reassembler(opened).feed(frame)
+    limits = Limits(frame_bytes=1 << 10, paddings=1, dummies=1, last=9)
+    padded = codec.Reassembler(replace(gate(D, streams=("X",), window=(1, 9)), limits=limits))
+    nothing = agent_pb2.Frame(padding=bytes(9)).SerializeToString()
+    for k in range(1, 4):
+        assert padded.feed(nothing) == [] and [sent.k for sent in padded.feed(inline(D, k=k))] == [k]
 
 
 def test_a_stream_of_its_own() -> None:

@@ -41,7 +41,7 @@ async def test_the_oldest_states_give_way_and_it_is_said_once(
     with caplog.at_level(logging.WARNING):
         for k in (0, 10, 20, 31, 15):
             uploader.put(k, np.full(10, float(k)))
-    assert sorted(uploader._waiting) == [15, 20, 31]
+    assert sorted(uploader._waiting) == sorted(uploader._unsent) == [15, 20, 31]
     uploader.put(31, np.ones(1000))  # alone above the bound: x_final still goes
     assert sorted(uploader._waiting) == [31]
     assert [r.message for r in caplog.records if "oldest are dropped" in r.message] == [
@@ -140,6 +140,24 @@ async def test_one_call_carries_all_states_and_ends_in_order() -> None:
     assert not agent.failed.done()
 
 
+async def test_how_a_call_ends_that_has_nothing_left_to_do_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(desk: Desk, stream: Stream) -> None:
+        async for _ in desk.states(stream):
+            await stream.write(m.UploadReply(1))
+            raise PeerError("a bug of the coordinator's", grpc_status="INTERNAL")
+
+    monkeypatch.setattr(study, "FAREWELL_S", 20.0)
+    for plays in ((), (breaks,)):
+        desk = Desk(3, *plays)
+        async with serving(desk) as port:
+            agent = Agent(port)
+            agent.put(0)
+            await agent.all_taken()
+            await agent.uploader.close()
+        assert not agent.failed.done()
+        assert agent.uploader._task is not None and not agent.uploader._task.cancelled(), "it ended by itself"
+
+
 async def test_a_state_that_is_to_come_again_comes_over_a_call_of_its_own() -> None:
     """A coordinator that came back may lack it; within a call rounds rise."""
     desk = Desk()
@@ -193,6 +211,35 @@ async def test_after_a_break_comes_exactly_what_was_not_taken() -> None:
         await agent.uploader.close()
         await again.until([4, "end"])
     assert not agent.failed.done()
+
+
+async def test_a_coordinator_that_still_gathers_is_asked_again_and_each_spell_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Small states are written before the answer is there, so its status is what is heard."""
+    gathers = PeerError("the coordinator still gathers its agents", grpc_status="FAILED_PRECONDITION")
+
+    async def gathering(desk: Desk, stream: Stream) -> None:
+        async for _ in desk.states(stream):
+            raise gathers
+
+    async def takes_one(desk: Desk, stream: Stream) -> None:
+        async for k in desk.states(stream):
+            if k == 1:
+                raise gathers
+            await stream.write(m.UploadReply(1))
+
+    desk = Desk(3, gathering, gathering, takes_one)
+    async with serving(desk) as port:
+        agent = Agent(port)
+        for k in range(2):
+            agent.put(k)
+            await agent.all_taken()
+        assert desk.calls == [[0], [0], [0, 1], [1]] and not agent.failed.done()
+        await agent.uploader.close()
+    assert [r.message for r in caplog.records if "trying again" in r.message] == [
+        "upload of study vectors: the coordinator still gathers its agents (trying again)"
+    ] * 2
 
 
 async def test_states_wait_for_a_slow_disk_and_later_ones_go_over_the_same_call() -> None:
