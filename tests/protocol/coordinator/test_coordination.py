@@ -228,10 +228,11 @@ def test_what_happens_while_the_end_is_written_waits_for_it() -> None:
     calls, (conclude,) = finished(desk)
     late = Call("agent-2", 99, False)
     events = (Accepted(late), Heard(late, desk.registration("agent-2", instance=b"second")), Heard(calls[0], RESULT))
-    assert desk.feed(*events) == []
+    assert desk.feed(*events, Heard(calls[0], m.Done(2, 2, 0, b"h" * 32))) == []
     assert desk.feed(ct.Asked(m.ControlRequest("pause"))) == []
     out = desk.feed(ct.Closed(conclude))
     assert [e.reply for e in out if isinstance(e, ct.Answer)] == [m.ControlReply(False, "the run is finished")]
+    assert not any(isinstance(e, ct.NoteHead) for e in out), "no report counts any more"
     assert desk.machine.stage is Stage.PARTING
 
 
