@@ -219,6 +219,19 @@ async def test_a_call_ended_by_its_machine_says_nothing_more() -> None:
         assert near.machine.kinds() == ["Opened", "Heard"]
 
 
+async def test_what_came_before_a_call_was_ended_and_was_not_read_yet_is_the_next_ones() -> None:
+    class Late:
+        frames = iter((m.Ready(), None))
+
+        async def read(self) -> Any:
+            side.calls.carry_out(c.End(FAR))
+            return next(self.frames)
+
+    side = Side()
+    await side.calls.accept(FAR.peer, Late(), "")  # type: ignore[arg-type]
+    assert side.machine.kinds() == ["Accepted"]
+
+
 async def test_a_process_that_leaves_ends_its_calls_and_takes_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "FLUSH_S", 60.0)  # a writer that has nothing to write is not waited for
     near, far = Side(writes(m.Ready())), Side()

@@ -168,6 +168,14 @@ def test_large_sparse_graph(tmp_path: Path) -> None:
     assert error < TOLERANCE
 
 
+@pytest.mark.parametrize("n", [3, 40])
+def test_weights_are_times_the_step_that_is_asked_for(n: int) -> None:
+    circle = Edges(np.arange(n + 1), (np.arange(n) - 1) % n, np.linspace(0.1, 0.9, n))
+    weights = Weights(circle)
+    for step in (0.5, 0.5, 0.25):
+        np.testing.assert_array_equal(weights.times(step) @ np.eye(n), step * circle.dense)
+
+
 def test_nothing_of_a_large_sparse_run_has_a_place_for_every_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

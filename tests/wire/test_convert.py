@@ -460,9 +460,10 @@ def test_what_rounds_took_arrives_whole_or_not_at_all() -> None:
     done = convert.decode_agent_message(data)
     assert isinstance(done, m.Done) and done.spent == (1, 2, 3, 4, 5, MAX_US)
     message = coordinator_pb2.AgentMessage.FromString(data)
-    message.done.spent_us.append(1)
-    with pytest.raises(PeerError, match="spent_us of 7 phases"):
-        convert.decode_agent_message(message.SerializeToString())
+    for many in (7, 5, 1):
+        message.done.spent_us[:] = range(many)
+        with pytest.raises(PeerError, match=f"spent_us of {many} phases"):
+            convert.decode_agent_message(message.SerializeToString())
 
 
 @pytest.mark.parametrize(

@@ -276,8 +276,27 @@ def test_a_widened_interval_covers_the_rate_over_runs_and_one_of_members_does_no
     assert covered > 0.93 * 400 > 0.75 * 400 > within
     one = {"tpr": 0.4, "tpr_low": 0.3, "tpr_high": 0.5}
     assert rates.widened(one, [{"tpr": 0.4}]) == one, "one other run shows no deviation"
+    assert rates.widened(one, [{"tpr": 0.4}] * 3) == one, "runs that are alike make nothing narrower"
     half = student.ppf(0.975, 2) * 0.1
     assert rates.widened(one, [{"tpr": x} for x in (0.1, 0.2, 0.3)])["tpr_high"] == pytest.approx(0.4 + half)
+
+
+def test_a_run_is_one_draw_however_many_agents_are_scored_in_it() -> None:
+    """Three runs in place of the one under attack; in the last neither agent holds anything that is scored."""
+    rng = np.random.default_rng(9)
+    of = [[(rng.normal(1.0 + 0.2 * s, 1.0, m), rng.normal(size=m)) for s, m in enumerate((30, 20, 20))] for _ in "ab"]
+    nobody = (np.array([]), rng.normal(size=20))
+    scored = []
+    for i, ((members, others), *runs) in enumerate(of):
+        expected = tuple(({"": one}, {"": rest}) for one, rest in (*runs, nobody))
+        scored.append(shadowed._Scored({"": members}, {"": others}, expected, (i,)))
+    together = shadowed._together(scored)
+    assert together.agents == (0, 1) and len(together.expected) == 3
+    both = [[np.concatenate(side) for side in zip(*runs, strict=True)] for runs in zip(*of, strict=True)]
+    found, likely = together.rates("")
+    assert found == rates.widened(rates.measured(*both[0]), [rates.expected(*run) for run in both[1:]])
+    (a, b), (c, e) = both[1:]
+    assert likely == rates.expected(np.concatenate([a, c]), np.concatenate([b, e, nobody[1], nobody[1]]))
 
 
 @pytest.mark.parametrize(
