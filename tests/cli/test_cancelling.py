@@ -129,7 +129,8 @@ def test_an_audit_of_a_coalition(
     monkeypatch.setattr(trials, "AFFORDABLE", 60)
     assert cli.run(["eavesdrop", "audit", run, "--test-keystream", "07" * 32]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "trials a world, not 10000: these have" in said and "more than 60 take long. --runs 10000 makes them" in said
+    assert f"650 trials a world, not 10000: these have {31 * 3 * 9} rounds, and more" in said, "all agents' rounds"
+    assert "more than 60 take long. --runs 10000 makes them" in said
     assert "Not audited where noise is shared: the agents' own clip" in said
     assert cli.run(["eavesdrop", "audit", "none.dpgt", "--run", run]) == 2
     assert "audit RUN.toml with --colluding T" in capsys.readouterr().err

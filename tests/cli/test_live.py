@@ -210,7 +210,7 @@ def test_warnings_are_red() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_run_without_noise_shows_no_accountant_while_it_goes_on(terminal: bool) -> None:
-    for run, shown in ((digits_run(multiplier=0.0), False), (digits_run(), True)):
+    for run, shown in ((digits_run(multiplier=0.0), False), (digits_run(), True), (None, True)):
         out = console(terminal=terminal, width=200)
         view = LiveView(run, out)
         view.update(status())

@@ -22,9 +22,18 @@ from dpgt_node.bench.studies.audit import WIDTH, HalfNoise, audited_run, claim
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.canary_runs import Campaign, conduct
-from dpgt_node.experiments.trials import Test, Trials, lower_bound, present, runs_for
+from dpgt_node.experiments.trials import AFFORDABLE, Test, Trials, affordable, left_out, lower_bound, present, runs_for
 from dpgt_node.privacy.counts.code import BinomialCode
 from tests.sim.cases import CARRIED
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(1, 100), (3, 7), (5, 20_001), (12, 51), (64, 1)])
+def test_as_many_trials_are_made_as_are_affordable_and_the_rest_is_named(count: int, rounds: int) -> None:
+    wanted = 1_000
+    n = affordable(count, rounds, wanted)
+    assert n == max((m for m in range(4, wanted + 1) if runs_for(count, m) * rounds <= AFFORDABLE), default=4)
+    said = left_out(count, rounds, n, wanted)
+    assert said.startswith(f"{n} trials a world, not 1000: these have ") if n < wanted else said == ""
 
 
 def campaign_of(mechanism: str, law: str, K: int, scale: float, **options) -> Campaign:

@@ -76,6 +76,7 @@ def test_noise_off_is_said_instead_of_the_condition() -> None:
     run = digits_run(multiplier=0.0)
     statement = text.privacy_statement(run, summary_of(run, (), lemma5=math.inf))
     assert text.NOISE_OFF in statement and text.WHY_CONDITIONAL not in statement
+    assert any(part.startswith(text.STUDY) for part in statement), "private states were uploaded all the same"
 
 
 def test_alone_beside_the_run() -> None:
