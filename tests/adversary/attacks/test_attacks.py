@@ -28,7 +28,7 @@ from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax, class_count, public_samples
 from dpgt_node.adversary.inference.observation import Conflict, Observation
 from dpgt_node.adversary.membership.matched import AS_IT_IS, Clipping, Filter
-from dpgt_node.adversary.membership.rates import auc, hits
+from dpgt_node.adversary.membership.rates import WITHIN, auc, hits
 from dpgt_node.config import RunConfig
 from dpgt_node.config.model import Privacy
 from dpgt_node.errors import ConfigError
@@ -234,6 +234,7 @@ def test_members_are_told_from_others_until_noise_hides_them(few: Path, tmp_path
     for finding in hidden.findings:
         assert finding.measured["auc_low"] < 0.6 and finding.predicted["auc"] < 0.6
         assert finding.measured["auc_low"] < finding.measured["auc"] < finding.measured["auc_high"]
+        assert finding.note == WITHIN, "no other run is known"
 
 
 def test_who_was_never_there_is_not_found(few: Path, tmp_path: Path) -> None:
