@@ -23,6 +23,10 @@ MEANINGS = {
 }
 """Of the verdicts that do not speak for themselves."""
 _WON = ("succeeds", "partly")
+_MUTE = {"no power": "without power", "not measured": "not measured"}
+"""Verdicts that say nothing either way, as a headline counts them."""
+_TRAFFIC, _TRAFFIC_SHOWS = "traffic", "sizes and times show"
+"""The attack that reads no payload: what it finds out are sizes and times, and no part of anybody's data."""
 _NAMES_MAX = 3
 
 ESTIMATORS = {
@@ -128,31 +132,53 @@ class Table:
 
     @property
     def won(self) -> bool:
-        """Whether an attack got anything there."""
-        return any(verdict in _WON for verdict in self.own.values())
+        """Whether an attack got anything there; that sizes and times show is no such thing."""
+        return bool(_won(self.own))
 
     @property
     def headline(self) -> str:
-        """``2 of 8 attacks succeed, 1 in part``, of that setting alone."""
-        told = [verdict for verdict in self.own.values() if verdict != "not measured"]
+        """``2 of 8 attacks succeed, 1 in part, 3 not measured; sizes and times show``, of that setting alone."""
+        told, shows = list(_told(self.own).values()), _shows(self.own)
         if not told:
-            return "not measured"
-        partly = told.count("partly")
+            return f"no payload read; {_TRAFFIC_SHOWS}" if shows else "not measured"
         said = f"{told.count('succeeds')} of {len(told)} attacks succeed"
-        return said + (f", {partly} in part" if partly else "")
+        said += f", {told.count('partly')} in part" if "partly" in told else ""
+        for mute, words in _MUTE.items():
+            count = list(self.own.values()).count(mute)
+            said += f", {count} {words}" if count else ""
+        return said + (f"; {_TRAFFIC_SHOWS}" if shows else "")
 
     @property
     def names(self) -> str:
         """Which succeed, in which setting where there are several; that none does proves nothing."""
         said = []
         for setting, standings in self.settings.items():
-            won = [name for name, verdict in standings.items() if verdict in _WON]
-            count = f"{len(won)} of {sum(verdict != 'not measured' for verdict in standings.values())}"
+            won, told = _won(standings), _told(standings)
             if setting:
-                said.append(f"{setting} {count}" + (f": {', '.join(won)}" if won else ""))
+                counted = [f"{len(won)} of {len(told)}" + (f": {', '.join(won)}" if won else "")] if told else []
+                shows = [_TRAFFIC_SHOWS] if _shows(standings) else []
+                said.append(f"{setting} {', '.join([*counted, *shows]) or 'not measured'}")
             elif won:
                 said.append(_some(won))
         return "; ".join(said) or "that none succeeds proves nothing about the next one"
+
+
+def _shows(standings: Mapping[str, str]) -> bool:
+    """Whether traffic analysis found something out."""
+    return standings.get(_TRAFFIC) in _WON
+
+
+def _told(standings: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that count: what could tell, of the attacks on what was sent."""
+    return {
+        name: verdict
+        for name, verdict in standings.items()
+        if verdict not in _MUTE and not (name == _TRAFFIC and verdict in _WON)
+    }
+
+
+def _won(standings: Mapping[str, str]) -> list[str]:
+    return [name for name, verdict in _told(standings).items() if verdict in _WON]
 
 
 def table(attacks: Sequence[Mapping[str, Any]]) -> Table:
@@ -209,7 +235,7 @@ def _reached(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> 
 def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Line:
     agents = [str(one["agent"]) for one in findings if one["agent"]]
     whose, got = _some(list(dict.fromkeys(agents))) or "the run", _reached(name, verdict, findings)
-    several = got.value is not None and len(set(agents)) > 1
+    several = got.value is not None and got.agent and len(set(agents)) > 1
     cells = (
         got.words or "–",
         text.number(got.value),

@@ -142,7 +142,7 @@ def test_a_study_beside_the_run_is_not_counted_as_the_run(tmp_path: Path) -> Non
             found("labels, this run over mTLS", "not measured"),
         ],
     )
-    assert "0 of 1 attacks succeed" in shown.of("dd")
+    assert "0 of 1 attacks succeed, 1 not measured" in shown.of("dd")
     assert "this run over mTLS 0 of 1; without noise 2 of 2: gradients, labels" in shown.of("dd")
     assert 'class="tile bad"><dt>What an eavesdropper' not in shown.source.replace("\n", "")
 

@@ -82,7 +82,7 @@ ATTACKS: list[Mapping[str, Any]] = [
 def test_the_worst_verdict_of_the_run_itself_counts() -> None:
     table = attack_table.table(ATTACKS)
     assert table.standings["membership"] == "partly" and table.own.keys() == {"membership", "reuse", "traffic"}
-    assert table.headline == "0 of 2 attacks succeed, 1 in part" and table.won
+    assert table.headline == "0 of 2 attacks succeed, 1 in part, 1 not measured" and table.won
     assert "membership" in table.names and "weaker noise 1 of 1: membership" in table.names
     eavesdropper = answers(RUN, costing(1.0, 1.0, 1.0), table)[2]
     assert (eavesdropper.value, eavesdropper.kind) == (table.headline, "bad")
@@ -95,3 +95,18 @@ def test_the_value_of_an_attack_is_the_adversary_s_best_with_what_a_guess_reache
     assert membership is not None and (membership.value, membership.agent) == (0.7, "agent-3")
     assert (membership.guess, membership.won) == (0.5, True)
     assert reuse is not None and (reuse.value, reuse.agent, reuse.won) == (0.4, "agent-2", False)
+
+
+def test_traffic_analysis_alone_takes_nobody_s_data() -> None:
+    """It reads no payload, whatever its verdict: sizes and times are no successful attack on data."""
+    traffic = {"attack": "traffic", "findings": [found("succeeds", "", payloads_recovered=0), found("fails")]}
+    alone = attack_table.table([{**traffic, "attack": "traffic, this run over mTLS"}, ATTACKS[0]])
+    assert alone.headline == "no payload read; sizes and times show" and not alone.won
+    assert alone.names == "this run over mTLS sizes and times show; weaker noise 1 of 1: membership"
+    beside = attack_table.table([traffic, *ATTACKS[1:3], {"attack": "lira", "findings": [found("no power")]}])
+    assert beside.headline == "0 of 2 attacks succeed, 1 in part, 1 without power; sizes and times show" and beside.won
+    several = {
+        "attack": "traffic",
+        "findings": [found("succeeds", name, payloads_recovered=0) for name in ("", "a", "b")],
+    }
+    assert attack_table.table([several]).lines[0].cells[-1] == "a, b"

@@ -12,7 +12,7 @@ from dpgt_node import cli
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import Adversary, Data, Model, RunConfig, SchemeS2, to_toml
+from dpgt_node.config import Adversary, Data, Model, RunConfig, SchemeS2, load_run, to_toml
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.protocol.types import RoundRecord
 from dpgt_node.record.truth import SAMPLES_BYTES, AgentTruth, Truth, find_truth
@@ -126,6 +126,16 @@ def test_one_semi_honest_agent_sees_its_in_neighbours_and_itself(tmp_path: Path)
     observation = Observation.load([tmp_path / "agents" / "agent-2" / "state" / "transcript"], run)
     assert observation.vantage == "semi-honest agent-2"
     assert f"{2 * (run.K + 1)} of {6 * (run.K + 1)} vectors were not seen" in observation.missing()
+
+
+def test_a_stream_that_is_sent_to_nobody_is_not_missing(tmp_path: Path) -> None:
+    """north sends no y, south and west no x: three agents hear all that is ever sent."""
+    run = load_run(Path(__file__).resolve().parents[2] / "examples" / "spanning-trees.toml")
+    run = replace(run, algorithm=replace(run.algorithm, iterations=2), adversary=Adversary(("north", "east", "middle")))
+    simulate(run, tmp_path, RUN_ID, test_keystream=KEY)
+    heard = {name: tmp_path / "agents" / name / "state" / "transcript" for name in run.adversary.semi_honest}
+    assert Observation.load(list(heard.values()), run).missing() == ""
+    assert Observation.load([heard["north"]], run).missing() == f"{4 * 3} of {7 * 3} vectors were not seen"
 
 
 def test_samples_beyond_the_limit_are_not_kept_and_labels_are(tmp_path: Path) -> None:

@@ -162,9 +162,16 @@ class Observation:
         return rows
 
     def missing(self) -> str:
-        """What an attack must say about its input: rounds, vectors and coordinates that were not seen; empty: none."""
-        expected = len(self.facts.network.streams) * len(self.facts.names) * (self.facts.run.K + 1)
-        absent = expected - len(self.vectors)
+        """What an attack must say about its input: vectors and coordinates that were not seen; empty: none.
+
+        A stream that an agent sends to nobody is none that could be seen.
+        """
+        network = self.facts.network
+        sent = {
+            (i, stream) for i in range(len(self.facts.names)) for has in network.peers(i).values() for stream in has
+        }
+        expected = len(sent) * (self.facts.run.K + 1)
+        absent = expected - sum((i, stream) in sent for i, stream, _ in self.vectors)
         holes = sum(1 for v in self.vectors.values() if np.isnan(v).any())
         parts = []
         if absent:

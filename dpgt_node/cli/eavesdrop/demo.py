@@ -19,7 +19,7 @@ from dpgt_node.cli import common
 from dpgt_node.cli.running.ended import say
 
 if TYPE_CHECKING:
-    from dpgt_node.adversary.attack import Result
+    from dpgt_node.adversary.attack import Finding, Result
     from dpgt_node.config import RunConfig
     from dpgt_node.runtime.launch.places import Places
     from dpgt_node.types import F64
@@ -171,17 +171,23 @@ def _rows(without: Result, with_noise: Result) -> dict[str, F64]:
 
 
 def _outcome(results: Sequence[Result]) -> str:
-    """``5 of 5 digits recovered (PSNR 300 dB), 5 of 5 labels right, cosine of gradients 1.00``."""
+    """``5 of 5 digits recovered (PSNR 300 dB), 5 of 5 labels right, cosine of gradients 1.00``.
+
+    Labels are those of the attack that got most of them right.
+    """
     gradients, inversion = results[0].findings, results[-1].findings
-    cosine, psnr, labels = (
-        [value for one in findings if (value := one.measured.get(key)) is not None]
-        for findings, key in ((gradients, "B_cosine"), (inversion, "psnr_db"), (inversion, "label_accuracy"))
-    )
+    cosine, psnr = _measured(gradients, "B_cosine"), _measured(inversion, "psnr_db")
+    every = [one for result in results for one in result.findings]
+    labels = max(sum(_measured(inversion, "label_accuracy")), sum(_measured(every, "labels_right")))
     seen = sum(one.verdict == "succeeds" for one in inversion)
     return (
-        f"{seen} of {len(inversion)} digits recovered (PSNR {np.mean(psnr):.0f} dB), {np.sum(labels):.0f} of "
+        f"{seen} of {len(inversion)} digits recovered (PSNR {np.mean(psnr):.0f} dB), {labels:.0f} of "
         f"{len(inversion)} labels right, cosine of gradients {np.mean(cosine):.2f}"
     )
+
+
+def _measured(findings: Sequence[Finding], key: str) -> list[float]:
+    return [value for one in findings if (value := one.measured.get(key)) is not None]
 
 
 @contextlib.contextmanager
