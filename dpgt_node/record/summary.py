@@ -32,7 +32,7 @@ class AgentSummary:
 
     ``accuracy_test`` in [0, 1] and ``loss_train`` are None in local runs and where they do not apply.
     ``releases``: payloads made durable, one a stream and round, charged or not.  ``bytes_sent``: bytes of them put on
-    the wire.
+    the wire by the agent's process since its last start; what a process before it sent is not in.
     ``paper_lemma5``: for comparison, Lemma 5 of the paper's mechanism at the same scale, K, m and C; None for the
     paper's own mechanism and where Lemma 5 lacks its constants.  ``strength``: the word for the headline's epsilon.
     """

@@ -94,6 +94,7 @@ def _eavesdropper(attacks: Table | None) -> Answer:
 def _took(summary: Summary) -> Answer:
     sent: Sequence[int] = [agent.bytes_sent for agent in summary.agents if agent.bytes_sent is not None]
     parts = [text.pace(summary)]
-    parts += [f"{text.size(sum(sent))} sent"] if sent else []
+    least = "at least " if text.sent_in_part(summary, *summary.agents) else ""
+    parts += [f"{least}{text.size(sum(sent))} sent"] if sent else []
     parts += [] if summary.consensus_error is None else [f"consensus error {text.number(summary.consensus_error)}"]
     return Answer("What it took", f"{summary.rounds:,} rounds", "; ".join(part for part in parts if part))

@@ -350,11 +350,13 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
         for name in accountants:
             value = agent.epsilon[name]
             cells.append(text.judged(value, epsilons.word(summary, name, value)))
-        cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.size(agent.bytes_sent)]
+        cells += ["–" if agent.releases is None else f"{agent.releases:,}", text.sent(summary, agent)]
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     covers = {name in EPSILONS for name in accountants}
     cost = "; epsilon covers all it released" if True in covers else "; delta covers all it released" if covers else ""
-    return AgentTable(many, heads, rows, f"Accuracy and loss are of each agent's final iterate{cost}.")
+    note = f"Accuracy and loss are of each agent's final iterate{cost}."
+    note += f" {text.SENT_IN_PART}" if text.sent_in_part(summary, *summary.agents) else ""
+    return AgentTable(many, heads, rows, note)
 
 
 def _line(line: str) -> Line:

@@ -42,6 +42,7 @@ _WHY = {LEMMA5.name: WHY_CONDITIONAL, SAME_POINT.name: WHY_NOT_THE_SAME_POINT, V
 STUDY = (
     "Study metrics: accuracy, loss and consensus error are computed from private states and are outside the guarantee."
 )
+SENT_IN_PART = "Sent: a process counts from its last start. What was sent before a restart comes on top."
 NOISE_OFF = "The noise is off: every epsilon is infinite and nothing is hidden."
 STAY_ALONE = "Staying alone is better here: it costs no privacy."
 TEST_KEYSTREAM = "Test keystream: the noise can be recomputed by anybody who knows the key; nothing is hidden."
@@ -235,6 +236,16 @@ def pace(summary: Summary) -> str:
 def was_resumed(summary: Summary) -> bool:
     """Whether ``seconds`` are of the last start alone, which made fewer rounds than the run has."""
     return summary.seconds is not None and summary.rounds_per_second is not None and _timed(summary) < summary.rounds
+
+
+def sent(summary: Summary, agent: AgentSummary) -> str:
+    """What ``agent`` sent, ``2.09 MB``, or what it sent at least, ``≥ 2.09 MB``, where :func:`sent_in_part`."""
+    return ("≥\xa0" if agent.bytes_sent is not None and sent_in_part(summary, agent) else "") + size(agent.bytes_sent)
+
+
+def sent_in_part(summary: Summary, *agents: AgentSummary) -> bool:
+    """Whether one of ``agents`` may have sent more than ``bytes_sent``, which a process counts from its own start."""
+    return was_resumed(summary) or any(summary.restarts.get(agent.name) for agent in agents)
 
 
 def _timed(summary: Summary) -> int:

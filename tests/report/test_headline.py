@@ -66,6 +66,22 @@ def test_a_run_that_was_not_resumed_took_what_it_says() -> None:
     assert answers(RUN, replace(summary, seconds=1.0), None)[3].sub.startswith("(the last 83 of them, since it was")
 
 
+@pytest.mark.parametrize(
+    ("change", "marked"),
+    [({}, (False, False)), ({"restarts": {"agent-2": 1}}, (False, True)), ({"rounds_timed": 20}, (True, True))],
+)
+def test_a_process_that_was_started_again_sent_at_least_what_it_counted(
+    change: Mapping[str, Any], marked: tuple[bool, bool]
+) -> None:
+    summary = replace(summary_of(RUN, rows_of(RUN)), **change)
+    took, all_of_it = answers(RUN, summary, None)[3].sub, f"{text.size(3 * 2_093_616)} sent"
+    assert all_of_it in took and (f"at least {all_of_it}" in took) == any(marked)
+    cells, size = [text.sent(summary, agent) for agent in summary.agents[:2]], text.size(2_093_616)
+    assert cells == [f"≥\xa0{size}" if least else size for least in marked]
+    nothing = replace(summary.agents[1], bytes_sent=None)
+    assert text.sent(summary, nothing) == "–"
+
+
 # ---------------------------------------------------------------- attacks
 def found(verdict: str, agent: str = "agent-1", **measured: float) -> Mapping[str, Any]:
     return {"agent": agent, "verdict": verdict, "measured": measured, "predicted": {}}

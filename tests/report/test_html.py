@@ -139,6 +139,15 @@ def test_a_resumed_run_says_what_its_last_start_did() -> None:
     assert text.pace(replace(told, rounds_timed=told.rounds)).startswith("in 2 s")
 
 
+def test_the_table_says_whose_bytes_are_not_all() -> None:
+    run = digits_run()
+    rows = rows_of(run)
+    again = page_of(run, rows, replace(summary_of(run, rows), restarts={"agent-2": 1, "coordinator": 1}))
+    cells, size = re.findall(r"<td[^>]*>((?:≥\s)?[\d.]+\sMB)</td>", again.source), text.size(2_093_616)
+    assert sorted(cells) == [size] * 4 + [f"≥\xa0{size}"] and text.SENT_IN_PART in again.words()
+    assert text.SENT_IN_PART not in page_of(run, rows).words()
+
+
 def test_both_schemes_use_the_same_drawings(demo: Page) -> None:
     assert "@media (prefers-color-scheme: dark)" in demo.source and "color-scheme: light dark" in demo.source
     drawn = "".join(re.findall(r"<svg.*?</svg>", demo.source, re.DOTALL))

@@ -196,14 +196,16 @@ def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None) -> T
         head = epsilons.head(accountant, summary.privacy.delta)
         columns[head] = [_judged(summary, accountant, agent.epsilon[accountant]) for agent in agents]
     columns["payloads"] = [_NOTHING if agent.releases is None else str(agent.releases) for agent in agents]
-    columns["sent"] = [text.size(agent.bytes_sent) for agent in agents]
+    columns["sent"] = [text.sent(summary, agent) for agent in agents]
     # A column that has nothing to say of anybody, as accuracies of a local run, is left out.
     columns = {name: cells for name, cells in columns.items() if any(str(cell) != _NOTHING for cell in cells)}
     table, worst = Table("agent"), text.worst_agent(summary.agents)
     for name in columns:
         table.add_column(name, justify="right")
+    notes = [text.SENT_IN_PART] if text.sent_in_part(summary, *agents) else []
     if len(agents) < everybody:
-        table.caption = f"the {ROWS_MAX} worst of {everybody} agents; all of them are in summary.json"
+        notes.append(f"the {ROWS_MAX} worst of {everybody} agents; all of them are in summary.json")
+    table.caption = "\n".join(notes) or None
     for agent, cells in zip(agents, zip(*columns.values(), strict=True), strict=True):
         marked = agent is worst and everybody > 1
         table.add_row(Text(agent.name), *cells, style="bold yellow" if marked else "")

@@ -274,6 +274,7 @@ def _table(runs: Sequence[Compared]) -> Table:
     rows = []
     for one in runs:
         facts, accountant = _facts(one, runs), one.accountant
+        sent, sent_in_part = facts["bytes_sent"], text.sent_in_part(one.summary, *one.summary.agents)
         cells = (
             text.percent(one.worst),
             text.percent(facts["accuracy_median"]),
@@ -284,7 +285,7 @@ def _table(runs: Sequence[Compared]) -> Table:
             str(facts["outcome"]),
             f"{facts['rounds']:,}",
             "–" if text.was_resumed(one.summary) else text.duration(facts["seconds"]),
-            text.size(facts["bytes_sent"]),
+            ("≥\xa0" if sent_in_part and sent is not None else "") + text.size(sent),
         )
         bad = [heads.index("epsilon")] if one.word == "none" else []
         bad += [heads.index("outcome")] if guessing.learnt_nothing(one.run, one.summary, one.rivals) else []
