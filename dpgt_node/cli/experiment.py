@@ -35,10 +35,12 @@ _OF_OURS = ("agents", "partition", "epsilon", "method", "budget")
 
 
 @click.command()
-@click.argument("what", metavar="|".join((*WORDS, ALL, STATUS)))
+@click.argument("what", metavar=f"FAMILY|{STATUS}")
 @click.argument("folder", required=False, type=common.FOLDER, metavar="[DIR]")
 @click.option("--out", type=common.FOLDER, help="Folder of the runs, pictures, numbers and the page.")
-@click.option("--dataset", help="[data] dataset of the run files.  [default: mnist; for ours also fashion-mnist]")
+@click.option(
+    "--dataset", help="A named set of pictures, or digits, or npz:FILE. [default: mnist; of ours fashion-mnist, too]"
+)
 @click.option("--model", default="softmax", show_default=True, help="[model] name; the paper trains resnet18.")
 @click.option("--iterations", type=click.IntRange(1), default=2000, show_default=True, help="K.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Runs of each curve.")
@@ -85,6 +87,7 @@ def experiment(
 ) -> ExitCode:
     """Carry out a family of runs into --out, or say how far DIR has come (status DIR).
 
+    Families: fig2 to fig8, table1, ours (every method at the same epsilon), and all.
     What is in --out already is not done again: go on with the same command.  Exits 1 where a run failed twice.
     """
     from dpgt_node.experiments.families import conduct
@@ -109,6 +112,9 @@ def experiment(
         raise click.UsageError(f"no method is called {', '.join(unknown)}: {', '.join(METHOD_WORDS)}")
     if out is None:
         raise click.UsageError("Missing option '--out'.")
+    if dataset is not None and dataset.startswith(("csv:", "parquet:")):
+        why = "a table needs more keys than its path, and no option gives them: give its rows as npz:FILE"
+        raise ConfigError.one("command line", "--dataset", why)
     if scheduler is not None and processes is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --processes")
     names = tuple(FAMILIES) if what == ALL else (what,)
@@ -130,6 +136,8 @@ def experiment(
         console = Console()
         say(console, f"{', '.join(names)} into {out}, {workers.words}")
         try:
+            if "ours" in names:
+                say(console, "ours: first the candidates of every cell, then the best of each, for every seed")
             with _progress(console) as progress:
                 failed = conduct.conduct(held, names, settings, workers, root, progress)
         except KeyboardInterrupt as interrupt:
@@ -146,6 +154,8 @@ def experiment(
         say(console, f"Not shown: {line}")
     if len(left_out) > _TOLD:
         say(console, f"Not shown: {len(left_out) - _TOLD} more, which the page names")
+    if others := conduct.not_shown(held):
+        say(console, others)
     say(console, f"Page: {path}")
     if failed:
         lines = [f"{name}: {held.failed[name]}" for name in failed[:_TOLD]]
@@ -157,6 +167,7 @@ def experiment(
 
 
 def _status(path: Path | None, format_: str) -> ExitCode:
+    from dpgt_node.experiments.families.conduct import not_shown
     from dpgt_node.experiments.families.runs.folder import STATE_FILE, Folder
 
     if path is None:
@@ -173,12 +184,15 @@ def _status(path: Path | None, format_: str) -> ExitCode:
                     "families": {name: {"done": done, "of": of} for name, (done, of) in families.items()},
                     "missing": status.missing,
                     "failed": dict(status.failed),
+                    "not_shown": held.others(),
                 }
             )
         )
         return ExitCode.DONE
     for name, (done, of) in families.items():
         click.echo(f"{name}: {done} of {of} runs")
+    if others := not_shown(held):
+        wrapping.say(others)
     for name, why in status.failed.items():
         wrapping.say(f"failed: {name}: {why}")
     return ExitCode.DONE
@@ -188,7 +202,17 @@ def _status(path: Path | None, format_: str) -> ExitCode:
 def _progress(console: Console) -> Iterator[Callable[[Clock, Done | None], None]]:
     """A bar with the time that is left; a line for every run where nobody sees a bar."""
     if not console.is_terminal or console.is_dumb_terminal:
-        yield lambda clock, done: _line(console, clock, done)
+        begun: list[Clock] = []
+
+        def tell(clock: Clock, done: Done | None) -> None:
+            if done is None:
+                begun.append(clock)
+                which = "" if len(begun) == 1 else " now: the best of each cell, for every seed"
+                console.print(f"{clock.total} {'run' if clock.total == 1 else 'runs'} to do{which}", highlight=False)
+            else:
+                _line(console, clock, done)
+
+        yield tell
         return
     columns = (
         TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("ETA"),
@@ -205,12 +229,9 @@ def _progress(console: Console) -> Iterator[Callable[[Clock, Done | None], None]
         yield show
 
 
-def _line(console: Console, clock: Clock, done: Done | None) -> None:
+def _line(console: Console, clock: Clock, done: Done) -> None:
     from dpgt_node.report import text
 
-    if done is None:
-        console.print(f"{clock.total} runs to do", highlight=False)
-        return
     left = clock.left_s(time.monotonic())
     eta = "" if not left else f"  ETA {text.duration(left)}"
     said = done.name if done.files is not None else _failure(done)

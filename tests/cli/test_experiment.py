@@ -22,6 +22,7 @@ TINY = ("--dataset", "digits", "--iterations", 3, "--seeds", 1, "--processes", 1
         (("fig3", "--out", "o", "--dataset", "digits", "--device", "cuda", "--processes", 1), "cuda computes torch"),
         (("status", "nowhere"), "nowhere holds no experiment"),
         (("status",), "of which folder? dpgt experiment status DIR"),
+        (("fig3", "--out", "o", "--dataset", "csv:a.csv"), "--dataset: a table needs more keys than its path"),
         (("fig4", "--out", "o", "--method", "dpgt", "--budget", 8), "--method, --budget: only ours has it"),
     ],
 )
@@ -38,18 +39,40 @@ def test_a_family_its_status_and_its_end(dpgt, tmp_path):
     assert (tmp_path / "o" / "index.html").exists()
     assert dpgt("experiment", "status", "o")[1].splitlines() == ["fig3: 9 of 9 runs"]
     told = json.loads(dpgt("experiment", "status", "o", "--format", "json")[1])
-    assert told == {"families": {"fig3": {"done": 9, "of": 9}}, "missing": [], "failed": {}}
+    assert told == {"families": {"fig3": {"done": 9, "of": 9}}, "missing": [], "failed": {}, "not_shown": 0}
     assert "runs to do" not in dpgt("experiment", "fig3", "--out", "o", *TINY)[1]
+    other = dpgt("experiment", "fig3", "--out", "o", *TINY, "--iterations", 2)[1]  # the last of an option counts
+    assert "more runs are in this folder and not on its page" in " ".join(other.split())
+    page = (tmp_path / "o" / "index.html").read_text()
+    assert "Shown are the settings that were asked for last: digits; softmax; K = 2; 1 seed." in page
+    assert "more runs are in this folder" in page and "more runs are" in dpgt("experiment", "status", "o")[1]
 
 
-def test_what_is_not_shown_is_named(dpgt):
+def test_what_is_not_shown_is_named(dpgt, tmp_path):
     """A curve that is refused, and a method that has no epsilon."""
     tiny = ("--dataset", "digits", "--seeds", 1, "--processes", 1)
     code, out, _ = dpgt("experiment", "fig4", "--out", "o", "--iterations", 20, *tiny)
     assert code == 0 and "Not shown: fig4: S1, p = 0.1: refused: scheme.a1: " in out
-    share = ("--method", "gt-saga", "--agents", 5, "--partition", "iid", "--epsilon", 1)
+    share = (
+        "--method",
+        "gt-saga",
+        "--method",
+        "central",
+        "--budget",
+        1,
+        "--agents",
+        5,
+        "--partition",
+        "iid",
+        "--epsilon",
+        1,
+    )
     code, out, _ = dpgt("experiment", "ours", "--out", "p", "--iterations", 3, *share, *tiny)
     assert code == 0 and "Not shown: ours: gt-saga: draws no noise, so it has no epsilon" in out
+    assert "2 runs to do\n" in out and "1 run to do now: the best of each cell, for every seed" in out
+    assert (
+        "central | 3 | 2 | " in (claims := (tmp_path / "p" / "CLAIMS.md").read_text()) and "| all its data |" in claims
+    )
 
 
 def test_a_failed_run_ends_in_exit_code_1(dpgt, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dpgt_node import __version__
@@ -84,7 +84,8 @@ def page(folder: Folder) -> Page:
             settings = Settings.read(folder.families[name])
             jobs = family.jobs(settings, measured)
             runs |= {job.name for job in jobs}
-            sections.append(_section(family, settings, measured, jobs))
+            section = _section(family, settings, measured, jobs)
+            sections.append(replace(section, lead=f"{settings.share(name)} {section.lead}".rstrip()))
     digest = hashlib.sha256("\n".join(sorted(runs)).encode()).hexdigest()[:16]
     cite = (
         f"dpgt-node {__version__}, dpgt experiment {' '.join(name for name in FAMILIES if name in folder.families)}, "
@@ -100,7 +101,24 @@ def page(folder: Folder) -> Page:
     readings = " Where the text has several readings, each has its line."
     if set(folder.families) == {OURS.name}:
         title, lead, readings = OURS.title, "The paper has no such comparison, so no claim of it is judged.", ""
-    return Page(title, f"{lead} {how}{readings}", cite, tuple(sections), tuple(folder.failed.items()))
+    return Page(
+        title,
+        f"{lead} {how}{readings}{' ' if folder.others() else ''}{not_shown(folder)}",
+        cite,
+        tuple(sections),
+        tuple(folder.failed.items()),
+    )
+
+
+def not_shown(folder: Folder) -> str:
+    """What to know of runs that are there and not on the page; "" where there are none."""
+    count = folder.others()
+    if not count:
+        return ""
+    return (
+        f"{count} more {'run is' if count == 1 else 'runs are'} in this folder and not on its page, which shows the "
+        "last settings of each family alone. The settings that asked for them show them again, and repeat none."
+    )
 
 
 def _section(family: Family, settings: Settings, measured: Measured, jobs: Sequence[Job]) -> Section:

@@ -1,8 +1,8 @@
 """The comparison that the paper could not make: every method at the same epsilon under its best sound accountant.
 
 A cell is a method's form, an epsilon, a data set, a number of agents and a partition.  Each cell is tuned by the same
-budget: so many (K, gamma), one draw each, on training samples alone, of which a fixed sixth judges.  The best is drawn
-once a seed and judged by the test set.  Noise is the least at which no agent's account exceeds epsilon.
+budget: so many different (K, gamma), one draw each, on training samples alone, of which a fixed sixth judges.  The best
+is drawn once a seed and judged by the test set.  Noise is the least at which no agent's account exceeds epsilon.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
+from dpgt_node.algo.methods.dsgd.central import CENTRAL
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, parse_document
 from dpgt_node.errors import ConfigError
@@ -131,11 +132,7 @@ class Cell:
 
     def tuning(self, settings: Settings) -> list[tuple[int, float, Job]]:
         """(K, part of gamma, the run) of each candidate."""
-        found = []
-        for K, part in GRID[: settings.budget]:
-            K = max(1, min(K, settings.iterations))
-            found.append((K, part, self._job(self.run(K, part, 0), 0, tuning=True)))
-        return found
+        return [(K, part, self._job(self.run(K, part, 0), 0, tuning=True)) for K, part in candidates(settings)]
 
     def final(self, settings: Settings, K: int, part: float) -> tuple[Job, ...]:
         """The chosen one, for every seed."""
@@ -226,14 +223,21 @@ class Ours:
             "neither the choice of the features nor that of K and gamma."
         )
         lead = (
-            f"Each cell is tuned by {settings.budget} candidates (K, gamma), one draw each, on training samples alone, "
-            "of which a sixth judges; the best is drawn for each seed and judged by the test set. All else is the same "
-            "for all: features, clip, graphs, alpha and beta. Noise is Gaussian, or fair coins where a method sends "
-            "integers with coins in them. Methods without a sound accountant are named below, with the reason."
+            f"Each cell is tuned by {_counted(len(candidates(settings)))} (K, gamma), one draw each, on training "
+            "samples alone, of which a sixth judges; the best is drawn for each seed and judged by the test set. All "
+            "else is the same for all: features, clip, graphs, alpha and beta. Noise is Gaussian, or fair coins where "
+            "a method sends integers with coins in them. Methods without a sound accountant are named below, with the "
+            "reason."
         )
         lost += [line for line in uncovered() if line.partition(":")[0] in (settings.methods or METHODS)]
         table = Table("All cells", heads, tuple(rows), caption)
         return Section(self.name, self.title, lead, tuple(panels), (), (table,) if rows else (), tuple(lost))
+
+
+def candidates(settings: Settings) -> list[tuple[int, float]]:
+    """(K, part of gamma) of every cell, each once: a small ``iterations`` makes some of the grid the same."""
+    grid = dict.fromkeys((max(1, min(K, settings.iterations)), part) for K, part in GRID)
+    return list(grid)[: settings.budget]
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -268,7 +272,8 @@ def _row(measured: Measured, cell: Cell, jobs: Sequence[Job]) -> tuple[str, ...]
     return (
         cell.dataset, str(cell.agents), cell.partition, f"{cell.epsilon:g}", cell.label, str(run.K), gamma,
         f"{100 * sum(values) / len(values):.2f} %", f"{100 * min(values):.2f}, {100 * max(values):.2f}",
-        f"{spent:.4g} ({about[0]['accountant']})", f"{_sent(measured, jobs[0]):,} bytes",
+        f"{spent:.4g} ({about[0]['accountant']})",
+        "all its data" if cell.method == CENTRAL.name else f"{_sent(measured, jobs[0]):,} bytes",
     )  # fmt: skip
 
 
@@ -325,6 +330,8 @@ def _front(
 ) -> Panel:
     lines = []
     for label, cell in tuned.items():
+        if what == "bytes" and cell.method == CENTRAL.name:
+            continue  # its data would have to leave their hosts, which no count of what agents send holds
         tried = [job for _, _, job in cell.tuning(settings) if measured.has([job])]
         costs = [float(_sent(measured, job) if what == "bytes" else job.run.K + 1) for job in tried]
         gains = [measured.series(job).score().end[TEST] for job in tried]
@@ -344,6 +351,10 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Those (cost, gain) that no other at the same cost or less beats, ascending."""
     best = [(cost, gain) for cost, gain in points if all(c > cost or g <= gain for c, g in points)]
     return sorted(set(best))
+
+
+def _counted(number: int) -> str:
+    return f"{number} {'candidate' if number == 1 else 'candidates'}"
 
 
 def _words(place: tuple[str, int, str]) -> str:

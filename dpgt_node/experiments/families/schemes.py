@@ -197,7 +197,7 @@ def ends(measured: Measured, arms: Sequence[Arm]) -> str:
         values = [score.end[TEST] for score in measured.scores(arm.jobs)]
         range_ = f" ({100 * min(values):.1f} to {100 * max(values):.1f})" if len(values) > 1 else ""
         told.append(f"{arm.label}: {100 * sum(values) / len(values):.1f} %{range_}")
-    return "; ".join(told) + " at the end"
+    return "test accuracy of the worst agent at the end: " + "; ".join(told)
 
 
 def _noise(scheme: SchemeWord) -> tuple[Case, ...]:

@@ -63,6 +63,25 @@ class Settings:
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in held.items()}
         return cls(**values)
 
+    def share(self, family: str) -> str:
+        """A sentence: what of ``family`` these settings ask for."""
+        seeds = f"{self.seeds} {'seed' if self.seeds == 1 else 'seeds'}"
+        if family == "table1":
+            parts = [f"K = {self.iterations}", seeds]
+        elif family == "ours":
+            parts = [
+                ", ".join(self.sets),
+                f"{', '.join(map(str, self.agents))} agents",
+                ", ".join(self.partitions),
+                f"epsilon {', '.join(f'{epsilon:g}' for epsilon in self.epsilons)}",
+                ", ".join(self.methods) or "every method",
+                f"K at most {self.iterations}",
+                seeds,
+            ]
+        else:
+            parts = [self.dataset, self.model, f"K = {self.iterations}", seeds]
+        return f"Shown are the settings that were asked for last: {'; '.join(parts)}."
+
     @property
     def all_seeds(self) -> range:
         """0, 1, ..."""

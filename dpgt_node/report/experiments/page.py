@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,9 +65,19 @@ def _markdown(page: Page) -> Iterator[str]:
         yield "|---|---|---|---|---|"
     for section in page.sections:
         for claim in section.claims:
-            cells = (f"{claim.id}: {claim.text}", claim.reading, claim.verdict, claim.measured, claim.reason)
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+            yield _row((f"{claim.id}: {claim.text}", claim.reading, claim.verdict, claim.measured, claim.reason))
+    for section in page.sections:
+        for table in section.tables:
+            yield f"\n## {section.title}: {table.title}\n"
+            yield _row(table.heads)
+            yield _row(["---"] * len(table.heads))
+            yield from map(_row, table.rows)
+            yield f"\n{table.caption}".rstrip()
     for section in page.sections:
         for line in section.pending:
             yield f"\n- {section.title}: {line}"
     yield f"\n{page.cite}"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -42,7 +42,7 @@ def out(tmp_path_factory) -> Path:
 
 def test_every_run_meets_its_epsilon_and_not_much_less(out):
     about = [json.loads(path.read_text()) for path in (out / "runs").glob("*private*/job.json")]
-    assert len(about) == 2 * (1 + 1)  # K is 4 for both candidates of a budget of two, so they are one
+    assert len(about) == 2 * (2 + 1)  # K is 4 in all of the grid; still each of two candidates is another run
     assert all(0.999 <= one["reached"] <= 1.0 for one in about)
 
 
@@ -74,7 +74,9 @@ def test_the_page_has_the_table_and_three_pictures_a_place(out):
 def test_a_folder_without_claims_counts_none(out):
     claims = (out / "CLAIMS.md").read_text()
     assert claims.startswith("# Every method at the same epsilon\n") and "gt-saga: draws no noise" in claims
-    assert "reproduced" not in claims and "|" not in claims and '"tile"' not in (out / "index.html").read_text()
+    assert "reproduced" not in claims and '"tile"' not in (out / "index.html").read_text()
+    rows = [line for line in claims.splitlines() if line.startswith("| digits | 5 | iid | 1 | ")]
+    assert len(rows) == 2 and all(" bytes |" in row for row in rows)
 
 
 def test_the_best_candidate_on_kept_back_samples_is_chosen(out, monkeypatch):
@@ -139,6 +141,8 @@ def test_all_cells_of_the_real_thing():
     assert places == {(d, n, p) for d in ("mnist", "fashion-mnist") for n in (5, 20, 100) for p in ("iid", "dirichlet")}
     assert {cell.epsilon for cell in cells(Settings())} == {0.5, 1.0, 3.0, 8.0}
     assert {cell.method for cell in cells(Settings(methods=("dpgt", "central", "s-ab")))} == {"dpgt", "central"}
+    few = ours.candidates(Settings(iterations=40))
+    assert few == [(40, 1.0), (40, 0.5), (40, 2.0), (40, 0.25)], "each once, whatever the budget"
     budgets = {len(cell.tuning(Settings())) for cell in cells(Settings())[:3]}
     assert budgets == {8} and FAMILY.partial
 

@@ -79,7 +79,7 @@ class Folder:
     def ask(self, family: str, settings: Mapping[str, Any], names: Iterable[str]) -> None:
         """Remember that ``family`` was asked for, and the runs that it needs as far as they are known."""
         self._state["families"][family] = dict(settings)
-        self._state["runs"][family] = sorted(names)
+        self._state["runs"][family] = sorted(set(names))
         self._save()
 
     def fail(self, name: str, message: str) -> None:
@@ -117,6 +117,12 @@ class Folder:
         names = sorted({name for runs in self._state["runs"].values() for name in runs})
         done = tuple(name for name in names if self.is_done(name))
         return Status(done, tuple(name for name in names if not self.is_done(name)), self.failed)
+
+    def others(self) -> int:
+        """How many runs are there that only earlier, other settings of a family asked for."""
+        asked = {name for runs in self._state["runs"].values() for name in runs}
+        held = {path.name for path in (self.path / RUNS).glob("[!.]*") if path.is_dir()}
+        return len(held - asked)
 
     def family_status(self, family: str) -> tuple[int, int]:
         """(runs that are there, runs that it needs)."""
