@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from dpgt_node import cli
 from dpgt_node.cli.running.control import _show, _show_end
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
-from dpgt_node.runtime.coordinator.outdir import prepare, write_address
+from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, prepare, write_address
 from dpgt_node.sim.simulate import simulate
 from tests.e2e import processes
 from tests.runtime.cluster import KEY, cluster, make_run
@@ -29,7 +30,8 @@ def test_text_names_accountant_delta_and_adjacency() -> None:
         "digits: running, k = 6 of 200, 81.2 rounds/s\n"
         "  adjacent data sets: replace-one\n"
         "  agent-1: connected, k = 7, seen 0.2 s ago, epsilon (gdp, delta 1e-05) 7.5 so far\n"
-        "  agent-2: NOT connected, k = -1, never seen, epsilon (gdp, delta 1e-05) infinite so far"
+        "  agent-2: NOT connected, k not known yet, not seen since this coordinator started, "
+        "epsilon (gdp, delta 1e-05) infinite so far"
     )
     conditional = _show(replace(REPLY, accountant="lemma5", delta=None))
     assert conditional.count("epsilon (Lemma 5; conditional) ") == 2
@@ -44,6 +46,13 @@ def test_text_says_who_is_missing_since_when_and_who_waits() -> None:
         f"digits: running, k = 6 of 200, 81.2 rounds/s ({why})\n"
         "  agent-1: connected, k = 7, seen 0.2 s ago, waits for agent-2\n"
         "  agent-2: NOT connected, k = 6, MISSING for 73.2 s"
+    )
+    again = replace(REPLY, state="waiting", k=-1, rounds_per_second=0.0, accountant=None)
+    again = replace(again, agents=(replace(AGENTS[0], epsilon=None), replace(AGENTS[1], epsilon=None, missing_s=2.0)))
+    assert _show(again) == (
+        "digits: waiting, k not known yet, K = 200, 0.0 rounds/s\n"
+        "  agent-1: connected, k = 7, seen 0.2 s ago\n"
+        "  agent-2: NOT connected, k not known yet, MISSING for 2.0 s (not seen since this coordinator started)"
     )
 
 
@@ -104,7 +113,15 @@ def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
     write_address(tmp_path, "127.0.0.1:1", None)
     code, text = call(capsys, "status", "--run", tmp_path)
     assert code == 3 and text.count("\n") == 1
-    assert "is not over: the same command goes on with it" in text
+    again = f"to go on, start again what began it, dpgt launch or dpgt coordinator with --out {tmp_path} and the same"
+    assert "no answer" in text and again in text
+    document = json.loads((tmp_path / ADDRESS_FILE).read_text())
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / ADDRESS_FILE).write_text(json.dumps({**document, "pid": gone.pid}))
+    code, text = call(capsys, "status", "--run", tmp_path)
+    assert code == 3 and f"the coordinator of the run in {tmp_path} is gone; " in text and again in text
+    assert "no answer" not in text
 
 
 async def test_the_coordinator_of_another_run_on_the_same_port_is_not_believed(

@@ -44,6 +44,11 @@ _PERHAPS_OVER = (
     "a coordinator leaves when its run is over: `dpgt status --run DIR`, its --out, says how it ended and where the "
     "results are"
 )
+_UNSEEN = "not seen since this coordinator started"
+_NOT_OVER = (
+    "the run is not over: to go on, start again what began it, dpgt launch or dpgt coordinator with --out {} and the "
+    "same options"
+)
 _ANSWERS = {
     "PERMISSION_DENIED": "the coordinator at {} refuses",
     "UNAUTHENTICATED": "the coordinator at {} refuses",
@@ -108,7 +113,9 @@ def _ask(
     except PeerError as error:
         if over is not None and (over.state == "finished" or _gone(target.pid)):  # else it goes on, and does not answer
             return over
-        raise PeerError(f"{error}; the run in {run_dir} is not over: the same command goes on with it") from error
+        gone = _gone(target.pid) and error.grpc_status not in _ANSWERS
+        said = f"the coordinator of the run in {run_dir} is gone" if gone else str(error)
+        raise PeerError(f"{said}; {_NOT_OVER.format(run_dir)}") from error
 
 
 def _call_there(target: Address, action: Literal["pause", "resume", "stop"] | None, watcher: int = 0) -> Any:
@@ -214,8 +221,11 @@ def _show(reply: StatusReply) -> str:
     from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import judged
 
+    # A coordinator that was started again knows of no round before its agents are back.
+    unknown = reply.k < 0 and reply.state == "waiting"
+    at = f"k not known yet, K = {reply.K}" if unknown else f"k = {reply.k} of {reply.K}"
     lines = [
-        f"{reply.name}: {reply.state}, k = {reply.k} of {reply.K}, {reply.rounds_per_second:.1f} rounds/s"
+        f"{reply.name}: {reply.state}, {at}, {reply.rounds_per_second:.1f} rounds/s"
         + (f" ({reply.reason})" if reply.reason else "")
     ]
     if reply.accountant is not None:
@@ -227,17 +237,19 @@ def _show(reply: StatusReply) -> str:
     if reply.slowest is not None:
         lines.append(f"  {reply.slowest.line()}")
     for agent in reply.agents:
-        seen = "never seen" if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
+        unseen = agent.last_seen_s is None
+        seen = _UNSEEN if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
         state = "connected" if agent.connected else "NOT connected"
         if agent.missing_s is not None:
             seen = f"MISSING for {agent.missing_s:.1f} s"
-            seen += " (never seen)" if agent.last_seen_s is None else ""
+            seen += f" ({_UNSEEN})" if unseen else ""
         if agent.waits_for:
             seen += f", waits for {', '.join(agent.waits_for)}"
         spent = ""
         if reply.accountant is not None and agent.epsilon is not None:
             spent = f", {head(reply.accountant, reply.delta or 0.0)} {judged(agent.epsilon, agent.strength)} so far"
-        lines.append(f"  {agent.name}: {state}, k = {agent.k}, {seen}{spent}")
+        at = "k not known yet" if unseen and agent.k < 0 else f"k = {agent.k}"
+        lines.append(f"  {agent.name}: {state}, {at}, {seen}{spent}")
     return "\n".join(lines)
 
 

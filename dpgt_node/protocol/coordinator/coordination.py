@@ -249,7 +249,9 @@ class Coordination:
         self.barrier.announce_every = self._announce(registers[0].dimension)
         self._samples.update({register.name: register.samples for register in registers})
         out.append(BeginResults(registers, self.barrier.k))
-        out.append(Note("info", f"all {len(registers)} agents registered; rounds 0..{self._K} begin"))
+        first, last = self.barrier.k, self._K
+        rest = f"rounds {first}..{last} begin" if first <= last else f"rounds 0..{last} are done"
+        out.append(Note("info", f"all {len(registers)} agents registered; {rest}"))
 
     # --- what agents say --------------------------------------------------------------------------------------
 

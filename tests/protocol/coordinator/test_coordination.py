@@ -9,7 +9,7 @@ import pytest
 
 from dpgt_node.errors import ExitCode, PeerError
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.calls import Accepted, Call, End, Heard, Write
+from dpgt_node.protocol.calls import Accepted, Call, End, Heard, Note, Taken, Write
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator import coordination_types as ct
 from dpgt_node.protocol.coordinator.coordination import Stage
@@ -33,6 +33,18 @@ def test_outputs_begin_before_anybody_hears_start() -> None:
     assert [effect.message for effect in starts] == [m.Start({n: f"{n}:1" for n in NAMES}, 0)] * 3
     _, out = desk.seat("agent-2")
     assert all(isinstance(effect, Write | End) for effect in out), "once"
+
+
+@pytest.mark.parametrize(("done", "begun"), [(-1, "rounds 0..2 begin"), (0, "rounds 1..2 begin"), (2, "0..2 are done")])
+def test_the_start_names_the_first_round_that_is_left(done: int, begun: str) -> None:
+    desk = Desk()
+    held = dict.fromkeys(("last_released_round", "last_done_round", "last_durable_round"), done)
+    held |= {} if done < 0 else {"run_id": RUN_ID}
+    for name in NAMES[:-1]:
+        desk.seat(name, **held)
+    call, _ = desk.register(NAMES[-1], **held)
+    notes = [e.text for e in desk.all(Taken(call, 0, 0), Heard(call, m.Ready())) if isinstance(e, Note)]
+    assert [text for text in notes if text.startswith("all 3 agents registered; ") and text.endswith(begun)], notes
 
 
 def test_how_often_durable_rounds_are_announced_depends_on_the_model() -> None:

@@ -121,6 +121,25 @@ def test_a_scrape_says_what_the_log_says() -> None:
     assert found["inbox_vectors",] == 2 and found["sent_bytes_total",] == 99 and found["rounds_per_second",] == 7.0
 
 
+def test_who_stands_still_has_no_speed_of_before() -> None:
+    now = [0.0]
+    progress = Progress(lambda: now[0])
+    for k in range(101):
+        now[0] = k / 50
+        progress.note(k)
+    assert progress.rate() == pytest.approx(50.0)
+    now[0] = 6.0
+    assert progress.rate() == pytest.approx(50.0), "an evaluation may take that long"
+    now[0] = 22.0
+    assert progress.rate() == pytest.approx(1 / 20)
+    slow = Progress(lambda: now[0])
+    for k in range(3):
+        now[0] = 60.0 * k
+        slow.note(k)
+    now[0] = 179.0
+    assert slow.rate() == pytest.approx(1 / 60)
+
+
 async def test_whoever_moves_between_two_samples_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_module, "SAMPLE_S", 0)
     watch, said = watched(), []
