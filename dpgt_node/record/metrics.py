@@ -29,9 +29,9 @@ EPSILON = "epsilon_"
 class MetricsRow:
     """One line of ``metrics.csv``; the fields, in order, are its columns, ``epsilon`` one an accountant.
 
-    ``k``: 0..K+1.  ``wall_seconds``: since round 0 began.  Losses in nats, accuracies in [0, 1], ``grad_norm`` the L2
-    norm of the local gradient, ``consensus_error`` = sqrt(mean_i ||x_i - mean x||^2), the epsilons cumulative.
-    None: not applicable, or not shown to whoever wrote the row.
+    ``k``: 0..K+1.  ``wall_seconds``: since the last start began its rounds.  Losses in nats, accuracies in [0, 1],
+    ``grad_norm`` the L2 norm of the local gradient, ``consensus_error`` = sqrt(mean_i ||x_i - mean x||^2), the epsilons
+    cumulative.  None: not applicable, or not shown to whoever wrote the row.
     """
 
     agent: str

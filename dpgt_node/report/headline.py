@@ -97,4 +97,5 @@ def _took(summary: Summary) -> Answer:
     least = "at least " if text.sent_in_part(summary, *summary.agents) else ""
     parts += [f"{least}{text.size(sum(sent))} sent"] if sent else []
     parts += [] if summary.consensus_error is None else [f"consensus error {text.number(summary.consensus_error)}"]
+    parts.append(text.restarts(summary))
     return Answer("What it took", f"{summary.rounds:,} rounds", "; ".join(part for part in parts if part))

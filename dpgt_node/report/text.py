@@ -42,6 +42,8 @@ _WHY = {LEMMA5.name: WHY_CONDITIONAL, SAME_POINT.name: WHY_NOT_THE_SAME_POINT, V
 STUDY = (
     "Study metrics: accuracy, loss and consensus error are computed from private states and are outside the guarantee."
 )
+RESTARTED_MAX = 5
+"""So many processes that were started again are named."""
 SENT_IN_PART = "Sent: a process counts from its last start. What was sent before a restart comes on top."
 NOISE_OFF = "The noise is off: every epsilon is infinite and nothing is hidden."
 STAY_ALONE = "Staying alone is better here: it costs no privacy."
@@ -236,6 +238,14 @@ def pace(summary: Summary) -> str:
 def was_resumed(summary: Summary) -> bool:
     """Whether ``seconds`` are of the last start alone, which made fewer rounds than the run has."""
     return summary.seconds is not None and summary.rounds_per_second is not None and _timed(summary) < summary.rounds
+
+
+def restarts(summary: Summary) -> str:
+    """``started again: agent-2 once, coordinator 3 times``; empty where ``launch`` started no process again."""
+    often = [(name, count) for name, count in sorted(summary.restarts.items()) if count > 0]
+    said = [f"{name} {'once' if count == 1 else f'{count} times'}" for name, count in often[:RESTARTED_MAX]]
+    more = [f"{len(often) - RESTARTED_MAX} more"] if len(often) > RESTARTED_MAX else []
+    return f"started again: {', '.join(said + more)}" if said else ""
 
 
 def sent(summary: Summary, agent: AgentSummary) -> str:

@@ -271,6 +271,19 @@ gaussian noise, mechanism noise-once.
 """
 
 
+def test_summary_says_what_was_started_again_and_whose_bytes_are_not_all(tmp_path: Path) -> None:
+    run, shown = digits_run(), []
+    for restarts in ({}, {"agent-2": 1, "coordinator": 2}):
+        out = console(width=80)
+        print_summary(run, result(run, restarts=restarts), tmp_path, out)
+        shown.append(printed(out))
+    plain, again = shown
+    assert "Processes started again" not in plain and "≥" not in plain and "Sent:" not in plain
+    assert "Processes started again: agent-2 once, coordinator 2 times\n" in again
+    assert again.count("≥") == 1 and " ".join(again.split()).count("Sent: a process counts from its last start.") == 1
+    assert max(map(len, again[: again.index("Worst agent")].splitlines()[1:])) <= 80
+
+
 def test_summary_says_what_every_accountant_says(tmp_path: Path) -> None:
     run, summary = private()
     out = console(width=120)

@@ -78,6 +78,7 @@ def test_a_process_that_was_started_again_sent_at_least_what_it_counted(
     assert all_of_it in took and (f"at least {all_of_it}" in took) == any(marked)
     cells, size = [text.sent(summary, agent) for agent in summary.agents[:2]], text.size(2_093_616)
     assert cells == [f"≥\xa0{size}" if least else size for least in marked]
+    assert took.endswith("; started again: agent-2 once") == ("restarts" in change)
     nothing = replace(summary.agents[1], bytes_sent=None)
     assert text.sent(summary, nothing) == "–"
 

@@ -87,3 +87,12 @@ def test_alone_beside_the_run() -> None:
     for alone in (0.8, 0.85):  # equal is no gain either
         assert text.STAY_ALONE in text.alone_line(agents, Rivals({"a": 0.99, "b": alone}))
     assert text.alone_line(agents, None) == "" == text.alone_line([AgentSummary("a", None, 1.0, Epsilon(), 1, 1)], None)
+
+
+def test_restarts_name_a_few_processes() -> None:
+    summary = summary_of(digits_run(), [])
+    assert text.restarts(summary) == "" == text.restarts(replace(summary, restarts={"agent-1": 0}))
+    few = replace(summary, restarts={"coordinator": 3, "agent-2": 1})
+    assert text.restarts(few) == "started again: agent-2 once, coordinator 3 times"
+    many = text.restarts(replace(summary, restarts=dict.fromkeys("abcdefg", 1)))
+    assert many == "started again: a once, b once, c once, d once, e once, 2 more"

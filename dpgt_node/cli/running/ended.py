@@ -83,6 +83,8 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
     if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
         say(console, said)
+    if said := text.restarts(summary):
+        say(console, f"Processes {said}")
     if text.noise_off(run):
         say(console, text.privacy_line(run, summary.privacy))
     else:

@@ -235,6 +235,9 @@ class Coordinator:
         if caller.secure and caller.identity not in (COORDINATOR_IDENTITY, OPERATOR_IDENTITY):
             message = f"{caller.identity} may not control a run, an operator may (dpgt pki issue operator)"
             raise PeerError(message, grpc_status="PERMISSION_DENIED")
-        log.info("%s asked for by %s", request.action, caller.identity or caller.address)
+        who = caller.identity or caller.address
+        log.info("%s asked for by %s", request.action, who)
         self.feed(ct.Asked(request))
+        if self._answer.ok and request.action != "stop":  # a stop is noted by the machine
+            self.events.note("info", f"{request.action} asked for by {who}: {self._answer.message}")
         return self._answer

@@ -407,6 +407,12 @@ async def test_control_by_state_and_by_identity(tmp_path: Path) -> None:
         assert (await services.control(operator, m.ControlRequest("stop", "enough"), timeout_s=30)).ok
         assert await hands[0].hear() == m.StopMessage("enough", 5)
         assert (await services.control(operator, m.ControlRequest("stop"), timeout_s=30)).ok, "twice is no error"
+        events = [json.loads(line)[2] for line in (c.out / "events.jsonl").read_text().splitlines()]
+        asked = [text for text in events if "asked for" in text]
+        assert asked == [
+            "pause asked for by dpgt:operator: paused; agents finish round 0",
+            "resume asked for by dpgt:operator: running",
+        ]
         for hand in hands:
             await hand.close()
         for channel in by.values():
