@@ -67,7 +67,7 @@ def show(run_file: Path, plot: Path | None, format_: str) -> ExitCode:
     if plot is not None:
         from dpgt_node.report.census import draw_census
 
-        draw_census(plot, run.name, counted.names, counted.counts)
+        draw_census(plot, run.name, counted.names, counted.classes, counted.counts)
         say(f"dpgt data: wrote {plot}", err=True)
     return ExitCode.DONE
 
@@ -145,7 +145,7 @@ def _json(run: RunConfig, counted: Census, odd: Sequence[str]) -> str:
 def _text(run: RunConfig, counted: Census, odd: Sequence[str]) -> str:
     classes = len(counted.counts[0])
     shown = min(classes, _SHOWN_CLASSES)
-    head = ["agent", "samples", *map(str, range(shown))]
+    head = ["agent", "samples", *counted.classes[:shown]]
     rows = [
         [name, str(sum(row)), *map(str, row[:shown])] for name, row in zip(counted.names, counted.counts, strict=True)
     ]

@@ -12,25 +12,27 @@ from dpgt_node.errors import ConfigError
 _NAMED = 30
 
 
-def draw_census(path: Path, title: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
+def draw_census(
+    path: Path, title: str, names: Sequence[str], classes: Sequence[str], counts: Sequence[Sequence[int]]
+) -> None:
     """One stacked bar an agent, one colour a class, as SVG.  ``counts[i][c]``.  ConfigError: it cannot be written."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     table = np.asarray(counts)
-    n, classes = table.shape
+    n = len(table)
     figure = Figure(figsize=(8.0, 1.2 + 0.22 * min(n, 200)), layout="constrained")
     axes = figure.add_subplot()
     left = np.zeros(n)
-    colours = colormaps["tab20" if classes <= 20 else "viridis"].resampled(max(classes, 2))
-    for label in range(classes):
-        axes.barh(np.arange(n), table[:, label], left=left, color=colours(label), label=str(label), height=0.9)
+    colours = colormaps["tab20" if len(classes) <= 20 else "viridis"].resampled(max(len(classes), 2))
+    for label, name in enumerate(classes):
+        axes.barh(np.arange(n), table[:, label], left=left, color=colours(label), label=name, height=0.9)
         left += table[:, label]
     axes.set_yticks(range(n) if n <= _NAMED else [], names if n <= _NAMED else [])
     axes.invert_yaxis()
     axes.set_xlabel("training samples")
     axes.set_title(f"{title}: samples per agent and class")
-    if classes <= 20:
+    if len(classes) <= 20:
         figure.legend(title="class", loc="outside right upper", fontsize="small")
     try:
         figure.savefig(path, format="svg")

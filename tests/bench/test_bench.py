@@ -116,6 +116,7 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
         (["utility", "mnist", "--out", "out", "--cell", "white:2"], "none of this study's"),
         (["utility", "mnist"], "Missing option"),
         (["rounds", "--gloo"], "torch is missing"),
+        (["scale"], "--model: lenet needs torch"),
         (["noise", "--baseline", "none.json"], "none.json: No such file"),
     ],
 )

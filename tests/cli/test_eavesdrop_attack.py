@@ -10,7 +10,7 @@ import pytest
 
 from dpgt_node.adversary.attack import Options
 from dpgt_node.cli import run as dpgt
-from dpgt_node.cli.eavesdrop.attack import Case, render
+from dpgt_node.cli.eavesdrop.attack import Case, _number, render
 from dpgt_node.config import RunConfig, to_toml
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.record import Play, play, run_of
@@ -251,3 +251,10 @@ def test_a_run_folder_takes_its_own_transcripts_only(
     (tmp_path / "run_id.json").write_text(json.dumps({"run_id": "ab" * 16}))
     assert dpgt(arguments) == 2
     assert "is the run that was named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(53310.0, "53,310"), (1.0, "1"), (53310.5, "5.331e+04"), (0.5, "0.5"), (1e6, "1e+06")]
+)
+def test_a_count_is_written_in_full(value: float, said: str) -> None:
+    assert _number(value) == said

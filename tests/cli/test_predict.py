@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from dpgt_node import cli
+from dpgt_node.cli.results.evaluate import _worth
+from dpgt_node.learning.published import Score
 from tests.learning.data.files import write_pictures
 
 RUN = """
@@ -118,6 +121,14 @@ def test_evaluate_says_what_the_chances_are_worth(folder: Path, capsys: pytest.C
     text = " ".join(capsys.readouterr().out.split())
     assert f"At --temperature {said['temperature']:.2g} of `dpgt predict` the loss is {loss:.4f}" in text
     assert "so the model is too modest. Equal chances have a loss of 0.6931." in text
+    best = Score(0.5, 0.9, 10, 0, 2, 0.7, 1.0, 0.49)
+    said = "too modest. Equal chances have a loss of 0.6931. No --temperature of `dpgt predict` makes the loss less"
+    assert said in _worth(best) and "No --temp" not in _worth(replace(best, highest=0.9))
+
+
+def test_the_census_names_the_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["data", "show", str(folder / "run.toml"), "--plot", str(folder / "census.svg")]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["agent", "samples", "small", "large"]
 
 
 def test_predictions_are_those_that_evaluate_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

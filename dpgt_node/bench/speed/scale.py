@@ -7,6 +7,7 @@ round that no simulator can save.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import time
@@ -19,6 +20,7 @@ import numpy as np
 from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, Value, option
 from dpgt_node.config import load_run
+from dpgt_node.errors import ConfigError
 from dpgt_node.sim.simulate import build_oracles
 
 NEIGHBOURS = 10
@@ -70,6 +72,9 @@ class Settings:
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
+    if settings.model != "softmax" and importlib.util.find_spec("torch") is None:
+        why = f"{settings.model} needs torch: pip install 'dpgt-node[torch]', or take --model softmax"
+        raise ConfigError.one("command line", "--model", why)
     with around.temporary() as folder:
         run_file, out = folder / "run.toml", folder / "out"
         p = min(1.0, NEIGHBOURS / settings.agents)

@@ -309,7 +309,7 @@ def _described(chosen: dict[str, Attack]) -> list[str]:
 def render(results: Sequence[Result], skipped: dict[str, str], case: Case) -> list[str]:
     """Every attack's summary, then a table a finding: measured beside predicted."""
     seen = case.observation
-    lines = [f"{case.run.name}: {len(results)} attacks"]
+    lines = [f"{case.run.name}: {len(results)} {'attack' if len(results) == 1 else 'attacks'}"]
     if seen is not None:
         lines = [
             f"{case.run.name}: seen by {seen.vantage}",
@@ -359,4 +359,8 @@ def _rows(finding: Finding) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:.3g}"
+    if value is None or value != value:
+        return "-"
+    if abs(value) < 1e5:  # counts in full, as in the sentence above them
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    return f"{value:.3g}"

@@ -127,6 +127,8 @@ def _worth(found: Score) -> str:
             f" At --temperature {found.temperature:.2g} of `dpgt predict` the loss is {found.loss_then:.4f} on these "
             "rows: a figure of theirs, as public as they are."
         )
+    elif abs(off) >= _NEAR:
+        said += f" No --temperature of `dpgt predict` makes the loss less by more than {_NEAR:g} on these rows."
     return said
 
 

@@ -15,12 +15,13 @@ from dpgt_node.learning.data.shards import blocks, division, run_dataset
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """``counts[i][c]``: training samples of class c at agent i, in the order of ``names``.
+    """``counts[i][c]``: training samples of class ``classes[c]`` at agent i, in the order of ``names``.
 
     ``unused``: training samples that no agent holds.  ``test``: size of the common test set.
     """
 
     names: tuple[str, ...]
+    classes: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
     unused: int
     test: int
@@ -45,6 +46,7 @@ def census(run: RunConfig, data_root: Path | None) -> Census:
     counts = [np.bincount(data.y_train[own], minlength=data.classes).tolist() for own in rows]
     return Census(
         names=run.graph.agents,
+        classes=data.names or tuple(map(str, range(data.classes))),
         counts=tuple(tuple(row) for row in counts),
         unused=len(data.y_train) - sum(map(len, rows)),
         test=len(data.y_test),

@@ -105,9 +105,11 @@ class Choice:
         found = self.plan
         known = f"{100 * found.outcome.worst:.0f} %" if self.staying is None else self.staying.expected
         begins = "" if found.begins is None else f" Learning begins at about epsilon {found.begins:.2g}."
+        model = found.run.model.name
+        whose = "" if model == "softmax" else f" These figures are softmax's: {model} is not rehearsed."
         return (
             f"Expected test accuracy of the worst agent: about {known}; guessing on such data: "
-            f"{100 * found.chance:.0f} %.{begins}"
+            f"{100 * found.chance:.0f} %.{begins}{whose}"
         )
 
     @property
