@@ -45,6 +45,7 @@ def test_a_family_its_status_and_its_end(dpgt, tmp_path):
     assert "more runs are in this folder and not on its page" in " ".join(other.split())
     page = (tmp_path / "o" / "index.html").read_text()
     assert "Shown are the settings that were asked for last: digits; softmax; K = 2; 1 seed." in page
+    assert "asked for last: digits; softmax; K = 2; 1 seed." in (tmp_path / "o" / "CLAIMS.md").read_text()
     assert "more runs are in this folder" in page and "more runs are" in dpgt("experiment", "status", "o")[1]
 
 

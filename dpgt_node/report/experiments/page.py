@@ -59,6 +59,9 @@ def _written(out: Path, section: Section, panel: Panel) -> _Drawn:
 def _markdown(page: Page) -> Iterator[str]:
     yield f"# {page.title}\n"
     yield page.lead + "\n"
+    for section in page.sections:
+        if section.lead:
+            yield f"{section.title}: {section.lead}\n"
     if found := counts(page):
         yield ", ".join(f"{number} {verdict}" for verdict, number in found) + ".\n"
         yield "| claim | reading | verdict | measured | why |"
