@@ -75,7 +75,7 @@ class Around:
 
 
 def option(
-    default: T, text: str, *, least: int | None = None, choices: Sequence[str] = (), metavar: str | None = None
+    default: T, text: str, *, least: float | None = None, choices: Sequence[str] = (), metavar: str | None = None
 ) -> T:
     """A field of ``Settings`` that the command line can change; a tuple is an option that may be given often."""
     metadata = {"help": text, "least": least, "choices": tuple(choices), "metavar": metavar}

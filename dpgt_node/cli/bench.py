@@ -120,7 +120,12 @@ def _all_command() -> click.Command:
 
 def _common_parameters() -> list[click.Parameter]:
     return [
-        click.Option(["--folder"], type=common.FOLDER, help="Where files go meanwhile.  [default: the system's]"),
+        click.Option(
+            ["--folder"],
+            type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+            metavar="DIR",
+            help="An existing folder where files go meanwhile.  [default: the system's]",
+        ),
         click.Option(
             ["--baseline"],
             type=click.Path(path_type=Path, dir_okay=False),
@@ -143,6 +148,8 @@ def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
         kind = click.Choice(given["choices"])
     elif kind is int and given.get("least") is not None:
         kind = click.IntRange(min=given["least"])
+    elif kind is float and given.get("least") is not None:
+        kind = click.FloatRange(min=given["least"])
     elif kind is Path:
         kind = click.Path(path_type=Path)
     if given.get("positional"):

@@ -98,6 +98,7 @@ def plan(
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
     check_target(target)  # before the data are read, and once
+    target.check_colluding(run.n)
     shape = find_shape(run, str(run_file), shape_text)
     data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
     if keep_steps and pareto is not None:

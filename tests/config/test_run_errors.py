@@ -365,3 +365,10 @@ def test_many_bad_entries_are_counted_not_listed():
 def test_agents_and_matrices_are_checked_together():
     found = problems({"graph.agents": ["a", "a", "!"], "graph.R": [[0]], "graph.C": {"generator": "rnig"}})
     assert [key for key, _ in found] == ["graph.agents[1]", "graph.agents[2]", "graph.R", "graph.C.generator"]
+
+
+def test_rows_that_are_right_are_not_blamed_for_rows_that_lack() -> None:
+    assert problems({"graph.R": [[0, 1, 0], [1]]}) == [
+        ("graph.R", "has 2 rows for 3 agents"),
+        ("graph.R[1]", "has 1 entries; the matrix must be 3 x 3"),
+    ]

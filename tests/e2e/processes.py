@@ -179,7 +179,7 @@ class Launch:
 
         def begun() -> bool:
             assert self.process.poll() is None, self.said
-            return self.log("coordinator").count("rounds 0..") >= starts
+            return self.log("coordinator").count("agents registered; ") >= starts
 
         eventually("the rounds begin", begun)
 

@@ -2,7 +2,8 @@
 
 A coordinator is ready when it listens, an agent when it has registered; it then waits for another that never comes.
 Beside them a bare python that has imported numpy and gRPC, and commands that print and end.  mTLS is off: certificates
-are no part of a start.  Ratios are to the bare python of the same repetition.
+are no part of a start.  Ratios are to the bare python of the same repetition.  It takes about two minutes, and prints
+its table at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ REGISTERED = "agent-1 registered"
 @dataclass(frozen=True, slots=True)
 class Settings:
     repeat: int = option(5, "Starts of each.", least=1)
-    idle: float = option(5.0, "Seconds for which each is watched while it waits.")
+    idle: float = option(5.0, "Seconds for which each is watched while it waits.", least=0.1)
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:

@@ -72,12 +72,11 @@ class MatrixForm:
 
 
 def _checked(section: Section, key: str, rows: list[object], n: int | None) -> Matrix:
-    """Shape and entries; at most five bad entries are listed."""
+    """Shape and entries; at most five bad entries are listed.  A square matrix of another size is one problem."""
     expected = len(rows) if n is None else n
     if len(rows) != expected:
         section.problem(key, f"has {len(rows)} rows for {expected} agents")
-        expected = len(rows)
-    if expected > MAX_AGENTS:
+    if max(expected, len(rows)) > MAX_AGENTS:
         section.problem(key, f"has more than {MAX_AGENTS} rows")
         return ()
     problems: list[tuple[str, str]] = []
@@ -86,7 +85,7 @@ def _checked(section: Section, key: str, rows: list[object], n: int | None) -> M
         if not isinstance(row, list):
             problems.append((f"{key}[{i}]", f"must be a row of numbers, not {show(row)}"))
             continue
-        if len(row) != expected:
+        if len(row) not in (expected, len(rows)):
             problems.append((f"{key}[{i}]", f"has {len(row)} entries; the matrix must be {expected} x {expected}"))
         values: list[float] = []
         for j, entry in enumerate(row):

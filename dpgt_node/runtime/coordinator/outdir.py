@@ -131,7 +131,10 @@ def _differences(held: Path, run: RunConfig) -> str:
         found = diff_runs(canonical_json(run), canonical_json(load_run(held)))
     except ConfigError:
         return ""
-    return f", or undo what was edited: {'; '.join(found)}" if found else ""
+    if not found:
+        return ""
+    hint = " (--insecure makes it plain)" if any(line.startswith("runtime.channel:") for line in found) else ""
+    return f", or undo what was edited{' or give the options of its start' if hint else ''}: {'; '.join(found)}{hint}"
 
 
 def held_run_id(path: Path) -> bytes | None:

@@ -132,7 +132,11 @@ def _conditions(run: RunConfig, samples: tuple[int | None, ...]) -> Finding:
     problems = [f"{key}: {message}" for key, message in hard_failures(run, topology, schedule, samples)]
     if why := method_of(run).simulated:
         problems.append(f'algorithm.method: "{run.algorithm.method}" is for dpgt simulate alone: {why}')
-    return failed("; ".join(problems), "dpgt check shows both sides") if problems else passed("hold")
+    return (
+        failed("; ".join(problems), "dpgt check shows both sides")
+        if problems
+        else passed("all that a run needs hold; dpgt check has those of the theorems, too")
+    )
 
 
 def _in_run(config: NodeConfig, run: RunConfig) -> Finding:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.config import load_run, run_sha256
+from dpgt_node.config import load_run, run_sha256, with_overrides
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.coordinator import outdir
 from tests.runtime.cluster import make_run
@@ -54,6 +54,14 @@ def test_the_same_run_goes_on_under_its_id(tmp_path: Path) -> None:
     (tmp_path / "o" / "summary.json").write_text("{ torn")
     with pytest.raises(ConfigError):
         prepare(tmp_path / "o")
+
+
+def test_a_folder_begun_without_tls_names_the_option_that_did_it(tmp_path: Path) -> None:
+    prepare(tmp_path / "o", run=with_overrides(RUN, channel="plain"))
+    (tmp_path / "o" / "metrics.csv").write_text("")
+    said = refusal(tmp_path / "o", run=with_overrides(RUN, channel="mtls"))
+    assert 'runtime.channel: "mtls" here, "plain" there (--insecure makes it plain)' in said
+    assert "--insecure" not in refusal(tmp_path / "o", run=with_overrides(OTHER, channel="plain"))
 
 
 def test_anything_else_is_refused(tmp_path: Path) -> None:
