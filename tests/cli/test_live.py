@@ -16,6 +16,7 @@ from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView, eta_s, l
 from dpgt_node.config.model import Evaluation, Privacy, RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.record.rivals import Rivals, write_rivals
 from dpgt_node.record.summary import PrivacySummary, Summary
 from dpgt_node.report import text
 from tests.report.synthetic import digits_run, rows_of, summary_of
@@ -284,6 +285,16 @@ def test_summary_says_what_was_started_again_and_whose_bytes_are_not_all(tmp_pat
     assert max(map(len, again[: again.index("Worst agent")].splitlines()[1:])) <= 80
 
 
+@pytest.mark.parametrize("alone", [{}, {f"agent-{i}": 0.8 for i in range(1, 6)}])
+def test_in_80_columns_an_agent_takes_one_line(alone: dict[str, float], tmp_path: Path) -> None:
+    write_rivals(tmp_path, Rivals(alone, 0.1))
+    out, run = console(width=80), digits_run()
+    print_summary(run, result(run), tmp_path, out)
+    table = [line for line in printed(out).splitlines() if line.startswith("│")]
+    assert all(len(line) <= 80 and "agent-" in line and "(none)" in line and "MB" in line for line in table[:5])
+    assert len(table[0].split("│")) == (9 if alone else 8)
+
+
 def test_summary_says_what_every_accountant_says(tmp_path: Path) -> None:
     run, summary = private()
     out = console(width=120)
@@ -314,7 +325,7 @@ def _heads(run: RunConfig, summary: Summary, folder: Path) -> list[str]:
     lines = printed(out).splitlines()
     first, last = (next(i for i, line in enumerate(lines) if line.startswith(edge)) for edge in "┏┡")
     cells = [[cell.strip() for cell in line.split("┃")[1:-1]] for line in lines[first + 1 : last]]
-    return [next(filter(None, column), "") for column in zip(*cells, strict=True)]
+    return [" ".join(filter(None, column)) for column in zip(*cells, strict=True)]
 
 
 def test_a_summary_fits_80_columns_and_breaks_at_words(tmp_path: Path) -> None:

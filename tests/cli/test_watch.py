@@ -44,7 +44,7 @@ def shown(
 def test_it_says_whom_it_waits_for_and_until_when_and_ends_with_the_run() -> None:
     code, text = shown([WAITING, RUNNING, FINISHED])
     assert code is ExitCode.DONE
-    assert "1/2 agents connected" in text
+    assert "1/2 agents connected  waited for: agent-2" in text and "waiting for" not in text
     assert "waited for: agent-2 (12 s); the run ends in 288 s unless they come" in text
     assert "k 4/9" in text and "finished" in text
     last = Console(width=100)

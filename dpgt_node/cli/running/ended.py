@@ -75,7 +75,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     head.append(f"{epsilons.releases(run, summary.rounds - 1):,} releases an agent")
     style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
     say(console, "  ".join(head), style)
-    console.print(_summary_table(run, summary, rivals))
+    console.print(_summary_table(run, summary, rivals, console.width))
     worst = text.worst_agent(summary.agents)
     if worst is not None and worst.accuracy_test is not None:
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
@@ -183,7 +183,7 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Table:
+def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None, width: int) -> Table:
     alone = {} if rivals is None else rivals.alone
     accountant = None if text.noise_off(run) else epsilons.shown(summary)
     agents, everybody = summary.agents, len(summary.agents)
@@ -201,9 +201,17 @@ def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None) -> T
     columns["sent"] = [text.sent(summary, agent) for agent in agents]
     # A column that has nothing to say of anybody, as accuracies of a local run, is left out.
     columns = {name: cells for name, cells in columns.items() if any(str(cell) != _NOTHING for cell in cells)}
-    table, worst = Table("agent"), text.worst_agent(summary.agents)
+    table, worst = Table("agent", caption_justify="left"), text.worst_agent(summary.agents)
+    values = {name: max(len(str(cell)) for cell in cells) for name, cells in columns.items()}
+    least = {name: max(values[name], *map(len, name.split())) for name in columns}
+    widths = {name: max(values[name], len(name)) for name in columns}
+    taken = max(len("agent"), *(len(agent.name) for agent in agents)) + 4
+    spare = width - taken - sum(length + 3 for length in widths.values())
+    for name in sorted(columns, key=lambda name: least[name] - widths[name]):
+        if spare < 0:  # its head takes more lines, so that a value keeps one
+            spare, widths[name] = spare + widths[name] - least[name], least[name]
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", max_width=widths[name])
     notes = [text.SENT_IN_PART] if text.sent_in_part(summary, *agents) else []
     if len(agents) < everybody:
         notes.append(f"the {ROWS_MAX} worst of {everybody} agents; all of them are in summary.json")

@@ -138,7 +138,9 @@ class LiveView:
 def plain_line(status: LiveStatus) -> str:
     """``k 120/200  rounds/s 85.3  worst test accuracy 0.861 (agent-3)  ...``; before round 0, who is here."""
     if status.k < 0:
-        return "  ".join([status.state, _connected(status), *([status.trouble] if status.trouble else [])])
+        # Who is waited for is named once, with since when where that is known.
+        said = [_connected(status, named=False), status.trouble] if status.trouble else [_connected(status)]
+        return "  ".join([status.state, *said])
     parts = [] if status.state == "running" else [status.state]
     parts.append(f"k {status.k}/{status.K}")
     if status.rounds_per_second is not None:
@@ -205,7 +207,7 @@ class _View:
 
 def _head(status: LiveStatus) -> RenderableType:
     if status.k < 0:
-        return Text(f"{status.state}  {_connected(status)}")
+        return Text(f"{status.state}  {_connected(status, named=not status.trouble)}")
     grid = Table.grid(padding=(0, 2))
     bar = ProgressBar(total=status.K + 1, completed=status.k + 1, width=40)
     state = Text("" if status.state == "running" else status.state, style="yellow")
@@ -239,10 +241,10 @@ def _shown(agents: Sequence[LiveAgent]) -> list[tuple[str, LiveAgent]]:
     return [*worst, (labels[1], ordered[(len(ordered) - 1) // 2]), (labels[2], ordered[-1])]
 
 
-def _connected(status: LiveStatus) -> str:
+def _connected(status: LiveStatus, *, named: bool = True) -> str:
     missing = [agent.name for agent in status.agents if not agent.connected]
     here = f"{len(status.agents) - len(missing)}/{len(status.agents)} agents connected"
-    return f"{here}, waiting for {_some(missing)}" if missing else here
+    return f"{here}, waiting for {_some(missing)}" if missing and named else here
 
 
 def _some(names: Sequence[str]) -> str:
