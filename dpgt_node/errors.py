@@ -68,6 +68,12 @@ class ConfigError(DpgtError):
         return cls([Problem(source, key, message)])
 
 
+def of_run_file(line: str, run_file: object) -> str:
+    """A line of a ConfigError, with the file's name where whoever found the problem knew it as "run file" only."""
+    unnamed = "run file: "
+    return f"{run_file}: {line.removeprefix(unnamed)}" if line.startswith(unnamed) else line
+
+
 class PeerError(DpgtError):
     """A remote process broke the protocol, refused, or could not be reached.
 

@@ -33,7 +33,7 @@ from dpgt_node.cli import signals  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy, settle  # noqa: E402
 from dpgt_node.cli.logs import TextLines, tell  # noqa: E402
-from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode  # noqa: E402
+from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode, of_run_file  # noqa: E402
 
 VERBS = {
     "init": "dpgt_node.cli.beginning.init:init",
@@ -192,6 +192,12 @@ def dpgt() -> None:
     """
 
 
+def _named(line: str, verb: str, arguments: Sequence[str]) -> str:
+    """A problem of "run file" under its name, where the command line gives just one and it is no node's."""
+    given = [argument for argument in arguments if argument.endswith(".toml")]
+    return of_run_file(line, given[0]) if len(given) == 1 and verb != "node" else line
+
+
 def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _: None) -> int:
     """Run one command line and return its exit code; every failure is one line with the cause, without a traceback.
 
@@ -219,7 +225,7 @@ def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _
     except DpgtError as error:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         for line in str(error).splitlines() or [type(error).__name__]:
-            tell(f"{prefix}: {line}")
+            tell(f"{prefix}: {_named(line, verb, arguments)}")
         failed(error)
         return int(error.exit_code)
     except MemoryError:

@@ -22,7 +22,7 @@ from dpgt_node.cli.checking.facts import (
 from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
 from dpgt_node.cli.wrapping import fitted, say
 from dpgt_node.config import load_run
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ConfigError, ExitCode, of_run_file
 
 
 @click.command()
@@ -71,6 +71,8 @@ def check(
             check_coordinates(run, d)
         except ConfigError as error:
             refused = str(error)
+    if refused is not None:
+        refused = "\n".join(of_run_file(line, run_file) for line in refused.splitlines())
     odd, cost = odd_about_data(run, data_root()), price(run)
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]

@@ -372,3 +372,8 @@ def test_rows_that_are_right_are_not_blamed_for_rows_that_lack() -> None:
         ("graph.R", "has 2 rows for 3 agents"),
         ("graph.R[1]", "has 1 entries; the matrix must be 3 x 3"),
     ]
+
+
+def test_an_unknown_generator_hides_no_other_mistake() -> None:
+    found = problems({"graph.R": {"generator": "Ring", "wieght": 2, "chord": [1, 2]}})
+    assert [key for key, _ in found] == ["graph.R.generator", "graph.R.wieght"] and '"weight"' in found[1][1]

@@ -125,8 +125,11 @@ def _generated(section: Section, n: int | None) -> Matrix:
         given = replace(listed, kind=EdgeList(n or MAX_AGENTS)).read(section)
     elif known:
         edges = {"ring": _ring, "path": _path, "complete": _complete}[kind](n or 0)
-    if known:
-        section.done()
+    if not known:  # what it may have is not known, but what no generator has is
+        for cls in (Chord, Star, Random, Circulant, Listed):
+            for entry in declared(cls):
+                section.has(entry.name)
+    section.done()
     if n is None or not section.ok(
         "generator", "weight", "self_loops", "chord", "center", "p", "seed", "offsets", "edges"
     ):
