@@ -111,6 +111,8 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
         (["nothing"], "No such command"),
         (["round"], "No such command 'round'. Did you mean 'rounds'"),
         (["rounds", "--agents", "1"], "not in the range"),
+        (["startup", "--idle", "0"], "not in the range"),
+        (["startup", "--folder", "/nowhere"], "'--folder': Directory '/nowhere' does not exist"),
         (["durability", "--case", "5,100"], "is N,D,ROUNDS"),
         (["decoder", "--size", "0,1"], "a coordinate and a round"),
         (["utility", "mnist", "--out", "out", "--cell", "white:2"], "none of this study's"),
