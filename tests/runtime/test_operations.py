@@ -36,7 +36,7 @@ def expected(barrier_every: int) -> dict[str, int]:
     checkpoints = AGENTS * len(range(0, ROUNDS, CHECKPOINT_ROUNDS))
     announced = AGENTS * (ROUNDS // announce_every(3))
     return {
-        "message frame": EDGES * ROUNDS,  # X and Y together
+        "message frame": EDGES * ROUNDS + evaluations,  # X and Y together; and each state of the study
         "message Done": each,
         "message GoMessage": AGENTS * (n - 1),
         "message AllDurableMessage": announced,

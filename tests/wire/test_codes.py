@@ -16,6 +16,7 @@ from dpgt_node.types import Codes
 from dpgt_node.wire import codec, overheard, transcript
 from dpgt_node.wire.codec import Gate, Reassembler, encode_vectors
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
+from dpgt_node.wire.traffic import small
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 from tests.oracles.gate import Expectation, Judge
 from tests.wire.vectors import RUN_ID, SENDER, feed_all, gate, payload
@@ -144,7 +145,8 @@ def test_the_gate_is_the_dumb_one_on_changed_frames(codes: Codes) -> None:
 def test_a_gate_with_another_range_is_noticed(
     mutant: Callable[[np.ndarray, Codes], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codec, "_valid", mutant)
+    for module in (codec, small):
+        monkeypatch.setattr(module, "valid", mutant)
     rng = Random(7)
     assert not all(agree(SMALL, rng.choice((2, 9)), rng) for _ in range(150))
 
