@@ -319,7 +319,7 @@ def status(out: Path) -> dict[str, object]:
 
 def test_control_then_stop_then_go_on_to_the_same_bits(tmp_path: Path) -> None:
     # 80 kB a vector: slow enough that the verbs come in time, and work and commits run in threads.
-    K = 600
+    K = 1000
     run = run_file(tmp_path, quadratic(3, K, every=100).replace("dimension = 3", "dimension = 10_000"))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
