@@ -51,7 +51,7 @@ def test_a_sound_run_is_clean(sound: Play, tmp_path: Path, attack: Attack) -> No
     result = try_on(attack, play(run_of(K=6), hex_digits="a1b2c3d4e5f60718"), tmp_path)
     # Agent 4 sends x̆ to one neighbour only and y̆ to nobody.
     assert set(verdicts(result)) <= {"clean", "no power"} and verdicts(result)[:3] == ["clean"] * 3
-    assert result.vantage and "were not seen" in result.missing
+    assert result.vantage and not result.missing
 
 
 @pytest.mark.parametrize("mechanism", ["published-point", "public-state", "noise-once"])
