@@ -104,20 +104,19 @@ class AgentSite:
     def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
         self.draws.append((stream, stream))
-        parts = self.tools.parts
-        if rounded is None and len(parts) == 1:
-            released: F64 | Iterable[F64] = next(self.tools.perturb(stream, k, private, parts))
-            released += public  # type: ignore[operator]
-        elif rounded is None:
-            released = self._released(stream, k, private, public, parts)
+        released: F64 | Iterable[F64]
+        if rounded is None and len(self.tools.parts) > 1:
+            released = self._released(stream, k, private, public)
         else:
-            (noisy,) = self._released(stream, k, private, public, _WHOLE)
-            released = rounded(noisy)
+            (noisy,) = self.tools.perturb(stream, k, private, _WHOLE)
+            noisy += public  # in the memory of ``noisy``, which nobody else holds
+            released = noisy if rounded is None else rounded(noisy)
         self.payloads = (*self.payloads, self.tools.encode(stream, k, released))
 
-    def _released(self, stream: Stream, k: int, private: F64, public: F64, parts: Sequence[slice]) -> Iterator[F64]:
+    def _released(self, stream: Stream, k: int, private: F64, public: F64) -> Iterator[F64]:
+        parts = self.tools.parts
         for at, noisy in zip(parts, self.tools.perturb(stream, k, private, parts), strict=True):
-            noisy += public[at]  # in the memory of ``noisy``, which nobody else holds
+            noisy += public[at]
             yield noisy
 
     def perturbed(self, k: int, private: F64, seen: Seen) -> F64:

@@ -122,7 +122,7 @@ def _done(p: coordinator_pb2.Done) -> m.Done:
 
 
 def _head(value: bytes) -> bytes:
-    return bytes_field(value, "ledger_head", HEAD_BYTES) if len(value) not in (0, HEAD_BYTES) else value
+    return bytes_field(value, "ledger_head", HEAD_BYTES) if value else b""
 
 
 def _register(p: coordinator_pb2.Register) -> m.Register:

@@ -86,7 +86,8 @@ def hex_field(value: str, what: str) -> str:
 
 def bytes_field(value: bytes, what: str, *sizes: int) -> bytes:
     """One of the ``sizes`` in bytes."""
-    require(len(value) in sizes, f"{what} of {len(value)} bytes; expected {' or '.join(map(str, sizes))}")
+    if len(value) not in sizes:
+        raise malformed(f"{what} of {len(value)} bytes; expected {' or '.join(map(str, sizes))}")
     return value
 
 
