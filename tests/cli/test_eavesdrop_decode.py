@@ -80,7 +80,7 @@ def test_text_says_the_same(dpgt: Dpgt, tmp_path: Path, wires: list[w.Wire]) -> 
 
 def test_copies_that_a_sender_repeats_are_counted_by_edge(dpgt: Dpgt, tmp_path: Path) -> None:
     """X of the round before behind X and Y of rounds 1 to 3, one of them on an edge where nothing else is repeated."""
-    ones = [[w.payload(stream, k, 300) for stream in ("X", "Y")] for k in range(4)]  # type: ignore[arg-type]
+    ones = [[w.payload("X", k, 300), w.payload("Y", k, 300)] for k in range(4)]
     behind = [these for k, both in enumerate(ones) for these in (both, ones[k - 1][:1])[: 1 + (k > 0)]]
     other = w.exchange(ones, receiver="agent-3", talk=w.Talk(client=("127.0.0.1", 9), server=("127.0.0.1", 7001)))
     pcap = w.write_pcap(tmp_path / "x.pcap", [*w.exchange(behind).wires, *other.wires])

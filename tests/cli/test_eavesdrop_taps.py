@@ -70,12 +70,13 @@ def test_the_lab_leaves_traffic_out_where_values_are_read(tmp_path: Path, capsys
     """Agents in plain refuse it; the run that is written must be one that they read."""
     text = processes.quadratic(3, 4) + '[traffic]\npad_to = "power-of-two"\ncover = "all-pairs"\n'
     run = parse_run(text, "run.toml", tmp_path)
-    for channel, hidden in (("plain", False), ("tls+keys", False), ("tls", True)):
-        made = lab_command.over(run, channel)  # type: ignore[arg-type]
+    cases: tuple[tuple[lab_command.Channel, bool], ...] = (("plain", False), ("tls+keys", False), ("tls", True))
+    for channel, hidden in cases:
+        made = lab_command.over(run, channel)
         assert parse_run(to_toml(made), "lab.toml", tmp_path).traffic.on is hidden
         assert ("[traffic] is left out" in capsys.readouterr().err) is not hidden
         assert made.runtime.channel == ("mtls" if hidden else "plain")
-        lab_command.over(replace(run, traffic=Traffic()), channel)  # type: ignore[arg-type]
+        lab_command.over(replace(run, traffic=Traffic()), channel)
         assert capsys.readouterr().err == ""
 
 

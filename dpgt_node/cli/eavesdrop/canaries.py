@@ -53,7 +53,7 @@ def canary_audits(
 ) -> list[Audit]:
     """``runs``: canary trials a world; None: :data:`RUNS`, or fewer where that takes long, which a note says."""
     from dpgt_node.experiments.canary_runs import Campaign, conduct
-    from dpgt_node.experiments.trials import PRESUME_NOTHING, affordable, left_out
+    from dpgt_node.experiments.trials import PRESUME_NOTHING
 
     audits = []
     for run, name, index, oracle in _parties(file, agents, test_keystream):
@@ -67,11 +67,10 @@ def canary_audits(
             lawless=test in PRESUME_NOTHING,
         )
         trials = campaign.kept_in(None if resume is None else resume / name)
-        shape = campaign.canaries.count, run.K + 1
-        n = affordable(*shape, RUNS) if runs is None else runs
+        n, note = _asked(runs, campaign.canaries.count, run.K + 1)
         conduct(campaign, trials, n, jobs=jobs, progress=_progress)
         made = campaign.judge(trials, n, test=test, confidence=confidence)
-        audits.append(_noted(made, "" if runs is not None else left_out(*shape, n, RUNS)))
+        audits.append(_noted(made, note))
     return audits
 
 
@@ -89,7 +88,6 @@ def coalition_audits(
     import os
 
     from dpgt_node.experiments.coalitions import Coalition, conduct
-    from dpgt_node.experiments.trials import affordable, left_out
 
     secret = os.urandom(16).hex() if test_keystream is None else test_keystream
     audits = []
@@ -97,12 +95,21 @@ def coalition_audits(
         size = run.n - 1 if colluding is None else colluding
         coalition = Coalition.of(run, index, size, dimension=oracle.dimension, samples=oracle.samples, secret=secret)
         trials = coalition.kept_in(None if resume is None else resume / f"{name}-{size}")
-        shape = coalition.count, run.n * (run.K + 1)
-        n = affordable(*shape, RUNS) if runs is None else runs
+        n, note = _asked(runs, coalition.count, run.n * (run.K + 1))
         conduct(coalition, trials, n, progress=_progress)
         made = coalition.judge(trials, n, test=test, confidence=confidence)
-        audits.append(_noted(made, "" if runs is not None else left_out(*shape, n, RUNS), NOT_OF_SHARED))
+        audits.append(_noted(made, note, NOT_OF_SHARED))
     return audits
+
+
+def _asked(runs: int | None, count: int, rounds: int) -> tuple[int, str]:
+    """Trials a world, and what to note of them; ``count`` and ``rounds`` as of ``trials.affordable``."""
+    from dpgt_node.experiments.trials import affordable, left_out
+
+    if runs is not None:
+        return runs, ""
+    n = affordable(count, rounds, RUNS)
+    return n, left_out(count, rounds, n, RUNS)
 
 
 def _noted(audit: Audit, *notes: str) -> Audit:

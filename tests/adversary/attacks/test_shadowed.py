@@ -315,7 +315,7 @@ def test_a_verdict_looks_at_the_auc_and_at_few_false_alarms(low: float, hits: fl
 
 def test_thresholds_of_public_samples_are_their_upper_quantiles() -> None:
     scores = (np.arange(100.0), np.array([150.0, 50.0]), np.array([60.0, 98.0, 160.0, 2.0]))
-    finding = population_module._finding("agent-1", scores, {})  # type: ignore[arg-type]
+    finding = population_module._finding("agent-1", scores, {})
     found = finding.measured
     assert finding.note == rates.WITHIN, "no other run is known"
     assert (found["tpr_at_own_threshold_1_percent"], found["fpr_at_own_threshold_1_percent"]) == (0.5, 0.25)
