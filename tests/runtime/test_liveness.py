@@ -72,7 +72,7 @@ async def test_a_twin_is_refused_by_name_while_the_first_lives_and_the_first_goe
         hands = await started(c)
         async with alive(hands[1]):
             twin = Hand(c, "agent-2")
-            await twin.say(register(c, "agent-2", instance=instance(2)))
+            await twin.say(register(c.run, "agent-2", instance=instance(2)))
             refused = await twin.hear()
             assert refused == m.Refused("identity", "another process runs as agent-2 right now")
             await twin.close()
@@ -108,7 +108,7 @@ async def test_a_successor_with_the_same_state_replaces_a_stream_that_nobody_end
         assert await successor.hear() == m.GoMessage(1), "what is meant for the agent goes to its living process"
         late = Hand(c, "agent-2")  # the first wakes up after all, and registers again
         async with alive(successor):
-            await late.say(register(c, "agent-2"))
+            await late.say(register(c.run, "agent-2"))
             assert isinstance(await late.hear(), m.Refused)
         for hand in (*hands, successor, late):
             await hand.close()
@@ -120,7 +120,7 @@ async def test_a_newcomer_that_holds_less_than_the_first_told_of_is_no_successor
         await hands[1].say(m.Done(0, -1, 0))
         await until(c, "its round counts", lambda reply: reply.agents[1].k == 0)
         newcomer = Hand(c, "agent-2")
-        await newcomer.say(register(c, "agent-2", instance=instance(2)))
+        await newcomer.say(register(c.run, "agent-2", instance=instance(2)))
         refused = await newcomer.hear()  # at once: heartbeats are 2 s apart, and the first is silent
         assert isinstance(refused, m.Refused) and refused.kind == "identity"
         assert (await state(c)).state == "running", "and the run goes on"

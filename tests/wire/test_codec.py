@@ -21,7 +21,7 @@ from dpgt_node.wire import codec
 from dpgt_node.wire.codec import CHUNK_BYTES, INLINE_BYTES, Gate, Reassembler, encode_vectors, study_payload
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.kept import Kept
-from tests.wire.vectors import LARGE, RUN_ID, SENDER, chunk, edited, feed_all, gate, payload
+from tests.wire.vectors import LARGE, RUN_ID, SENDER, chunk, edited, feed_all, gate, payload, with_data
 
 Edit = Callable[[agent_pb2.Vector], None]
 
@@ -199,16 +199,6 @@ def test_agents_and_the_coordinator_do_not_take_each_others_vectors(study: bool)
 
 
 # --- the gate, check by check -------------------------------------------------------------------------------------
-
-
-def with_data(data: bytes) -> Edit:
-    """Values with the right size and a hash that matches them."""
-
-    def edit(vector: agent_pb2.Vector) -> None:
-        vector.data = data
-        vector.sha256 = hashlib.sha256(data).digest()
-
-    return edit
 
 
 def setting(**fields: Any) -> Edit:

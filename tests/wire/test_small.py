@@ -18,7 +18,7 @@ from dpgt_node.wire import codec
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.traffic import small
 from dpgt_node.wire.traffic.room import Limits
-from tests.wire.vectors import RUN_ID, SENDER, gate, payload
+from tests.wire.vectors import RUN_ID, SENDER, edited, gate, payload, with_data
 
 D = 2
 K = 127  # the next round takes a byte more
@@ -42,14 +42,7 @@ def test_frames_are_those_of_protobuf(sender: str, k: int, d: int, dtype: WireDt
 
 def forged(edit: Callable[[agent_pb2.Vector], None], of: int = 0) -> bytes:
     """The next frame, with one of its vectors changed."""
-    message = agent_pb2.Frame.FromString(whole(K))
-    edit(message.vectors[of])
-    return message.SerializeToString()
-
-
-def with_data(vector: agent_pb2.Vector, data: bytes) -> None:
-    """Hashed as it should be."""
-    vector.data, vector.sha256 = data, hashlib.sha256(data).digest()
+    return edited(whole(K), edit, of)
 
 
 def whole(k: int) -> bytes:
@@ -72,14 +65,14 @@ def frames() -> Iterator[bytes | memoryview]:
         yield next(codec.encode_vectors(RUN_ID, SENDER, payloads))
     for of in range(2):
         for bad in (np.nan, np.inf, -np.inf, 1e308, -0.0):
-            yield forged(lambda v, bad=bad: with_data(v, np.array([1.0, bad]).tobytes()), of)  # type: ignore[misc]
+            yield forged(with_data(np.array([1.0, bad]).tobytes()), of)
         for nbytes in (0, 8, 15, 17, 24):
-            yield forged(lambda v, nbytes=nbytes: with_data(v, bytes(nbytes)), of)  # type: ignore[misc]
+            yield forged(with_data(bytes(nbytes)), of)
         yield forged(lambda v: setattr(v, "from_byte", 1), of)
         yield forged(lambda v: setattr(v, "sha256", v.sha256[:31]), of)
     for cut in (1, 8, 16):  # right as far as it goes
         message = agent_pb2.Frame.FromString(right)
-        with_data(message.vectors[1], bytes(16 - cut))
+        with_data(bytes(16 - cut))(message.vectors[1])
         whole_length = message.SerializeToString()
         head = small.Small(RUN_ID, SENDER, 2, 1, D, 16)
         start = len(right) // 2

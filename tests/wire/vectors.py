@@ -48,6 +48,16 @@ def edited(frame: bytes, edit: Callable[[agent_pb2.Vector], None], index: int = 
     return message.SerializeToString()
 
 
+def with_data(data: bytes) -> Callable[[agent_pb2.Vector], None]:
+    """An edit: other values, and the hash that matches them."""
+
+    def edit(vector: agent_pb2.Vector) -> None:
+        vector.data = data
+        vector.sha256 = hashlib.sha256(data).digest()
+
+    return edit
+
+
 def chunk(data: bytes) -> bytes:
     """A chunk frame as the protobuf runtime writes it: independent of the codec's own hand."""
     return agent_pb2.Frame(chunk=data).SerializeToString()

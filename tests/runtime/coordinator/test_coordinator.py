@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from dpgt_node import __version__
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config import Privacy, canonical_json, run_sha256
+from dpgt_node.config import Privacy, RunConfig, canonical_json, run_sha256
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import calls
 from dpgt_node.protocol import messages as m
@@ -38,11 +37,11 @@ from tests.wire.vectors import uploaded
 NAMES = ("agent-1", "agent-2", "agent-3")
 
 
-def register(c: Cluster, name: str, **changes: Any) -> m.Register:
-    text = canonical_json(c.run)
+def register(run: RunConfig, name: str, **changes: Any) -> m.Register:
+    text = canonical_json(run)
     made = m.Register(
         name=name,
-        run_sha256=run_sha256(c.run),
+        run_sha256=run_sha256(run),
         run_json=text,
         advertise="127.0.0.1:9",
         samples=None,
@@ -78,7 +77,7 @@ class Hand:
         return message
 
     async def welcome(self, **changes: Any) -> m.Welcome:
-        await self.say(register(self.c, self.name, **changes))
+        await self.say(register(self.c.run, self.name, **changes))
         message = await self.hear()
         assert isinstance(message, m.Welcome), message
         await self.say(m.Ready())
@@ -130,7 +129,7 @@ async def test_an_agent_that_disagrees_ends_the_run_before_it_begins(
     async with cluster(tmp_path) as c:
         first, second = Hand(c, "agent-1"), Hand(c, "agent-2")
         await first.welcome()
-        await second.say(register(c, "agent-2", **changes))
+        await second.say(register(c.run, "agent-2", **changes))
         refused = await second.hear()
         assert isinstance(refused, m.Refused) and refused.kind == kind
         stop = await first.hear()
@@ -157,7 +156,7 @@ async def test_nonsense_at_the_door_is_refused_and_the_run_goes_on(
 ) -> None:
     async with cluster(tmp_path) as c:
         hand = Hand(c, "agent-1")
-        await hand.say(register(c, "agent-1", **first) if isinstance(first, dict) else first)
+        await hand.say(register(c.run, "agent-1", **first) if isinstance(first, dict) else first)
         error = await hand.thrown_out()
         assert error.grpc_status == status and words in str(error)
         await hand.close()
@@ -188,7 +187,7 @@ async def test_bytes_that_are_no_message_are_refused_and_the_run_goes_on(tmp_pat
 async def test_a_certificate_counts_and_not_the_name_in_the_registration(tmp_path: Path) -> None:
     async with cluster(tmp_path, secure=True) as c:
         hand = Hand(c, "agent-1")
-        await hand.say(register(c, "agent-2"))
+        await hand.say(register(c.run, "agent-2"))
         refused = await hand.hear()
         assert isinstance(refused, m.Refused) and refused.kind == "identity"
         assert refused.reason == "the certificate is agent-1's, the registration says agent-2"
@@ -216,7 +215,7 @@ async def test_nobody_starts_before_everybody_is_ready_and_late_comers_hear_why(
         hands = [Hand(c, name) for name in NAMES]
         await hands[0].welcome()
         for hand in hands[1:]:
-            await hand.say(register(c, hand.name))
+            await hand.say(register(c.run, hand.name))
             assert isinstance(await hand.hear(), m.Welcome)
         await hands[1].say(m.Ready(), m.Ready())
         await hands[2].say(m.Refusal("policy", "no budget"))
@@ -225,7 +224,7 @@ async def test_nobody_starts_before_everybody_is_ready_and_late_comers_hear_why(
         await hands[0].close()
         await hands[1].close()
         late = Hand(c, "agent-1")
-        await late.say(register(c, "agent-1"))
+        await late.say(register(c.run, "agent-1"))
         stop = await late.hear()
         if isinstance(stop, m.Welcome):  # the others are still leaving
             await late.say(m.Ready())
@@ -255,7 +254,7 @@ async def test_a_message_that_cannot_be_ends_the_call_and_not_the_run(
 ) -> None:
     async with cluster(tmp_path) as c:
         hands = await started(c)
-        await hands[1].say(register(c, "agent-2") if message == "register" else message)
+        await hands[1].say(register(c.run, "agent-2") if message == "register" else message)
         error = await hands[1].thrown_out()
         assert error.grpc_status == status
         back = Hand(c, "agent-2")
@@ -288,7 +287,7 @@ async def test_a_result_that_comes_while_the_others_are_still_away_is_asked_for_
         through = {"last_released_round": run.K, "last_done_round": run.K, "last_durable_round": run.K}
         hands = [Hand(c, name) for name in NAMES]
         for hand in hands:
-            await hand.say(register(c, hand.name, **through, run_id=run_id))
+            await hand.say(register(c.run, hand.name, **through, run_id=run_id))
             assert isinstance(await hand.hear(), m.Welcome)
             await hand.say(m.Ready(), report)
         for hand in hands:
@@ -529,7 +528,7 @@ async def test_what_the_transport_took_waits_no_longer(tmp_path: Path) -> None:
     coordinator = Coordinator(run, OutDir(tmp_path, bytes(16), resumed=False))
     call = calls.Call("agent-1", 1, dialled=False)
     coordinator.feed(calls.Accepted(call, "x"))
-    coordinator.feed(calls.Heard(call, register(SimpleNamespace(run=run), "agent-1")))  # type: ignore[arg-type]
+    coordinator.feed(calls.Heard(call, register(run, "agent-1")))
     (seat,) = coordinator.machine._members._seats.values()
     assert seat.waiting == 1, "Welcome"
     coordinator.feed(calls.Taken(call, 90, 0))

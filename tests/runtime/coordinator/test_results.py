@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ async def test_an_upload_that_ends_in_the_midst_of_a_state_is_an_error_and_every
     with pytest.raises(PeerError, match="still gathers its agents") as caught:
         await kept.upload("agent-1", Frames([]), lambda: None)  # type: ignore[arg-type]
     assert caught.value.grpc_status == "FAILED_PRECONDITION", "an agent tries again"
-    kept.begin([register(SimpleNamespace(run=run), name, dimension=LARGE) for name in NAMES], 0)  # type: ignore[arg-type]
+    kept.begin([register(run, name, dimension=LARGE) for name in NAMES], 0)
     frames = [
         frame
         for k in range(2)
