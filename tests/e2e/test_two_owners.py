@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from dpgt_node.runtime.launch.launcher import held_port
 from tests.e2e import processes
 
 EXAMPLE = processes.ROOT / "examples" / "two-owners"
 PORTS = ("7700", "7701", "7702")
 
 
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.e2e
-def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
-    """But for the ports, which are free ones here."""
+def test_the_page_s_commands_run_as_they_stand(tmp_path: Path, held: ExitStack) -> None:
+    """But for the ports, which nobody else gets here before the daemons do."""
     shutil.copytree(EXAMPLE, tmp_path / "examples" / "two-owners")
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -30,20 +38,23 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n')
         (tools / name).chmod(0o755)
     script = "set -e\n" + "".join(re.findall(r"^```sh\n(.*?)^```", (EXAMPLE / "README.md").read_text(), re.M | re.S))
-    free = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    free = {port: str(held.enter_context(held_port())) for port in PORTS}
     moved = "; ".join(f"s/:{old}/:{new}/" for old, new in free.items())
     script = script.replace(":7700", f":{free['7700']}").replace(
         "dpgt coordinator", f"sed -i '{moved}' hosts/*/NODE.toml\ndpgt coordinator", 1
     )
     environment = {**processes.environment(), "PATH": f"{tools}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=3 * processes.LIMIT_S,
-    )
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=2 * processes.LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        pytest.fail(f"it does not come to its end: {(late.stdout or b'').decode()}{(late.stderr or b'').decode()}")
     assert done.returncode == 0, done.stderr
     found = re.findall(r"agent-(\d)'s (\w+)\.csv, test: accuracy ([\d.]+) %.* (\d+) samples", done.stdout)
     assert [(i, name, count) for i, name, _, count in found] == [("1", "north", "160"), ("2", "south", "140")]
@@ -78,12 +89,3 @@ def test_the_page_s_commands_run_as_they_stand(tmp_path: Path) -> None:
         "dpgt evaluate agent-2/model --node agent-2/NODE.toml",
     ):
         assert line in done.stdout
-
-
-def free_ports(count: int) -> list[int]:
-    """On loopback; nobody holds them now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
