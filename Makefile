@@ -65,7 +65,7 @@ demo: $(VENV)/.core ## five agents train on handwritten digits on this machine
 
 # ---------------------------------------------------------------- tests; tests/conftest.py says what the tiers are
 test: $(VENV)/.dev ## the default suite
-	$(PYTEST) -n $(WORKERS) --dist loadgroup --max-worker-restart 0 $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal --max-worker-restart 0 $(ARGS)
 
 e2e: $(VENV)/.dev ## only the tests with real processes
 	$(PYTEST) -m e2e $(ARGS)

@@ -1,8 +1,10 @@
 """Tiers of tests, and what holds for all of them.
 
 * unmarked: one process, no network beyond loopback.
-* ``e2e``: real daemon processes.  Under ``pytest -n 2 --dist loadgroup`` (make test) they come first, one cluster a
-  worker: they are half of the work and the longest tests, so the many short ones after them even out the end.
+* ``e2e``: real daemon processes.  Under ``pytest -n 2 --dist worksteal`` (make test) they come first and all on one
+  worker, so that two clusters rarely share the two cores.  The other worker begins with the second half of the rest,
+  and takes from what is left to the first.  A file stays on one worker, which sets up its fixtures once.  Groups
+  (loadgroup) would cost a minute: their scheduler counts all finished tests anew after every test.
 * ``hosts``: network namespaces; root only, so only on request (make hosts; tests/hosts/conftest.py).  Those that are
   ``long`` too are left out by make hosts SHARE=1, which continuous integration runs.
 * ``long``: on request.
@@ -32,6 +34,11 @@ import pytest
 # Before numpy is first imported: the daemons compute with one BLAS thread, and bit-identity is only promised for that.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
+
+# Where nothing may write bytecode, as in many containers, every process that a test starts compiles the whole package
+# anew, a quarter of a short launch, and every worker rewrites the assertions of every test anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Hypothesis would fail an example that takes 0.2 s, which on a loaded machine says nothing.
 hypothesis.settings.register_profile("dpgt", deadline=None)
