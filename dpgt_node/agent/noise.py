@@ -20,13 +20,13 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, Stream
 
 
-def sampler_for(run: RunConfig) -> SoundSampler:
+def sampler_for(run: RunConfig, compiled: bool | None = None) -> SoundSampler:
     """The sound sampler of the run's law: on a grid, exact to the last bit (privacy.md, section 6); or the quantiser
-    that stands in for it.
+    that stands in for it.  ``compiled``: with numba (True), or for long vectors where it is installed (None).
     """
     if not MECHANISMS[run.algorithm.mechanism].noises:
         return TernaryQuantiser()
-    return LAWS[run.noise.law].sampler(None)
+    return LAWS[run.noise.law].sampler(compiled)
 
 
 class SharedNoise:

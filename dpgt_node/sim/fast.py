@@ -43,6 +43,7 @@ from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.counts.code import BinomialCode
+from dpgt_node.privacy.laws.compiled import worth_compiling
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose, SoundSampler
 from dpgt_node.privacy.laws.pairs import pair_stream
@@ -88,12 +89,12 @@ class FastRun:
             self._keystreams = [AesCtrKeystream(os.urandom(16), os.urandom(16))] * n
         else:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
-        self._sampler = sampler_for(run)
+        d = oracles[0].dimension
+        self._sampler = sampler_for(run, worth_compiling(n * d * len(self._schedule.releases)))
         self._masks, self._r = masks(run), run.noise.cancel or 0
         self._pair_keys = pair_keys_for(run, test_keystream)
         self._scales: dict[Stream, tuple[int, F64]] = {}
         self.k = 0
-        d = oracles[0].dimension
         self.sums = [ReleasedSum.empty(bytes(16), window_start(run.K), d) for _ in oracles]
         """Of released x, by agent."""
         self.sent: F64 = np.empty((0, d))

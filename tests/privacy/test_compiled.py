@@ -32,6 +32,15 @@ def test_the_same_bits(law, scale):
     assert compiled.clipped == plain.clipped > 0
 
 
+@SAMPLERS
+@pytest.mark.parametrize("d", [7, 3000])
+def test_rows_have_the_same_bits(law, d):
+    scales = np.geomspace(0.1, 10.0, 5)
+    v = np.random.default_rng(2).normal(size=(5, d)) * np.geomspace(1e-9, 1e5, d)
+    rows = [law(one).perturb_rows(v, scales, [stream(i) for i in range(5)]) for one in (True, False)]
+    np.testing.assert_array_equal(*rows)
+
+
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_known_answers(law):
     self_test(law, compiled=True)

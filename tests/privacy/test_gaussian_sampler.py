@@ -9,17 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpgt_node.privacy.laws import compiled, gaussian_sampler
+from dpgt_node.privacy.laws import compiled, gaussian_proposal, gaussian_sampler
+from dpgt_node.privacy.laws.gaussian_proposal import COARSE_MARGIN, Scratch, coarse_lines, coarsely, fine_table, kernel
 from dpgt_node.privacy.laws.gaussian_sampler import (
     CHUNK,
     GaussianSampler,
     LazyUniform,
     cell_probability,
     exact_cell,
-    kernel,
     largest_quantile_error,
     normal_cdf,
-    quantile_table,
 )
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.sampler import words
@@ -112,22 +111,63 @@ def test_the_bits_do_not_depend_on_the_mathematical_library(monkeypatch):
 SIZES = np.array([1e-9, 1e-3, 1.0, 30.0, 6e4])
 
 
+def proposed(v: np.ndarray, scale: float, w: np.ndarray, *, fine=None) -> tuple[np.ndarray, list[int]]:
+    """What the kernel makes of one row, and what it leaves."""
+    cells, left = np.empty((1, v.size)), np.empty(v.size, dtype=np.int64)
+    table = fine_table() if fine is None else fine
+    args = coarse_lines(), table, np.empty(v.size), left, cells
+    with np.errstate(all="ignore"):
+        found = kernel(v[None], w.view("<i8")[None], np.array([256 / scale]), *args)
+    return cells[0], left[:found].tolist()
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.37, 1e-280, 1e280])
-def test_the_kernel_proposes_the_same_cells(scale):
-    v = np.random.default_rng(14).uniform(-1.0, 1.0, (400, 5)) * SIZES * scale
-    w, cells = words(stream(15), v.size), np.empty(v.size)
-    # Piece by piece: what it leaves to numpy is left by the piece.
-    for at in range(0, v.size, 5):
-        part = slice(at, at + 5)
-        row = v.ravel()[part]
-        assert kernel(row, scale / 256, scale * 65_536, w[part].view("<i8"), quantile_table(), cells[part])
-    expected = GaussianSampler().perturb(v.ravel(), scale, stream(15))
-    np.testing.assert_array_equal((cells + 0.5) * (scale / 256), expected)
+def test_both_proposals_are_the_same_cells(scale):
+    """The coarse one where it is certain, the fine one everywhere."""
+    v = (np.random.default_rng(14).uniform(-1.0, 1.0, (4000, 5)) * SIZES * scale).ravel()
+    w, expected = words(stream(15), v.size), GaussianSampler()
+    right = expected._decided(v, np.array(scale), w, (stream(),))
+    cells, left = proposed(v, scale, w)
+    np.testing.assert_array_equal(cells, right)
+    assert not left
+    rough = np.empty((1, v.size))
+    unsure = coarsely(v[None], w[None], np.array(256 / scale), Scratch(v.size), rough)
+    sure = np.setdiff1d(np.arange(v.size), unsure)
+    np.testing.assert_array_equal(rough[0, sure], right[sure])
+    assert 0 < unsure.size < v.size / 200
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_long_vectors_and_rows_are_the_library_s_cell_by_cell(compiled, monkeypatch):
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda loop: loop)
+    rng, n = np.random.default_rng(17), 5000
+    v = rng.normal(size=(3, n)) * np.geomspace(1e-9, 7e4, n)
+    scales = np.array([0.3, 1.0, 2.5])
+    one = GaussianSampler(compiled=compiled)
+    together = one.perturb_rows(v, scales, [stream(i) for i in range(3)])
+    plain = GaussianSampler()
+    for i, scale in enumerate(scales.tolist()):
+        j = plain._decided(v[i], np.array(scale), words(stream(i), n), (stream(),))
+        np.testing.assert_array_equal(together[i], (j + 0.5) * (scale / 256))
+        np.testing.assert_array_equal(GaussianSampler().perturb(v[i], scale, stream(i)), together[i])
+    assert one.clipped == plain.clipped > 0
+    with pytest.raises(ValueError, match="not finite"):
+        one.perturb(np.full(n, math.inf), 1.0, stream())
+
+
+def test_a_coarse_line_that_is_wrong_would_be_seen(monkeypatch):
+    rng = np.random.default_rng(18)
+    exact = gaussian_proposal.library
+    wrong = lambda p: exact(p) + 2 * COARSE_MARGIN / 256 * rng.uniform(-1, 1, p.shape)  # noqa: E731
+    monkeypatch.setattr(gaussian_proposal, "library", wrong)
+    for build in (coarse_lines, fine_table):
+        with pytest.raises(RuntimeError, match="not smooth"):
+            build.__wrapped__()
 
 
 def test_a_wrong_polynomial_would_be_seen():
-    v, w, cells = np.linspace(-2.0, 2.0, 3000), words(stream(3), 3000).view("<i8"), np.empty(3000)
-    kernel(v, 1 / 256, 65_536.0, w, quantile_table() + 1e-4 * (np.arange(6) == 0), cells)
+    v, w = np.linspace(-2.0, 2.0, 3000), words(stream(3), 3000)
+    cells, _ = proposed(v, 1.0, w, fine=fine_table() + 1e-2 * (np.arange(6) == 0))
     assert ((cells + 0.5) / 256).tolist() != GaussianSampler().perturb(v, 1.0, stream(3)).tolist()
 
 
@@ -136,19 +176,18 @@ def test_a_wrong_polynomial_would_be_seen():
 )
 def test_the_kernel_leaves_odd_values_and_tails_to_numpy(value, word):
     v, w = np.array([0.1, value]), np.array([2**61 + 12345, word])
-    assert kernel(v[:1], 1 / 256, 65_536.0, w[:1], quantile_table(), np.empty(1))
-    assert not kernel(v, 1 / 256, 65_536.0, w, quantile_table(), np.empty(2))
+    assert proposed(v, 1.0, w)[1] == [1]
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])
 def test_the_kernel_leaves_edges_of_cells_to_numpy(off):
     word = edge_bits(Fraction(-256, 256), 64) + off * 1000
-    assert not kernel(np.zeros(1), 1 / 256, 65_536.0, np.array([word]), quantile_table(), np.empty(1))
+    assert proposed(np.zeros(1), 1.0, np.array([word]))[1] == [0]
 
 
 def test_the_polynomials_are_far_better_than_needed():
     """Against the exact Phi at both ends of parts and inside, p next to 2^-26 and 1/2 included."""
-    table, rng = quantile_table(), np.random.default_rng(16)
+    table, rng = fine_table(), np.random.default_rng(16)
     assert len(table) == 25 * 64 + 1
     for part in (0, 1, 63, 64, *rng.integers(65, 1598, 40).tolist(), 1598, 1599):
         start, width = Fraction(2) ** (38 + part // 64), Fraction(2) ** (38 + part // 64 - 6)
@@ -162,13 +201,13 @@ def test_the_polynomials_are_far_better_than_needed():
 def test_a_compiled_path_is_taken_piece_by_piece(monkeypatch):
     calls = []
 
-    def counted(v: np.ndarray, *rest: object) -> bool:
+    def counted(v: np.ndarray, *rest: object) -> int:
         calls.append(v.size)
         return kernel(v, *rest)
 
     monkeypatch.setattr(compiled, "machine_code", lambda loop: counted)
     v = np.zeros(CHUNK + 10)
-    v[CHUNK + 3] = 1e30  # the second piece must go back to numpy
+    v[CHUNK + 3] = 1e30  # left to numpy
     shared = [(1, stream(20)), (-1, stream(21))]
     fast, plain = GaussianSampler(compiled=True), GaussianSampler(compiled=False)
     out = fast.perturb_shared(v, 1.0, stream(7), shared, 2)

@@ -95,6 +95,15 @@ def test_rows_have_the_bits_of_single_vectors():
         GridLaplaceSampler().perturb_rows(np.zeros((1, CHUNK + 1)), np.ones(1), [stream()])
 
 
+def test_rows_of_a_compiled_loop_have_the_same_bits(monkeypatch):
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda loop: loop)
+    rng = np.random.default_rng(6)
+    v, scales = rng.normal(size=(3, 300)), rng.uniform(0.1, 3.0, 3)
+    v[1, 17] = 1e30  # left to numpy
+    rows = [GridLaplaceSampler(one).perturb_rows(v, scales, [stream(i) for i in range(3)]) for one in (True, False)]
+    np.testing.assert_array_equal(*rows)
+
+
 def test_rows_that_share_a_stream_share_no_bytes():
     shared = Recorded(b"", stream(5))
     out = GridLaplaceSampler().perturb_rows(np.zeros((4, 30)), np.ones(4), [shared] * 4)

@@ -7,13 +7,11 @@ same numbers in the same order.  It reads float32 as it lies there; numpy widens
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgt_node.algo.graph import Edge
-from dpgt_node.privacy.laws.compiled import Loop
+from dpgt_node.privacy.laws.compiled import Loop, fixed
 from dpgt_node.types import F64, Floats
 
 
@@ -52,11 +50,11 @@ def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, Floats], step: flo
     if weighs is not None and finishes is not None and into.ndim == 1 and into.flags.c_contiguous:
         total = np.empty(into.size)
         for place, (j, weight) in enumerate(edges):
-            fixed = _fixed(received[j][block])
+            one = fixed(received[j][block])
             if place < len(edges) - 1:
-                weighs(fixed, weight, place == 0, total)
+                weighs(one, weight, place == 0, total)
             else:
-                finishes(fixed, weight, place == 0, total, step, into)
+                finishes(one, weight, place == 0, total, step, into)
         return
     first, weight = edges[0]
     total = np.multiply(received[first][block], weight, dtype=np.float64)
@@ -64,10 +62,3 @@ def add_mixed(edges: tuple[Edge, ...], received: Mapping[int, Floats], step: flo
         total += np.multiply(received[j][block], weight, dtype=np.float64)
     total *= step
     into += total
-
-
-def _fixed(v: Floats) -> npt.NDArray[Any]:
-    """``v``, read-only in one piece: one type for the compiler."""
-    fixed = np.ascontiguousarray(v).view()
-    fixed.setflags(write=False)
-    return fixed

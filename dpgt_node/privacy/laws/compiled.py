@@ -10,7 +10,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 COMPILED_FROM: Final = 1 << 18  # coordinates; below, importing numba would cost more than it saves
+WORTH_COMPILING: Final = 1 << 28  # coordinates in all: about two seconds of numpy
 Code = Callable[..., Any]
 
 
@@ -24,6 +28,24 @@ def machine_code(loop: Code) -> Code | None:
     # No fastmath: a reciprocal or a fused product would give other bits.  error_model: x / 0 is infinite, as in numpy.
     code: Code = numba.njit(nogil=True, error_model="numpy")(loop)
     return code
+
+
+def worth_compiling(coordinates: int) -> bool | None:
+    """What ``compiled`` should be for so many coordinates in all, however short the vectors: True, or None."""
+    if coordinates < WORTH_COMPILING:
+        return None
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        return None
+    return True
+
+
+def fixed(v: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``v``, read-only in one piece: one type for the compiler, and a promise."""
+    view = np.ascontiguousarray(v).view()
+    view.setflags(write=False)
+    return view
 
 
 class Loop:

@@ -8,7 +8,7 @@ Z is the normal quantile of a uniform number whose first 64 bits are drawn at on
 where the sum lies within 2^-24 of an edge of a cell, or far out in a tail, integer arithmetic decides, with more bits
 if 64 are too few.  That happens to one coordinate in seven million.  So the result does not depend on the machine's
 mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
-Nor does it depend on who proposes: numba, where it is installed, with polynomials for the quantile of a long vector.
+Nor does it depend on who proposes: see gaussian_proposal.py.
 """
 
 from __future__ import annotations
@@ -21,71 +21,27 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node.privacy.laws.compiled import Code, Loop
+from dpgt_node.privacy.laws.compiled import Code, Loop, fixed
 from dpgt_node.privacy.laws.gaussian_grid import CELLS, LIMIT_CELLS
+from dpgt_node.privacy.laws.gaussian_proposal import (
+    MARGIN,
+    Scratch,
+    coarse_lines,
+    coarsely,
+    fine_table,
+    kernel,
+    library,
+)
 from dpgt_node.privacy.laws.grid import check_scale
 from dpgt_node.privacy.laws.noise import ByteStream, Shared, SharedPair
-from dpgt_node.privacy.laws.sampler import U64, take_rows, words
+from dpgt_node.privacy.laws.sampler import U64, rows_of_words, words
 from dpgt_node.types import F64, I64
 
 CHUNK: Final = 1 << 14  # part of the definition of the bits
-MARGIN: Final = 2.0**-24  # of a cell; what floating point may be wrong by is below 2^-27
+_MANY: Final = 1 << 12  # coordinates from which on a coarse proposal pays
 _TAIL: Final = np.uint64(1 << 38)  # below it one unit in the last of the 63 bits moves Z too far
 _LOW63: Final = np.uint64((1 << 63) - 1)
 _SIGN: Final = np.uint64(63)
-
-# The polynomials: one for each 64th of every power of two that p 2^64 may lie in, from _TAIL on.
-_LEADING: Final = 6  # bits of p's significand
-_FIRST: Final = (1023 + 38) << _LEADING  # of the biased exponent and these bits
-_PARTS: Final = (25 << _LEADING) + 1  # the last for what rounds up to p = 1/2
-_DEGREE: Final = 5
-
-
-def kernel(v: F64, g: float, limit: float, w: I64, table: F64, cells: F64) -> bool:
-    """j of every coordinate of one piece, for numba; False when it met what only the numpy path handles.
-
-    ``table``: quantile_table().  Plain Python, so that it can be checked without numba.
-    """
-    for i in range(v.size):
-        x, word = v[i], w[i]
-        p = np.float64(word & 0x7FFFFFFFFFFFFFFF) + 0.5
-        bits = np.float64(p).view(np.int64)
-        part = (bits >> 46) - _FIRST
-        if not abs(x) <= limit or part < 0:
-            return False
-        t = np.float64(bits & 0x3FFFFFFFFFFF) * 2.0**-45 - 1.0
-        a = table[part]
-        z = ((((a[5] * t + a[4]) * t + a[3]) * t + a[2]) * t + a[1]) * t + a[0]
-        c = x / g + (256.0 * z if word >= 0 else -256.0 * z)
-        j = np.floor(c)
-        if c - j < MARGIN or c - j > 1.0 - MARGIN:
-            return False
-        cells[i] = j
-    return True
-
-
-@lru_cache(maxsize=1)
-def quantile_table() -> F64:
-    """(parts, 6): in each part of (2^-26, 1/2) the polynomial in t, -1 to 1 across it, that is z with Phi(z) = p.
-
-    RuntimeError where it is not as near to the library's quantile as it should be: 2^-40.
-    """
-    powers = np.arange(_DEGREE + 1)
-    nodes = np.cos(np.pi * (2 * powers + 1) / (2 * _DEGREE + 2))
-    table = _library(_places(nodes)) @ np.linalg.inv(nodes[:, None] ** powers).T
-    between = np.linspace(-1.0, 1.0, 9)
-    if not np.abs(table @ (between[:, None] ** powers).T - _library(_places(between))).max() < 2.0**-40:
-        raise RuntimeError("the normal quantile of this machine's library is not smooth: do not release anything")
-    table.setflags(write=False)
-    return np.ascontiguousarray(table)
-
-
-def _places(t: F64) -> F64:
-    """p 2^64 at ``t`` (n,) of every part: (parts, n)."""
-    at = np.arange(_FIRST, _FIRST + _PARTS)
-    start = np.ldexp(1.0 + (at & 63) / 64, (at >> _LEADING) - 1023)
-    width = np.ldexp(1.0 / 64, (at >> _LEADING) - 1023)
-    return np.asarray(start[:, None] + width[:, None] * (t + 1.0) / 2)
 
 
 class GaussianSampler:
@@ -94,11 +50,12 @@ class GaussianSampler:
     ``compiled``: propose with numba; None: from 2^18 coordinates on, where it is installed.
     """
 
-    __slots__ = ("_kernel", "clipped")
+    __slots__ = ("_kernel", "_scratch", "clipped")
 
     def __init__(self, compiled: bool | None = None) -> None:
         self.clipped = 0
         self._kernel = Loop(kernel, compiled)
+        self._scratch = Scratch(0)
 
     def lam(self, dimension: int, scale: float, norm: float | None = None) -> float:
         """0: what is released is a function of the ideal mechanism's output."""
@@ -131,10 +88,11 @@ class GaussianSampler:
         out, fast = np.empty(private.size), self._kernel.of(private.size)
         for start in range(0, private.size, CHUNK):
             part = private[start : start + CHUNK]
-            cells = self._proposed(part, scale, stream, fast)
+            cells = out[start : start + CHUNK]
+            self._cells(part, np.array(scale), words(stream, part.size), (stream,), cells, fast)
             for sign, other in shared:
-                cells += (sign * r) * (self._proposed(np.zeros(part.size), 1.0, other, fast) + 0.5)
-            out[start : start + CHUNK] = _on_grid(cells, scale)
+                cells += (sign * r) * (shared_cells(other, part.size, self, fast) + 0.5)
+            _on_grid(cells, scale)
         return out
 
     def perturb_pairs(
@@ -147,7 +105,7 @@ class GaussianSampler:
             rows = private[:, start : start + CHUNK]
             cells = np.empty(rows.shape)
             for i, (row, stream) in enumerate(zip(rows, streams, strict=True)):
-                cells[i] = self._cells(row, np.array(scale), words(stream, row.size), (stream,))
+                self._cells(row, np.array(scale), words(stream, row.size), (stream,), cells[i])
             for i, j, stream in pairs:
                 shared = r * (shared_cells(stream, rows.shape[1]) + 0.5)
                 cells[i] += shared
@@ -165,28 +123,50 @@ class GaussianSampler:
             raise ValueError(f"rows of at most {CHUNK} coordinates, got {d}")
         for scale in scales.tolist():
             check_scale(scale)
-        out = np.empty((n, d))
+        out, fast = np.empty((n, d)), self._kernel.of(d)
         together = max(1, CHUNK // max(d, 1))
         for start in range(0, n, together):
             part = slice(start, start + together)
-            rows = private[part]
-            w = np.frombuffer(take_rows(streams[part], 8 * d), dtype="<u8").reshape(rows.shape)
-            out[part] = _on_grid(self._cells(rows, scales[part, None], w, streams[part]), scales[part, None])
+            rows, scale = private[part], scales[part, None]
+            w = rows_of_words(streams[part], d)
+            self._cells(rows, scale, w, streams[part], out[part], fast)
+            _on_grid(out[part], scale)
         return out
 
-    def _proposed(self, private: F64, scale: float, stream: ByteStream, fast: Code | None) -> F64:
-        """``_cells`` of one piece, by ``fast`` if it can."""
-        w = words(stream, private.size)
-        if fast is not None:
-            v = np.ascontiguousarray(private, dtype=np.float64).view()
-            v.setflags(write=False)  # one type for the compiler, and a promise
-            cells = np.empty(v.size)
-            if fast(v, scale / CELLS, scale * (LIMIT_CELLS / CELLS), w.view("<i8"), quantile_table(), cells):
-                return cells
-        return self._cells(private, np.array(scale), w, (stream,))
+    def _cells(
+        self,
+        private: F64,
+        scale: F64,
+        w: U64,
+        streams: Sequence[ByteStream],
+        cells: F64,
+        fast: Code | None = None,
+    ) -> None:
+        """j of every coordinate, whole numbers below 2^26, into ``cells``; proposed by ``fast`` if there is one.
 
-    def _cells(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream]) -> F64:
-        """j of every coordinate, whole numbers below 2^26."""
+        ``private``, ``w``: (d,), or one row a stream and ``scale`` (n, 1).
+        """
+        d = private.shape[-1]
+        if not private.size or (fast is None and private.size < _MANY):
+            cells[...] = self._decided(private, scale, w, streams)
+            return
+        rows = private.reshape(-1, d)
+        per, into = CELLS / scale, cells.reshape(-1, d)
+        with np.errstate(invalid="ignore", over="ignore"):
+            s = self._scratch_for(rows.size)
+            if fast is None:
+                left = coarsely(rows, w.reshape(rows.shape), per, s, into)
+            else:
+                v, bits = fixed(rows.astype(np.float64, copy=False)), fixed(w.view("<i8").reshape(rows.shape))
+                tables = coarse_lines(), fine_table()
+                left = s.at[: fast(v, bits, np.ravel(per), *tables, s.distance, s.at, into)]
+        if left.size:
+            row = left // d
+            own = scale.reshape(-1)[row] if scale.size > 1 else scale
+            into.reshape(-1)[left] = self._decided(rows.reshape(-1)[left], own, w.reshape(-1)[left], streams, row)
+
+    def _decided(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream], row: I64 | None = None) -> F64:
+        """j of every coordinate; ``row`` (private.size,): whose stream it continues in, None: they lie in order."""
         if not np.isfinite(private).all():
             raise ValueError("a private value is not finite: no noise was added")
         g, limit = scale / CELLS, scale * (LIMIT_CELLS / CELLS)  # both exact
@@ -199,18 +179,27 @@ class GaussianSampler:
         cells -= j
         doubtful = (cells < MARGIN) | (cells > 1.0 - MARGIN) | (low < _TAIL)
         for at in np.flatnonzero(doubtful).tolist():
-            row = at * len(streams) // v.size
-            own = float(scale.flat[row if scale.size > 1 else 0])
-            j.flat[at] = exact_cell(float(v.flat[at]), own, int(j.flat[at]), int(w.flat[at]), streams[row])
-        return j
+            stream = streams[at * len(streams) // v.size if row is None else row[at]]
+            own = float(np.broadcast_to(scale, v.shape).flat[at])
+            j.flat[at] = exact_cell(float(v.flat[at]), own, int(j.flat[at]), int(w.flat[at]), stream)
+        return np.asarray(j)
+
+    def _scratch_for(self, n: int) -> Scratch:
+        if self._scratch.n < n:
+            self._scratch = Scratch(n)
+        return self._scratch.first(n)
 
 
-def shared_cells(stream: ByteStream, count: int) -> F64:
+def shared_cells(
+    stream: ByteStream, count: int, sampler: GaussianSampler | None = None, fast: Code | None = None
+) -> F64:
     """floor(256 Z) of ``count`` standard normal numbers, whole numbers: what both ends of a pair draw.
 
     ``count`` at most CHUNK: a longer vector takes its pieces one after the other.  Takes 8 bytes each, as a draw does.
     """
-    return GaussianSampler()._cells(np.zeros(count), np.array(1.0), words(stream, count), (stream,))
+    cells = np.empty(count)
+    (sampler or GaussianSampler())._cells(np.zeros(count), np.array(1.0), words(stream, count), (stream,), cells, fast)
+    return cells
 
 
 def _on_grid(cells: F64, scale: float | F64) -> F64:
@@ -224,16 +213,7 @@ def _quantile(low: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> F64:
     """z <= 0 with Phi(z) = (low + 1/2) / 2^64, in floating point."""
     p = low.astype(np.float64)
     p += 0.5
-    return _library(p)
-
-
-def _library(p: F64) -> F64:
-    """z with Phi(z) = ``p`` 2^-64; overwrites ``p``."""
-    from scipy.special import ndtri  # slow to import, and only this law needs it
-
-    p *= 2.0**-64
-    z: F64 = ndtri(p)
-    return z
+    return library(p)
 
 
 def exact_cell(v: float, scale: float, j: int, word: int, stream: ByteStream) -> int:

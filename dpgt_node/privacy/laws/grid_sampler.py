@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.privacy.laws import grid
-from dpgt_node.privacy.laws.compiled import Loop
+from dpgt_node.privacy.laws.compiled import Code, Loop, fixed
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import take_rows, words
 from dpgt_node.types import F64, I64
@@ -29,6 +29,7 @@ I32 = npt.NDArray[np.int32]
 CHUNK: Final = 1 << 15  # part of the definition of the bits
 AHEAD: Final = 16  # vectors
 AHEAD_BELOW: Final = 1 << 10  # coordinates; above, a pass over one vector is as cheap
+_CALL: Final = 1 << 8  # coordinates from which on a row is worth a call of a compiled loop
 SPARE: Final = 15  # bytes that a stream's read_into may scribble over
 _LIMIT: Final = float(grid.LIMIT_CELLS << grid.FRACTION_BITS)
 _LOW40: Final = (1 << grid.FRACTION_BITS) - 1
@@ -209,20 +210,13 @@ class GridLaplaceSampler:
         held = getattr(stream, "held", None)
         if held is not None and 0 < private.size <= AHEAD_BELOW and not self._compiled:
             return self._perturb_ahead(private, g, stream, held())
-        private = np.ascontiguousarray(private, dtype=np.float64).view()
-        private.setflags(write=False)  # one type for the compiler, and a promise
         out = np.empty(private.size)
         s = self._scratch_for(min(private.size, CHUNK))
         fast = self._kernel.of(private.size)
         for start in range(0, private.size, CHUNK):
             v, into = private[start : start + CHUNK], out[start : start + CHUNK]
             part = s.first(v.size)
-            a, b = read(stream, part)
-            tables = grid.TABLES
-            if fast is None or not fast(
-                v, g * 2.0**-grid.FRACTION_BITS, g, a, b, tables.direct, tables.edges, ZEROS, into
-            ):
-                self._chunk(v, g, a, b, part, (stream,), into)
+            self._drawn(fast, v, g, *read(stream, part), part, stream, into)
         return out
 
     def perturb_rows(self, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
@@ -236,12 +230,28 @@ class GridLaplaceSampler:
         out = np.empty((n, d))
         together = max(1, CHUNK // max(d, 1))
         s = self._scratch_for(min(n, together) * d)
+        fast = self._kernel.of(d) if d >= _CALL else None
         for start in range(0, n, together):
             part = slice(start, start + together)
             g = np.array([[grid.cell(scale)] for scale in scales[part].tolist()])
-            rows = private[part]
-            self._chunk(rows, g, *read_rows(streams[part], d), s.first(rows.size), streams[part], out[part])
+            rows, (a, b) = private[part], read_rows(streams[part], d)
+            if fast is None:
+                self._chunk(rows, g, a, b, s.first(rows.size), streams[part], out[part])
+                continue
+            for i, row in enumerate(rows):
+                words, own = slice(i * d, (i + 1) * d), float(g[i, 0])
+                self._drawn(fast, row, own, a[words], b[words], s.first(d), streams[start + i], out[start + i])
         return out
+
+    def _drawn(
+        self, fast: Code | None, v: F64, g: float, a: I64, b: I32, s: Scratch, stream: ByteStream, out: F64
+    ) -> None:
+        """One chunk, by ``fast`` if it can."""
+        if fast is not None:
+            v, a, b, tables = fixed(v.astype(np.float64, copy=False)), fixed(a), fixed(b), grid.TABLES
+            if fast(v, g * 2.0**-grid.FRACTION_BITS, g, a, b, tables.direct, tables.edges, ZEROS, out):
+                return
+        self._chunk(v, g, a, b, s, (stream,), out)
 
     def _perturb_ahead(self, private: F64, g: float, stream: ByteStream, held: dict[int, Ahead]) -> F64:
         d = private.size

@@ -37,6 +37,11 @@ def take_rows(streams: Sequence[ByteStream], nbytes: int) -> bytes:
     return b"".join([stream.take(nbytes) for stream in streams])
 
 
+def rows_of_words(streams: Sequence[ByteStream], d: int) -> U64:
+    """The next ``d`` words of every stream: (streams, d), read-only."""
+    return np.frombuffer(take_rows(streams, 8 * d), dtype="<u8").reshape(len(streams), d)
+
+
 def unit_uniform(w: U64) -> F64:
     """Uniform on the 2^53 points j 2^-53, j = 1..2^53, so in (0, 1]: the logarithm is finite.  Uses the top 53 bits."""
     u = (w >> _LOW).astype(np.float64)

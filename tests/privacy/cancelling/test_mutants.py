@@ -98,10 +98,7 @@ PAIRS = [
 SAMPLER = [
     ("cells += (sign * r) *", "cells += r *"),  # the sign wrong at one end
     ("cells += (sign * r) *", "cells += 0 *"),
-    (
-        "self._proposed(np.zeros(part.size), 1.0",
-        "self._proposed(np.zeros(part.size) + np.random.default_rng().normal(), 1.0",
-    ),
+    ("_cells(np.zeros(count), np", "_cells(np.zeros(count) + np.random.default_rng().normal(), np"),
 ]
 
 
