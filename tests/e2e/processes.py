@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
 import pty
@@ -21,6 +23,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import psutil
+import pytest
+
+from dpgt_node import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
@@ -80,6 +85,19 @@ def dpgt(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedPro
         timeout=LIMIT_S,
         check=False,
     )
+
+
+def asked(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """As `dpgt`, in this process: for a command that only asks or prepares, where its imports are most of its time."""
+    given = [str(argument) for argument in arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("COLUMNS", environment()["COLUMNS"])
+        stack.enter_context(contextlib.chdir(cwd or "."))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        code = cli.run(given)
+    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 
 def on_a_terminal(*arguments: object) -> tuple[int, str]:

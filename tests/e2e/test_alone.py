@@ -8,7 +8,7 @@ import pytest
 
 from dpgt_node.record.rivals import load_rivals
 from dpgt_node.record.summary import load_summary
-from tests.e2e.processes import dpgt, same_bits
+from tests.e2e.processes import asked, dpgt, same_bits
 from tests.e2e.test_launch import DIGITS
 
 pytestmark = pytest.mark.e2e
@@ -19,8 +19,8 @@ def test_a_launch_and_its_simulation_stand_beside_the_same_rivals(tmp_path: Path
     own = 'dataset = "digits"\npartition = "inner-dirichlet"\nalpha = 0.1'
     run_file.write_text(DIGITS.replace('dataset = "digits"', own), encoding="utf-8")
     found = []
-    for verb in ("launch", "simulate"):
-        done = dpgt(verb, run_file, "--out", tmp_path / verb, "--alone", "--test-keystream", "00ff")
+    for verb, begin in (("launch", dpgt), ("simulate", asked)):
+        done = begin(verb, run_file, "--out", tmp_path / verb, "--alone", "--test-keystream", "00ff")
         assert done.returncode == 0, done.stderr
         assert "Alone, without exchange and noise, at epsilon 0: worst agent" in done.stdout
         assert "<th>alone</th>" in (tmp_path / verb / "report.html").read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ def ledger(out: Path, name: str) -> dict[tuple[int, str], str]:
 
 
 def decode(out: Path, capture: Path, transcript: Path, *more: object) -> dict[str, Any]:
-    said = processes.dpgt("eavesdrop", "decode", capture, "--out", transcript, "--run", out, "--format", "json", *more)
+    said = processes.asked("eavesdrop", "decode", capture, "--out", transcript, "--run", out, "--format", "json", *more)
     assert said.returncode == 0, said.stderr
     found: dict[str, Any] = json.loads(said.stdout)
     return found

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from tests.e2e.processes import ENDLESS, LIMIT_S, command, dpgt, environment, eventually, no_traceback, quadratic
+from tests.e2e.processes import ENDLESS, LIMIT_S, asked, command, environment, eventually, no_traceback, quadratic
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +38,7 @@ class Deployment:
 
     def pki(self, verb: str, *arguments: object) -> str:
         where = () if verb in ("init", "request") else ("--pki", "h")
-        done = dpgt("pki", verb, *arguments, *where, cwd=self.folder)
+        done = asked("pki", verb, *arguments, *where, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -77,7 +77,7 @@ class Deployment:
 
     def control(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         tls = self.folder / "h" / "operator"
-        return dpgt(verb, "--coordinator", f"{HOST}:{PORTS['coordinator']}", "--tls", tls, *arguments)
+        return asked(verb, "--coordinator", f"{HOST}:{PORTS['coordinator']}", "--tls", tls, *arguments)
 
     def round(self) -> int:
         done = self.control("status", "--format", "json")
@@ -146,13 +146,13 @@ def test_renewal_revocation_and_replacement_without_a_restart_of_the_run(deploye
     deployed.pki("issue", "agent-2", "--host", f"{HOST}:{PORTS['agent-2']}", "--into", "h/new")
     node = hosts / "new" / "NODE.toml"
     node.write_text(re.sub('state_dir = ".*"', f'state_dir = "{hosts / "agent-2" / "state"}"', node.read_text()))
-    done = dpgt("doctor", node)
+    done = asked("doctor", node)
     assert done.returncode == 0, done.stdout
     deployed.start("agent-2", "new")
     deployed.goes_on()
 
     # an agent's certificate controls nothing; the operator's does
-    denied = dpgt("stop", "--coordinator", f"{HOST}:{PORTS['coordinator']}", "--tls", hosts / "agent-1")
+    denied = asked("stop", "--coordinator", f"{HOST}:{PORTS['coordinator']}", "--tls", hosts / "agent-1")
     assert denied.returncode == 3 and "dpgt:agent:agent-1 may not control a run" in denied.stderr
     assert deployed.control("stop").returncode == 0
     for name, process in deployed.processes.items():
@@ -168,11 +168,11 @@ def test_a_run_of_agents_whose_keys_were_made_on_their_own_hosts(tmp_path: Path)
             shutil.copytree(tmp_path / "h" / name, host)
             told = re.search(r"key sha256 +(\w+)", made.pki("request", name, "--into", host))
             assert told is not None
-            asked = tmp_path / f"{name}.request"
-            shutil.copy(host / "request.pem", asked)
-            made.pki("sign", name, asked, "--fingerprint", told[1])
+            request = tmp_path / f"{name}.request"
+            shutil.copy(host / "request.pem", request)
+            made.pki("sign", name, request, "--fingerprint", told[1])
             shutil.copy(tmp_path / "h" / name / "cert.pem", host)
-            done = dpgt("doctor", host / "NODE.toml")
+            done = asked("doctor", host / "NODE.toml")
             assert told[1] in done.stdout and "certificate" in done.stdout
         keys = {path.parent.name for path in (tmp_path / "h").rglob("key.pem")}
         assert keys == {"authority", "coordinator"}

@@ -15,14 +15,13 @@ import psutil
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import load_run, run_sha256
-from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.sim.simulate import simulate
 from tests.e2e.processes import (
     ENDLESS,
     Launch,
+    asked,
     dpgt,
     eventually,
     finals,
@@ -31,6 +30,7 @@ from tests.e2e.processes import (
     quadratic,
     same_bits,
 )
+from tests.runtime import test_methods as methods
 from tests.sim.cases import CARRIED
 
 pytestmark = pytest.mark.e2e
@@ -207,35 +207,16 @@ def test_digits_over_mtls_the_simulators_bits_and_every_output(
     assert sorted(without_time, key=str) == sorted(others, key=str)
 
 
-SHAPES = (
-    "s-ab",
-    "weighted-sgd",
-    "q-dpsgd",
-    "dp-dsgt",
-    "no-communication",
-    "noisy-gt",
-    "ternary-dsgd",
-    "quantised-binomial-sgd",
-)
-"""In every suite: no noise, everybody's gradient, what is drawn and not seen, two vectors and a draw, nothing sent,
-noise on two states, a quantiser that is drawn, coins.
-"""
-OPTIONS = {
-    "ternary-dsgd": "[method]\nr = 8.0\n",
-    "quantised-dsgd": "[method]\nstep = 0.125\n",
-    "quantised-binomial-sgd": "[method]\nbound = 8.0\ntrials = 300\n",
-}
+IN_EVERY_SUITE = "dp-dsgt"
+"""Two vectors and a draw; of all others tests/runtime/test_methods.py runs the same daemons in one process."""
 
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(m, marks=() if m in SHAPES else pytest.mark.long) for m in CARRIED if m != "dpgt"],
+    [pytest.param(m, marks=() if m == IN_EVERY_SUITE else pytest.mark.long) for m in CARRIED if m != "dpgt"],
 )
 def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> None:
-    K, own = 4, METHODS[method]
-    text = quadratic(2, K).replace(f"iterations = {K}", f'iterations = {K}\nmethod = "{method}"')
-    text += OPTIONS.get(method, "")
-    run = run_file(tmp_path, text if own.noisy else text.replace("[noise]", "[noise]\nmultiplier = 0.0"))
+    run = run_file(tmp_path, methods.text_of(method))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--insecure", "--test-keystream", KEY) as launch:
         assert launch.wait() == 0, launch.said
@@ -244,10 +225,7 @@ def test_other_methods_give_the_simulators_bits(tmp_path: Path, method: str) -> 
     assert simulated.exit_code == 0
     for name, x in finals(out).items():
         assert x.tobytes() == np.load(tmp_path / "sim" / "agents" / name / "x_final.npy").tobytes()
-    vectors = (K + 1) * len(own.sends), (K + 1) * len(MECHANISMS[next(iter(own.rules))].charged)
-    assert {released(out, name) for name in launch.names()} == {vectors}
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["method"] == method and [agent["releases"] for agent in summary["agents"]] == [vectors[0]] * 2
+    methods.assert_releases(method, [out / "agents" / name / "state" for name in launch.names()], out / "summary.json")
 
 
 def test_noise_that_cancels_gives_the_simulators_bits(tmp_path: Path) -> None:
@@ -311,7 +289,7 @@ def test_a_local_run_keeps_every_result_at_its_agent(tmp_path: Path) -> None:
 
 
 def status(out: Path) -> dict[str, object]:
-    result = dpgt("status", "--run", out, "--format", "json")
+    result = asked("status", "--run", out, "--format", "json")
     assert result.returncode == 0, result.stderr
     document: dict[str, object] = json.loads(result.stdout)
     return document
@@ -319,7 +297,7 @@ def status(out: Path) -> dict[str, object]:
 
 def test_control_then_stop_then_go_on_to_the_same_bits(tmp_path: Path) -> None:
     # 80 kB a vector: slow enough that the verbs come in time, and work and commits run in threads.
-    K = 1000
+    K = 300
     run = run_file(tmp_path, quadratic(3, K, every=100).replace("dimension = 3", "dimension = 10_000"))
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
@@ -343,14 +321,14 @@ def test_control_then_stop_then_go_on_to_the_same_bits(tmp_path: Path) -> None:
         assert text.returncode == 0 and "paused" in text.stdout and "agent-2: connected" in text.stdout
 
         theirs = ("--coordinator", address, "--tls", out / "tls" / "agents" / "agent-1")
-        refused = dpgt("stop", *theirs)
+        refused = asked("stop", *theirs)
         assert refused.returncode == 3 and "may not control" in refused.stderr
-        second = dpgt("launch", run, "--out", out, "--test-keystream", KEY)
+        second = asked("launch", run, "--out", out, "--test-keystream", KEY)
         assert second.returncode == 2 and second.stderr.strip() == (
             f"dpgt launch: command line: --out: {out} is in use by another run"
         )
         rival = ("--config", out / "run.toml", "--listen", "127.0.0.1:0", "--insecure", "--test-keystream", KEY)
-        refused = dpgt("coordinator", *rival, "--out", out)
+        refused = asked("coordinator", *rival, "--out", out)
         assert refused.returncode == 2 and "is in use by another coordinator" in refused.stderr
 
         stopped = dpgt("stop", *at)
@@ -364,12 +342,12 @@ def test_control_then_stop_then_go_on_to_the_same_bits(tmp_path: Path) -> None:
     assert before["status"] == "stopped" and before["rounds"] == again + 1
     assert not list(out.glob("agents/*/state/x_final.npy"))
 
-    private = dpgt("launch", run, "--out", out)
+    private = asked("launch", run, "--out", out)
     assert private.returncode == 2 and "--test-keystream" in private.stderr, "half of its noise is known"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
         launch.running(starts=2)
-        assert dpgt("pause", "--run", out).returncode == 0
-        assert dpgt("resume", "--run", out).stdout.strip() == "running"
+        assert asked("pause", "--run", out).returncode == 0
+        assert asked("resume", "--run", out).stdout.strip() == "running"
         assert launch.wait() == 0, launch.said
     no_traceback(launch.everything_said())
     after = json.loads((out / "summary.json").read_text())
@@ -395,7 +373,7 @@ def test_an_interrupted_launch_exits_5_and_a_launch_through_a_link_touched_nothi
         launch.running()
         kept = [tmp_path / "out" / "coordinator.json", tmp_path / "out" / "tls" / "coordinator" / "cert.pem"]
         before = [path.read_bytes() for path in kept]
-        second = dpgt("launch", run, "--out", tmp_path / "link")
+        second = asked("launch", run, "--out", tmp_path / "link")
         assert second.returncode == 2 and "in use by another run" in second.stderr
         assert [path.read_bytes() for path in kept] == before
         launch.process.send_signal(signal.SIGINT)  # SIGTERM: tests/cli/test_ends.py

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.processes import ENDLESS, Launch, dpgt, eventually, no_traceback, quadratic
+from tests.e2e.processes import ENDLESS, Launch, asked, eventually, no_traceback, quadratic
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,7 @@ def run_file(folder: Path, on_loss: str) -> Path:
 
 
 def status(out: Path) -> dict[str, Any]:
-    done = dpgt("status", "--run", out, "--format", "json")
+    done = asked("status", "--run", out, "--format", "json")
     return dict(json.loads(done.stdout)) if done.returncode == 0 else {"agents": []}
 
 
@@ -39,13 +39,13 @@ def test_a_stopped_agent_is_missing_by_name_and_comes_back(tmp_path: Path) -> No
         held = eventually("it is missing", lambda: (s := status(launch.out)) and agent(s, "agent-2")["missing_s"] and s)
         assert agent(held, "agent-2")["state"] in ("left", "silent") and held["reason"].startswith("agent-2 ")
         assert agent(held, "agent-1")["missing_s"] is None
-        text = dpgt("status", "--run", launch.out).stdout
+        text = asked("status", "--run", launch.out).stdout
         assert "agent-2: " in text and "MISSING for " in text
         eventually("it is lost", lambda: "waiting for it (on_agent_loss = wait)" in launch.log("coordinator"))
         os.kill(launch.pid("agent-2"), signal.SIGCONT)
         eventually("it goes on", lambda: status(launch.out).get("k", -1) > held["k"] + 5)
         assert "agent-2 is back after " in launch.log("coordinator")
-        assert dpgt("stop", "--run", launch.out).returncode == 0
+        assert asked("stop", "--run", launch.out).returncode == 0
         assert launch.wait() == 5
         no_traceback(launch.everything_said())
     over = status(launch.out)

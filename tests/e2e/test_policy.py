@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import Launch, dpgt, eventually, no_traceback, quadratic
+from tests.e2e.processes import Launch, asked, eventually, no_traceback, quadratic
 
 pytestmark = pytest.mark.e2e
 
@@ -29,7 +29,7 @@ def give_policy(launch: Launch, name: str, policy: str) -> None:
 
 
 def totals(launch: Launch, name: str) -> dict[str, float]:
-    result = dpgt("ledger", launch.out / "agents" / name / "state", "--format", "json")
+    result = asked("ledger", launch.out / "agents" / name / "state", "--format", "json")
     assert result.returncode == 0, result.stderr
     found: dict[str, float] = json.loads(result.stdout)["totals"]
     return found

@@ -13,7 +13,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.runtime.store.ledger import read_ledger
-from tests.e2e.processes import Launch, dpgt, eventually, quadratic, same_bits
+from tests.e2e.processes import Launch, asked, eventually, quadratic, same_bits
 
 pytestmark = pytest.mark.hosts
 
@@ -91,5 +91,5 @@ def test_full_then_read_only_then_well(tmp_path: Path, run: Path, mounted: list[
     assert released(out) < 100
     with Launch(out, *arguments) as launch:
         assert launch.wait() == 0, launch.said
-    assert dpgt("simulate", run, "--out", tmp_path / "simulated", "--test-keystream", KEY).returncode == 0
+    assert asked("simulate", run, "--out", tmp_path / "simulated", "--test-keystream", KEY).returncode == 0
     same_bits(out, tmp_path / "simulated")

@@ -30,7 +30,7 @@ def test_a_tapped_launch_gives_the_same_bits_and_a_capture_of_its_links(tmp_path
     tap = ("--tap", capture, "--tap-links", links)
     done = processes.dpgt("launch", run, "--out", out, "--test-keystream", KEY, *tap)
     assert done.returncode == 0, done.stderr
-    simulated = processes.dpgt("simulate", run, "--out", tmp_path / "sim", "--test-keystream", KEY)
+    simulated = processes.asked("simulate", run, "--out", tmp_path / "sim", "--test-keystream", KEY)
     assert simulated.returncode == 0, simulated.stderr
     for agent in ("agent-1", "agent-2", "agent-3"):
         final = f"agents/{agent}/x_final.npy"
