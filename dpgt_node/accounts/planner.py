@@ -8,7 +8,7 @@ the policy will read, rounded as they round.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import sharing
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, PURE, SOUND
 from dpgt_node.privacy.laws.law import Law
@@ -59,11 +59,22 @@ class Target:
         """Whether noise that pairs of ``n`` agents share may count."""
         return self.colluding(n) < n - 1
 
-    def check_colluding(self, n: int) -> None:
-        """ConfigError where there are not so many others."""
+    def problems(self, n: int) -> Iterator[Problem]:
+        """Every part of it that no run of ``n`` agents could meet."""
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0.0):
+            yield self._problem("epsilon", f"must be a finite number > 0, not {self.epsilon!r}")
+        if self.delta is not None and not 0.0 <= self.delta < 1.0:
+            yield self._problem("delta", f"must be at least 0 (a pure guarantee) and below 1, not {self.delta!r}")
+        if self.accountant is not None and self.accountant not in ACCOUNTANTS:
+            yield self._problem("accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
+        mechanisms = sorted(one.name for one in TRACKING)
+        if self.mechanism is not None and self.mechanism not in mechanisms:
+            yield self._problem("mechanism", f"must be one of {', '.join(mechanisms)}")
         if not 0 <= self.colluding(n) <= n - 1:
-            message = f"must be 0 (an eavesdropper) to {n - 1} (all others), not {self.towards}"
-            raise ConfigError.one(self.source, "--towards", message)
+            yield self._problem("towards", f"must be 0 (an eavesdropper) to {n - 1} (all others), not {self.towards}")
+
+    def _problem(self, option: str, message: str) -> Problem:
+        return Problem(self.source, f"--{option}", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,23 +251,9 @@ def _unreachable(
     )
 
 
-def check_target(target: Target) -> None:
-    """ConfigError for what no run could meet."""
-    if not (math.isfinite(target.epsilon) and target.epsilon > 0.0):
-        raise ConfigError.one(target.source, "--epsilon", f"must be a finite number > 0, not {target.epsilon!r}")
-    if target.delta is not None and not 0.0 <= target.delta < 1.0:
-        raise ConfigError.one(
-            target.source, "--delta", f"must be at least 0 (a pure guarantee) and below 1, not {target.delta!r}"
-        )
-    if target.accountant is not None and target.accountant not in ACCOUNTANTS:
-        raise ConfigError.one(target.source, "--accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
-    mechanisms = sorted(one.name for one in TRACKING)
-    if target.mechanism is not None and target.mechanism not in mechanisms:
-        raise ConfigError.one(target.source, "--mechanism", f"must be one of {', '.join(mechanisms)}")
-
-
 def _check(run: model.RunConfig, target: Target) -> None:
-    check_target(target)
+    if problems := tuple(target.problems(run.n)):
+        raise ConfigError(problems)
     privacy = run.privacy
     if privacy.adjacency is None and not privacy.enforced:
         raise ConfigError.one(

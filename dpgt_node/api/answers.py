@@ -71,7 +71,7 @@ def check(run: RunFile, *, alone: bool = False) -> Checked:
     """``dpgt check``: assumptions, step bounds, theorem conditions, predicted rates, epsilon under every accountant.
 
     ``alone``: also rehearse the run beside every agent alone.  A condition that fails is an answer, not an error.
-    Raises ConfigError for a run file that cannot be read, with all its problems.
+    Raises ConfigError for a run file that cannot be read, with all its problems, and for data files that are not there.
     """
     load_run(run)
     with as_file(run) as path:

@@ -19,7 +19,15 @@ from dpgt_node.cli.checking.facts import (
     warned_delta,
     words,
 )
-from dpgt_node.cli.common import alike_option, data_root, format_option, out_of_range, reddened, run_argument
+from dpgt_node.cli.common import (
+    alike_option,
+    check_startable,
+    data_root,
+    format_option,
+    out_of_range,
+    reddened,
+    run_argument,
+)
 from dpgt_node.cli.wrapping import fitted, say
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError, ExitCode, of_run_file
@@ -44,16 +52,19 @@ def check(
     What fails comes first; what holds is shown by --all.
 
     Exits 1 when a condition fails without which a run is refused, or when launch and simulate would refuse its data or
-    model; all others are warnings.
+    model; all others are warnings. Exits 2 when a file of its data is not there, unless [data] states the classes: each
+    agent may have a file of its own then.
     """
     from dpgt_node.agent.roles import check_coordinates
     from dpgt_node.algo.methods.dsgd.central import curated
     from dpgt_node.cli.checking.brief import brief
     from dpgt_node.cli.checking.full import disk_lines, render
     from dpgt_node.cli.checking.hiding import dimension, price
-    from dpgt_node.learning.oracle import data_problem, odd_about_data
+    from dpgt_node.learning.oracle import data_absent, data_problem, odd_about_data
 
     run = curated(load_run(run_file))
+    if data_absent(run):
+        check_startable(run, str(run_file), counted=True, simulated=True)
     report, unknown, memory = examine(run), None, None
     if not alone and (alike is not None or shape_text is not None):
         raise ConfigError.one("command line", "--alike" if shape_text is None else "--shape", "goes with --alone")

@@ -167,14 +167,14 @@ def check_keystream(run: RunConfig, keystream: str | None) -> None:
 def check_startable(
     run: RunConfig,
     source: str,
-    samples: tuple[int | None, ...] | None = None,
     *,
+    counted: bool = False,
     warn: bool = True,
     simulated: bool = False,
 ) -> None:
     """Hard conditions, all at once: Assumption 1, a_i and b_i in [0, 1), 1 <= m_K <= every known D.
 
-    ``samples``: D of every agent where this machine knows it.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
+    ``counted``: the data must be on this machine, and say D.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
     ``simulated``: in one process, where a method may run that daemons do not carry out.
     """
     from dpgt_node.algo.graph import Topology
@@ -183,13 +183,23 @@ def check_startable(
     from dpgt_node.algo.theory import hard_failures, step_warnings
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
-    failures = hard_failures(run, topology, schedule, samples if samples is not None else (None,) * run.n)
+    samples: tuple[int | None, ...] = (None,) * run.n
+    problems: list[Problem] = []
     if not simulated and (why := method_of(run).simulated):
-        failures = (("algorithm.method", f'"{run.algorithm.method}" is for dpgt simulate alone: {why}'), *failures)
-    if failures:
-        raise ConfigError(Problem(source, key, message) for key, message in failures)
-    if problems := out_of_range(run):
-        raise ConfigError(replace(problem, source=source) for problem in problems)
+        message = f'"{run.algorithm.method}" is for dpgt simulate alone: {why}'
+        problems.append(Problem(source, "algorithm.method", message))
+    if counted:
+        from dpgt_node.learning.oracle import sample_counts
+
+        try:
+            samples = sample_counts(run, data_root())
+        except ConfigError as error:
+            problems.extend(error.problems)
+    problems.extend(Problem(source, *failure) for failure in hard_failures(run, topology, schedule, samples))
+    if problems:
+        raise ConfigError(problems)
+    if unreachable := out_of_range(run):
+        raise ConfigError(replace(problem, source=source) for problem in unreachable)
     if warn and method_of(run).theorems:
         for line in step_warnings(topology, schedule):
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)

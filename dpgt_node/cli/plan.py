@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,7 +16,7 @@ from dpgt_node.cli.shape import find_shape
 from dpgt_node.cli.wrapping import say, wrapped
 from dpgt_node.config import SchemeS2, load_run
 from dpgt_node.config.vocabulary import ACCOUNTANTS
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ConfigError, ExitCode, Problem
 
 if TYPE_CHECKING:
     from dpgt_node.learning.data.datasets import Dataset
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dpgt_node.sim.plans.choosing import Choice
     from dpgt_node.sim.plans.rehearsal import Shape
 
+T = TypeVar("T")
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Epsilons of the Pareto curve, as parts of the one asked for."""
 _PARETO_REHEARSALS = 12
@@ -90,19 +92,23 @@ def plan(
     how alike you say they are: candidates are tried on synthetic data.  The plan says which accuracy it expects, where
     learning begins, and where staying alone is expected to be better.  Takes about a minute.
     """
-    from dpgt_node.accounts.planner import Target, check_target
+    from dpgt_node.accounts.planner import Target
     from dpgt_node.sim.plans.alike import Alike
     from dpgt_node.sim.plans.choosing import Input, choose, inputs
+    from dpgt_node.sim.plans.refusing import refusals
     from dpgt_node.sim.plans.staying import PUBLIC
 
     run = load_run(run_file)
     target = Target(epsilon, delta, accountant, mechanism, towards=towards)
-    check_target(target)  # before the data are read, and once
-    target.check_colluding(run.n)
-    shape = find_shape(run, str(run_file), shape_text)
-    data, how = _public(public), Alike.of(run) if alike is None else Alike.stated(alike)
+    problems = list(refusals(run, target, keep_clip=keep_clip, keep_steps=keep_steps))
     if keep_steps and pareto is not None:
-        raise ConfigError.one("command line", "--keep-steps", "leaves nothing to search for --pareto")
+        problems.append(Problem("command line", "--keep-steps", "leaves nothing to search for --pareto"))
+    how = _made(problems, lambda: Alike.of(run) if alike is None else Alike.stated(alike))
+    data = _made(problems, lambda: _public(public))
+    shape = _made(problems, lambda: find_shape(run, str(run_file), shape_text))
+    if problems:
+        raise ConfigError(problems)
+    assert shape is not None, "else there was a problem"
     chosen = choose(
         run,
         shape,
@@ -131,6 +137,15 @@ def plan(
         if line not in warnings and not (chosen.useless and line == chosen.expected):
             _say(line)
     return ExitCode.DONE
+
+
+def _made(problems: list[Problem], make: Callable[[], T]) -> T | None:
+    """What ``make`` gives; None where it cannot, and ``problems`` then has its reasons too."""
+    try:
+        return make()
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
 
 
 def _warnings(chosen: Choice, shape: Shape) -> list[str]:

@@ -24,6 +24,7 @@ from dpgt_node.learning.data.pictures.folders import Pictures
 from dpgt_node.learning.data.pictures.sets import IMAGE_SETS
 from dpgt_node.learning.data.shards import (
     Division,
+    absent_files,
     blocks,
     data_is_here,
     division,
@@ -49,6 +50,7 @@ __all__ = [
     "Oracle",
     "build_oracle",
     "constants",
+    "data_absent",
     "data_is_here",
     "data_problem",
     "odd_about_data",
@@ -272,6 +274,11 @@ def prepare_shared(run: RunConfig, data_root: Path | None = None) -> None:
         data = run_dataset(run, data_root)
         if run.model.name == "softmax" or _transformed(run):
             shards(data, run.data.features, run.data.normalise, division(run), _cache(data_root))
+
+
+def data_absent(run: RunConfig) -> bool:
+    """Whether [data] names a file that is not here, and that each agent cannot have for itself."""
+    return "classes" not in run.data.params and bool(absent_files(run))
 
 
 def data_problem(run: RunConfig, data_root: Path | None = None) -> str | None:

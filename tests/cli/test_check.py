@@ -135,13 +135,20 @@ def test_data_that_is_not_on_this_machine_leaves_D_open(demo: Path, capsys: pyte
     assert fits["passed"] is None and "agent-1" in fits["note"]
 
 
-def test_data_that_launch_would_not_find_are_refused_here_too(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed(demo, 'dataset = "digits"', 'dataset = "npz:/nowhere/shard.npz"')
-    assert cli.run(["check", str(demo)]) == 1
-    assert "Refused: /nowhere/shard.npz: cannot be read: No such file or directory" in capsys.readouterr().out
-    assert cli.run(["launch", str(demo), "--out", str(demo.parent / "out")]) == 2
-    assert cli.run(["check", str(demo), "--format", "json"]) == 1
-    capsys.readouterr()
+def test_data_that_are_nowhere_are_bad_input_like_any_other(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """check, launch and simulate name the key of every file that is missing, and what else is wrong, in one go."""
+    changed(demo, 'dataset = "digits"', 'dataset = "csv:none.csv"\nlabel = "y"\ntest = "neither.csv"')
+    changed(demo, "alpha = 0.1", "alpha = 0.5")
+    reason, folder = "No such file or directory", demo.parent
+    out = ["--out", str(folder / "out")]
+    for verb, *options in (["check"], ["check", "--format", "json"], ["launch", *out], ["simulate", *out]):
+        assert cli.run([verb, str(demo), *options]) == 2
+        said = capsys.readouterr()
+        first, second, third, *rest = said.err.splitlines()
+        assert first == f"dpgt {verb}: {demo}: data.dataset: cannot read {folder / 'none.csv'}: {reason}"
+        assert second.endswith(f"{demo}: data.test: cannot read {folder / 'neither.csv'}: {reason}")
+        assert f"{demo}: scheme.alpha: " in third and not rest and not said.out
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(

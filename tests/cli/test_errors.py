@@ -181,14 +181,6 @@ def test_missing_and_unreadable_files(dpgt: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_data_that_is_not_there_is_named_before_anything_starts(dpgt: Run, tmp_path: Path) -> None:
-    run = write(tmp_path / "run.toml", demo(data__dataset="npz:nowhere.npz", data__partition=None, data__seed=None))
-    for verb, *arguments in (("launch", run, "--out", "out"), ("simulate", run, "--out", "out")):
-        code, lines = dpgt(verb, *arguments)
-        assert code == 2 and len(lines) == 1 and "nowhere.npz" in lines[0]
-    assert not (tmp_path / "out").exists()
-
-
 # --- output folders --------------------------------------------------------------------------------------------------
 
 

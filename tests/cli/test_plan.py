@@ -332,6 +332,20 @@ def test_the_impossible_is_refused(
     assert says in flat(capsys.readouterr().err)
 
 
+def test_all_that_is_wrong_is_said_at_once_and_before_anything_is_tried(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_file.write_text(RUN.replace("C = [[0,0,1],[1,0,0],", "C = [[0,0,0],[0,0,0],"))
+    options = ["--epsilon", "0", "--delta", "2", "--accountant", "a", "--mechanism", "m", "--towards", "3"]
+    options += ["--alike", "very", "--public", "digits", "--shape", "1,2", "--keep-steps", "--pareto", "x"]
+    assert cli.run(["plan", str(run_file), *options]) == 2
+    out, err = capsys.readouterr()
+    named = ["epsilon", "delta", "accountant", "mechanism", "towards", "keep-steps", "keep-steps", "alike", "public"]
+    assert re.findall(r"command line: --([a-z-]+): ", err) == [*named, "shape"]
+    assert f"{run_file}: graph.C: Assumption 1: roots of C'" in err and f"{run_file}: graph: Assumption 1" in err
+    assert len(err.splitlines()) == len(named) + 1 + 2 and not out, "and nothing of what is tried"
+
+
 def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
     run_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_toy_has_no_file(npz):
 def test_relative_paths_belong_to_the_run_file(npz):
     config = replace(run("npz:d.npz"), base=npz.parent)
     assert build_oracle(config, 0).samples == 11 and sample_counts(config) == (11, 10, 10)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="dataset: cannot read"):
         build_oracle(run("npz:d.npz"), 0)
 
 

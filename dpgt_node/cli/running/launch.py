@@ -137,7 +137,6 @@ def launch_run(
     from dpgt_node.cli.running.live import LiveView
     from dpgt_node.config.privacy.cancelling import masks
     from dpgt_node.durable import contents
-    from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
     from dpgt_node.runtime import process
@@ -157,7 +156,7 @@ def launch_run(
     if test_keystream is None:
         secure, keys = run.runtime.channel == "mtls", ("--insecure", "--durability")
         require_means(run, "command line", secure=secure, durability=durability, keys=keys)
-    common.check_startable(run, source, sample_counts(run, common.data_root()))
+    common.check_startable(run, source, counted=True)
     common.check_memory(run)
     common.warn_of_data(run, source)
     if not contents(out):  # what goes on is checked by each node

@@ -51,7 +51,6 @@ def simulate(
     from dpgt_node.cli.running.ended import print_result
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView
     from dpgt_node.config import Adversary
-    from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.process import raise_open_files, tune_malloc
@@ -68,7 +67,7 @@ def simulate(
     if alone:
         check_rivals(run, "command line")
     common.check_keystream(run, test_keystream)
-    common.check_startable(run, str(run_file), sample_counts(run, common.data_root()), simulated=True)
+    common.check_startable(run, str(run_file), counted=True, simulated=True)
     common.check_memory(run)
     common.warn_of_data(run, str(run_file))
     simulation = partial(simulate_fast, device=device) if fast else simulate_all

@@ -10,7 +10,7 @@ import numpy as np
 from dpgt_node.config.data import resolved_dataset, resolved_test, stated_classes, unstated_classes
 from dpgt_node.config.model import Parameter, RunConfig
 from dpgt_node.config.vocabulary import DATASET_PREFIXES
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.arrays import Reals
 from dpgt_node.learning.data.datasets import Dataset, load_dataset, load_file
@@ -69,6 +69,8 @@ def run_dataset(run: RunConfig, data_root: Path | None = None, *, to_learn: bool
 
     ``to_learn``: it must have more than one class, and labels that number them; else the model says what fits.
     """
+    if absent := absent_files(run):
+        raise ConfigError(absent)
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
     _check(run, data, f"'{run.data.dataset}'", to_learn=to_learn)
     return data
@@ -108,8 +110,23 @@ def data_is_here(run: RunConfig, data_root: Path | None = None) -> bool:
     name = resolved_dataset(run)
     if name in IMAGE_SETS:
         return data_root is not None and any((data_root / folder).is_dir() for folder in IMAGE_FOLDERS[name])
-    prefix, colon, path = name.partition(":")
-    return not colon or prefix not in DATASET_PREFIXES.built or Path(path).exists()
+    return not any(problem.key == "data.dataset" for problem in absent_files(run))
+
+
+def absent_files(run: RunConfig) -> tuple[Problem, ...]:
+    """The files that [data] names and that are not on this machine, by their keys."""
+    prefix, colon, path = resolved_dataset(run).partition(":")
+    if not colon or prefix not in DATASET_PREFIXES.built:
+        return ()
+    found = []
+    for key, file in (("data.dataset", Path(path)), ("data.test", resolved_test(run))):
+        try:
+            if file is not None:
+                file.stat()
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            found.append(Problem("run file", key, f"cannot read {file}: {reason}"))
+    return tuple(found)
 
 
 def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -> None:

@@ -18,11 +18,11 @@ from dpgt_node.accounts.forecast import Response, need, respond
 from dpgt_node.accounts.planner import Route, Target, calibrate
 from dpgt_node.algo.spectrum import spectrum, weight_step_bound
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
-from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.sim.plans.frame import Frame
 from dpgt_node.sim.plans.recipe import short
+from dpgt_node.sim.plans.refusing import says_what
 from dpgt_node.sim.plans.rehearsal import Outcome, Table
 from dpgt_node.types import F64
 
@@ -129,9 +129,7 @@ class EveryRound:
     def _own_steps(self) -> Candidate:
         """Those of the run file; the predictor, which knows one kind of release, says nothing of them yet."""
         run, scheme = self._run, self._run.scheme
-        if not isinstance(scheme, SchemeS2):
-            raise ConfigError.one("command line", "--keep-steps", 'needs scheme.kind = "S2" in the run file')
-        self._frame.check(run)
+        assert isinstance(scheme, SchemeS2), "refusals has spoken of others"
         return Candidate(run.K, scheme.alpha, scheme.beta, scheme.gamma, 1.0, math.nan)
 
     def _kept(self, way: Route, target: Target) -> tuple[Candidate, F64, F64]:
@@ -270,12 +268,6 @@ class _Trials:
                 found.append(self._search._frame.rehearsal.accuracies(self._runs[c], seed))
             self._rounds += c.K + 1
         return Outcome.of(found[:draws])
-
-
-def says_what(run: RunConfig) -> bool:
-    """Whether the run file says what is released: in which rounds, or that releases differ."""
-    own = (run.noise.by_release, run.noise.decay, run.privacy.by_release, run.privacy.decay)
-    return run.scheme.apart or run.scheme.first != "gradient" or any(own)
 
 
 def _clipped(privacy: Privacy, part: float) -> Privacy:

@@ -11,9 +11,8 @@ from dpgt_node.accounts.planner import Route, Target
 from dpgt_node.agent.noise import accounts_for, check_range
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import RunConfig
-from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.rehearsal import Rehearsal, Shape
@@ -43,12 +42,6 @@ class Frame:
         """The accounts of a run, as its agents will keep them."""
         schedule = Schedule.from_config(run)
         return accounts_for(run, self.topology, schedule, self.shape.samples, self.rehearsal.dimension)
-
-    def check(self, run: RunConfig) -> None:
-        """ConfigError where ``run`` would be refused."""
-        failures = hard_failures(run, self.topology, Schedule.from_config(run), self.shape.samples)
-        if failures:
-            raise ConfigError(Problem("run file", key, message) for key, message in failures)
 
     def check_range(self, run: RunConfig, way: Route, target: Target) -> None:
         """ConfigError where noise is too little for the sampler's range, with the nearest possible epsilon."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpgt_node.accounts.account import AgentAccount, totals
 from dpgt_node.accounts.planner import Route, Target, route
-from dpgt_node.algo.methods import method_of
-from dpgt_node.config import Privacy, RunConfig, SchemeS2
+from dpgt_node.config import Privacy, RunConfig
 from dpgt_node.errors import ConfigError, invariant
 from dpgt_node.learning.data.datasets import Dataset
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
@@ -20,9 +19,10 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import void
 from dpgt_node.record.guessing import SKILL_MIN
 from dpgt_node.sim.plans.alike import Alike
-from dpgt_node.sim.plans.everyround import EveryRound, Found, says_what
+from dpgt_node.sim.plans.everyround import EveryRound, Found
 from dpgt_node.sim.plans.frame import Frame
 from dpgt_node.sim.plans.recipe import short
+from dpgt_node.sim.plans.refusing import free, refusals
 from dpgt_node.sim.plans.rehearsal import Outcome, Shape
 from dpgt_node.sim.plans.releasing import Drawn, Releasing
 
@@ -90,41 +90,32 @@ class Planner:
     ) -> None:
         """``public``, ``alike``: see :class:`Rehearsal`.  ``keep_clip``: the clip is the run file's, or its declared C.
         ``progress`` gets a line now and then.
-
-        Raises ConfigError where the run cannot be planned: toys, another method, or a graph that breaks Assumption 1.
         """
-        method = method_of(run)
-        if not (method.theorems and method.noisy):
-            message = f"a plan sets steps and noise of Algorithm 1 (dpgt), not of {method.name}"
-            raise ConfigError.one("run file", "algorithm.method", message)
-        if run.robust.on:
-            message = "a plan reckons with linear mixing: leave [robust] out, plan, and put it back"
-            raise ConfigError.one("run file", "robust", message)
         self._run, self._shape, self._keep_clip = run, shape, keep_clip
         self._given = (shape, public, alike, progress)
         self._frames: dict[Privacy, Frame] = {}
         self._searches: dict[Target, Releasing] = {}
-        probe = SchemeS2(alpha=1e-9, beta=1e-9, gamma=1.0, p_m=1.0, samples="full")
-        self._frame(run).check(replace(run, scheme=probe))
 
     def plan(self, target: Target, rehearsals: int = REHEARSALS, *, keep_steps: bool = False) -> Plan:
-        """The best run found for ``target`` in that many rehearsals.  Raises ConfigError for what is impossible.
+        """The best run found for ``target`` in that many rehearsals.
+
+        Raises ConfigError for what is impossible, see :func:`refusals`.
 
         ``keep_steps``: nothing is searched; K, alpha, beta and gamma are the run file's, which must be of scheme S2.
         So are its clip and its releases, where it says which rounds have one or that they differ.
         """
         kept = keep_steps or self._keep_clip
         target = replace(target, delta=self._delta(target))
-        target.check_colluding(self._run.n)
-        given = self._run if kept else replace(self._run, privacy=_free(self._run.privacy))
+        if reasons := refusals(
+            self._run, target, self._shape.samples, keep_clip=self._keep_clip, keep_steps=keep_steps
+        ):
+            raise ConfigError(reasons)
+        given = self._run if kept else replace(self._run, privacy=free(self._run.privacy))
         way = route(given, target)
         if not kept:
             given = self._clipped(given, way)
         if not keep_steps:
             given = _nothing_said(given)
-        elif says_what(given) and not way.accounted.once:
-            message = f"{way.mechanism} releases in every round, and the run file says otherwise"
-            raise ConfigError.one(target.source, "--mechanism", message)
         frame, base = self._frame(given), way.apply(given)
         chance = frame.rehearsal.chance
         found: Found | Drawn
@@ -179,11 +170,6 @@ def _bound(privacy: Privacy) -> float:
         return privacy.clip_l2
     invariant(privacy.adjacency is not None, "a route has a bound")
     return 0.5 * (privacy.adjacency or 0.0)
-
-
-def _free(privacy: Privacy) -> Privacy:
-    """Without a clip of its own; an L1 clip is one for every accountant."""
-    return replace(privacy, clip_l1=1.0, clip_l2=None, C=None)
 
 
 def _nothing_said(run: RunConfig) -> RunConfig:

@@ -141,7 +141,7 @@ def test_another_method_is_not_planned() -> None:
     for method, mechanism in (("atc-dsgd", "noise-once"), ("s-ab", "paper")):
         other = replace(run(), algorithm=model.Algorithm(5, method, mechanism))
         with pytest.raises(ConfigError, match=rf"Algorithm 1 \(dpgt\), not of {method}"):
-            Planner(other, SHAPE)
+            Planner(other, SHAPE).plan(Target(2.0))
 
 
 def test_too_much_epsilon_is_refused_with_the_nearest(planner: Planner) -> None:
@@ -153,7 +153,7 @@ def test_a_graph_nobody_can_learn_over_is_refused() -> None:
     config = run()
     broken = replace(config, graph=replace(config.graph, R=((0.0,) * 3,) * 3))
     with pytest.raises(ConfigError, match=r"graph\.R"):
-        Planner(broken, SHAPE)
+        Planner(broken, SHAPE).plan(Target(2.0))
 
 
 def test_the_predictor_ranks_as_rehearsals_do(monkeypatch: pytest.MonkeyPatch) -> None:
