@@ -25,6 +25,8 @@ from dpgt_node.cli.lazy import Lazy
 from dpgt_node.errors import DpgtError, ExitCode
 
 _WORDS, _NUMBER, _SPREAD = 26, 10, 25
+_LINE: Final = 110
+"""Characters a line of a table; what is wider goes on below."""
 ALL: Final = "all"
 _ALL_LINE = "every measurement of speed, one after the other; those that lack something here are named"
 
@@ -241,6 +243,7 @@ class _Tables:
         self._heading: tuple[Any, ...] = ()
         self._widths: list[int] = []
         self._words: list[bool] = []
+        self._breaks: set[int] = set()
 
     def show(self, row: Any) -> None:
         if self._silent:
@@ -250,14 +253,30 @@ class _Tables:
             self._heading = (row.table, *row.cells)
             self._widths = [max(_width(value), len(key)) for key, value in row.cells.items()]
             self._words = [isinstance(value, str) for value in row.cells.values()]
+            self._breaks = set(_breaks(self._widths))
             click.echo(f"\n{row.table}\n" + self._line(list(row.cells)))
         click.echo(self._line(cells))
         if row.failed:
             click.echo(f"  FAILED: {row.failed}")
 
     def _line(self, cells: list[str]) -> str:
-        columns = zip(cells, self._widths, self._words, strict=True)
-        return "  ".join(cell.ljust(width) if word else cell.rjust(width) for cell, width, word in columns).rstrip()
+        """The cells in their columns, on several lines where they must be."""
+        lines: list[list[str]] = [[]]
+        for column, (cell, width, word) in enumerate(zip(cells, self._widths, self._words, strict=True)):
+            if column in self._breaks:
+                lines.append([" " * self._widths[0]])
+            lines[-1].append(cell.ljust(width) if word else cell.rjust(width))
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _breaks(widths: list[int]) -> Iterator[int]:
+    """Columns with which another line begins, below the second column."""
+    used = 0
+    for column, width in enumerate(widths):
+        if column > 1 and used + 2 + width > _LINE:
+            yield column
+            used = widths[0]
+        used += width + (2 if column else 0)
 
 
 def _width(value: Any) -> int:

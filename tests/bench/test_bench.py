@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,21 @@ def _measured(monkeypatch: pytest.MonkeyPatch, *rows: Row, missing: str = "") ->
         return SimpleNamespace(Settings=Settings, figures=figures, __doc__="Nothing.")
 
     monkeypatch.setattr(verb, "importlib", SimpleNamespace(import_module=module))
+
+
+def test_a_wide_table_goes_on_below(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each figure stays under its heading, to the right."""
+    many = {f"figure {i}": Spread.over([1.0, float(i), 99.0]) for i in range(9)}
+    _measured(monkeypatch, Row("t", {"": "first", **many}), Row("t", {"": "second", **dict.fromkeys(many)}))
+    assert command_line(["bench", "rounds"]) == 0
+    lines = capsys.readouterr().out.partition("\nt\n")[2].splitlines()
+    assert len(lines) == 9 and max(map(len, lines)) <= 110
+    assert [line[:26].strip() for line in lines] == ["", "", "", "first", "", "", "second", "", ""]
+    for heading, figures, unknown in zip(lines[:3], lines[3:6], lines[6:], strict=True):
+        ends = [each.end() for each in re.finditer(r"figure \d", heading)]
+        assert ends == [each.end() for each in re.finditer(r"\)", figures)]
+        assert ends == [each.end() for each in re.finditer(r"-", unknown)]
+    assert [int(name) for name in re.findall(r"figure (\d)", "".join(lines))] == list(range(9))
 
 
 def test_a_baseline_stands_beside_each_figure(
