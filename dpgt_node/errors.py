@@ -7,9 +7,10 @@ scripts rely on; see ``docs/reference/commands.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
+
+from dpgt_node.values import dataclass
 
 
 class ExitCode(IntEnum):

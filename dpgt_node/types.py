@@ -1,12 +1,13 @@
-"""The few words that every package shares.  Imports nothing of ours."""
+"""The few words that every package shares.  Imports nothing of ours but ``values``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from dpgt_node.values import dataclass
 
 F64 = npt.NDArray[np.float64]
 """Vectors of the algorithm, float64."""

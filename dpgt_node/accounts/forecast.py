@@ -14,7 +14,6 @@ overestimate.  What accuracy (T, nu) means depends on the data: that is measured
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from dpgt_node.algo.spectrum import DENSE_MOST
 from dpgt_node.privacy.accountants.accountant import Accountant
 from dpgt_node.privacy.mechanisms import Accounted
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _AT_ONCE = 1 << 18
 """Numbers of each matrix of impulses, where there are many agents."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING, Accounted
 from dpgt_node.types import F64, NoiseLaw
+from dpgt_node.values import dataclass
 
 Accounts = Callable[[model.RunConfig], Sequence[AgentAccount]]
 """A run's accounts, one an agent, with what the sampler and the model add: ``agent.noise.account_for``."""

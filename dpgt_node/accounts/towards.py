@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dpgt_node.config.model import RunConfig
@@ -19,6 +18,7 @@ from dpgt_node.privacy.accountants.rounding import up
 from dpgt_node.privacy.cancelling.exposure import share
 from dpgt_node.privacy.cancelling.lattice import LEAST_CHARGE
 from dpgt_node.privacy.strength import strength
+from dpgt_node.values import dataclass
 
 ASSUMPTIONS: Final = (
     "two honest agents at least: the agent itself, and one that it shares noise with",

@@ -7,7 +7,7 @@ named ``module:attribute`` on the command line (``dpgt eavesdrop attack TRANSCRI
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.truth import Truth
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.membership.shadows import Shadows

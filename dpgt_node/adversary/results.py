@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -16,6 +16,7 @@ from dpgt_node.adversary.attack import Finding, Options, Result, Verdict
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 VERSION = 1
 """Of the format; a reader refuses a later one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from dpgt_node.privacy.accountants.composition import Part, Spent, Total, Way, a
 from dpgt_node.privacy.accountants.registry import CONDITIONAL, PURE, SOUND, called
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.privacy.strength import strength
+from dpgt_node.values import dataclass
 
 STUDY = 'metrics = "study" gives the coordinator x_final and training metrics, which no epsilon covers'
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream
+from dpgt_node.values import dataclass
 
 
 class Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.protocol.types import Payload, RoundRecord, on
 from dpgt_node.types import F64, I64, Floats, Stream
+from dpgt_node.values import dataclass
 
 BLOCK = 1 << 14
 """Coordinates: what a step touches at a time stays in the cache."""

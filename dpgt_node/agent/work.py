@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from dpgt_node.protocol.types import (
     on,
 )
 from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.values import dataclass
 
 
 def without_nan(m: Metrics) -> Metrics:

@@ -33,13 +33,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from dpgt_node.algo.edges import Edges
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _P: Final = 1e-12
 _LANCZOS: Final = 300

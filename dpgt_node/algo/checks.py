@@ -6,9 +6,11 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, Literal
+
+from dpgt_node.values import dataclass
 
 Relation = Literal["<", "<=", ">", ">=", "="]
 _HOLDS: Final[dict[Relation, Callable[[Fraction | float, Fraction | float], bool]]] = {

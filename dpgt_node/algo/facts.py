@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import Spectrum, spectrum, stationary, weight_step_bound
 from dpgt_node.config import model
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 RELEASES_APART = "the paper's theorems do not speak of rounds that release nothing"
 ROBUST = (

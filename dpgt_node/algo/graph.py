@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from dpgt_node.algo.edges import Edges, edges_of
 from dpgt_node.config import model
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Edge = tuple[int, float]
 Fault = Literal["R", "C", "common root"]

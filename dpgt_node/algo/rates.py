@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dpgt_node.algo.facts import Facts
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config import model
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

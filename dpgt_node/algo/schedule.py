@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from dpgt_node.config import model
@@ -17,6 +16,7 @@ from dpgt_node.config.vocabulary import METHOD_WORDS
 from dpgt_node.errors import ConfigError, invariant
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 SchemeKind = Literal["S1", "S2"]
 _SOURCE = "run file"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from dpgt_node.algo import bounds
 from dpgt_node.algo.edges import Edges, edges_of
 from dpgt_node.algo.graph import in_laplacian
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Eigenvalues = tuple[complex, ...]
 DENSE_MOST: Final = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from dpgt_node.algo.checks import Check, json_number, judged_by_bounds
 from dpgt_node.algo.conditions import lemma1_rows, objective_rows, scheme_rows, step_rows
@@ -15,6 +15,7 @@ from dpgt_node.algo.rates import Rates, predict
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.spectrum import Spectrum, spectrum, weight_step_bound
 from dpgt_node.config import model
+from dpgt_node.values import dataclass
 
 Json = dict[str, object]
 Epsilons = Mapping[str, Sequence[float | None]]

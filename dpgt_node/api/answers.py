@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpgt_node.api.children import ask
 from dpgt_node.api.runfile import RunFile, as_file, load_run
 from dpgt_node.errors import ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpgt_node.api.children import ask
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig

@@ -6,13 +6,14 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpgt_node.api.children import ask
 from dpgt_node.api.table import Table
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

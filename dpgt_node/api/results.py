@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpgt_node.api.table import Table
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from dpgt_node.api.children import Child, Stopped
 from dpgt_node.api.results import Results, load_results
 from dpgt_node.api.runfile import RunFile, as_file, load_run
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.record.metrics import MetricsRow

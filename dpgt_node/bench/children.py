@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from dpgt_node.errors import DpgtError, ExitCode
+from dpgt_node.values import dataclass
 
 DPGT = (sys.executable, "-m", "dpgt_node")
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -8,9 +8,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
+
+from dpgt_node.values import dataclass
 
 T = TypeVar("T")
 

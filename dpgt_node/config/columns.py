@@ -6,11 +6,11 @@ They are public: all hosts read them in the same run file, and nothing of them i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.config.declare.kinds import Number, Schema, Text
 from dpgt_node.config.declare.reader import Section, show
+from dpgt_node.values import dataclass
 
 MAX_COLUMNS = 100_000
 _NAME = Text(255)

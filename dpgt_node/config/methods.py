@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +21,7 @@ from dpgt_node.config.declare.kinds import MAX_INTEGER, Text
 from dpgt_node.config.declare.reader import Section, show
 from dpgt_node.config.vocabulary import MAX_ENTRIES, METHODS, METHODS_WITH_KEYS
 from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config.model import RunConfig, Scalar

@@ -5,7 +5,7 @@ runs without it keep their hash.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -46,6 +46,7 @@ from dpgt_node.config.vocabulary import (
 from dpgt_node.privacy.laws.registry import DEFAULT as DEFAULT_LAW
 from dpgt_node.privacy.mechanisms import DEFAULT
 from dpgt_node.types import NoiseLaw
+from dpgt_node.values import dataclass
 
 DECAY = Number(at_least=1e-6, at_most=1e6)
 Scalar = str | int | float | bool

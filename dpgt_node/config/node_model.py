@@ -1,6 +1,5 @@
 """A node as frozen values, and every key of NODE.toml with them: ``declare.keys`` says how."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +7,7 @@ from dpgt_node.config.declare.keys import AtMostOne, Key, When
 from dpgt_node.config.declare.kinds import Integer, Number, Text
 from dpgt_node.config.own_kinds import Address, AgentName, FilePath, Identity, Several
 from dpgt_node.config.vocabulary import ACCOUNTANTS, MAX_AGENTS, MECHANISMS
+from dpgt_node.values import dataclass
 
 _SECURE = When("insecure", ("false",), text="unless insecure")
 

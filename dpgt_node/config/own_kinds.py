@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.config.addresses import is_wildcard, parse_address
 from dpgt_node.config.declare.kinds import MAX_TEXT, Integer, Number, Schema, Text, quantity
 from dpgt_node.config.declare.reader import Section, bad_word, show, suggestion
 from dpgt_node.config.vocabulary import DATASET_PREFIXES, DATASETS, MAX_AGENTS, MAX_CLASSES, NAME, PLUG_IN
+from dpgt_node.values import dataclass
 
 _CLASS_NAME = 255
 """Characters of the name of a class, which may be that of a folder."""

@@ -4,7 +4,6 @@ A class holds the keys of one data set, partition or generator.  They end up in 
 else in the package makes one of these.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpgt_node.config.columns import ByColumn, ColumnBounds, ColumnNames, ColumnWords
@@ -13,6 +12,7 @@ from dpgt_node.config.declare.kinds import Integer, Integers, Number
 from dpgt_node.config.graphs.edges import Edge, EdgeList
 from dpgt_node.config.own_kinds import AgentPair, ClassNames, SelfLoops
 from dpgt_node.config.vocabulary import GENERATORS, MAX_AGENTS, MAX_DIMENSION, MAX_ENTRIES
+from dpgt_node.values import dataclass
 
 # --- data sets ----------------------------------------------------------------------------------------------------
 

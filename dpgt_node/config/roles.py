@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from dpgt_node.config.declare.kinds import Schema
 from dpgt_node.config.declare.reader import Section, show, suggestion
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 RoleWord = Literal["poison", "trap", "replay", "equivocate", "withhold", "delay", "repeat", "imprint"]
 LINKS = ("equivocate", "withhold", "delay", "repeat")

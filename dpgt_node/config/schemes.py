@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpgt_node.config.declare.keys import AtMostOne, Key, When
@@ -10,6 +9,7 @@ from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.own_kinds import SampleCount
 from dpgt_node.config.privacy.releases import Rounds
 from dpgt_node.config.vocabulary import MAX_ITERATIONS
+from dpgt_node.values import dataclass
 
 Samples = int | Literal["full"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dpgt_node.config.declare.kinds import PLUG_IN as PLUG_IN
 from dpgt_node.config.declare.kinds import Choice, described
 from dpgt_node.privacy import mechanisms
 from dpgt_node.privacy.accountants import registry
 from dpgt_node.privacy.laws import registry as laws
+from dpgt_node.values import dataclass
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_AGENTS = 10_000

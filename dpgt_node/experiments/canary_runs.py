@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.scripted import Alone, ScriptedOracle
 from dpgt_node.sim.simulate import keystream_for
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 POINTLESS = (
     "paper: a canary's gradient is the same at every point, so what Lemma 4 drops is not there to be seen; "

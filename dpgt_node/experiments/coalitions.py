@@ -11,7 +11,7 @@ a coordinate of its own, is told best by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from dpgt_node.privacy.laws.pairs import TestPairKeys, pair_stream
 from dpgt_node.privacy.laws.sampler import CHUNK
 from dpgt_node.sim.scripted import ScriptedOracle, Vectors, together
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 MOST = 4_096
 """Canaries a run, each in a coordinate of its own."""

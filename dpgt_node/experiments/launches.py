@@ -16,7 +16,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from dpgt_node.runtime.coordinator import outdir
 from dpgt_node.runtime.launch import launcher
 from dpgt_node.sim.simulate import simulate
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 MOST = 500
 """Samples of an agent."""

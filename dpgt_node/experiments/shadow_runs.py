@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from dpgt_node.privacy.accountants.gaussian import gdp_mu_above
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.sim.fast import FastRun
 from dpgt_node.types import F64, I64, Stream
+from dpgt_node.values import dataclass
 
 PUBLIC_MOST, SCORED_MOST = 100, 2000
 """Public samples that teach the filter; members of all agents that are scored, and as many others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,6 +20,7 @@ from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Test = Literal["threshold", "guess", "event", "renyi"]
 PRESUME_NOTHING: frozenset[Test] = frozenset({"event", "renyi"})

@@ -15,7 +15,7 @@ The result is as private as the samples: what it says of a test set is a metric 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +29,7 @@ from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.oracle import own_dataset
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.learning.torch_oracle import TorchOracle

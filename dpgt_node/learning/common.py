@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +29,7 @@ from dpgt_node.learning.nets.torch_models import guessed_shape, torch
 from dpgt_node.learning.nets.torch_network import Network, fresh
 from dpgt_node.learning.temperature import best_temperature, chances, losses
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 MODEL_FILE, STATE_DICT_FILE = "model.safetensors", "state_dict.pt"
 IMAGES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}

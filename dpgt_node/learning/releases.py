@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +11,7 @@ from dpgt_node.errors import Broken
 from dpgt_node.learning.oracle import Oracle
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 KEPT = 64
 """Kinds of release that stay at hand."""

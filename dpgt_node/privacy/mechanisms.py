@@ -10,7 +10,6 @@ accounted alike, whatever method or mechanism they are of.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from dpgt_node.privacy.accountants import kernels
@@ -18,6 +17,7 @@ from dpgt_node.privacy.accountants.responses.pair import Pair
 from dpgt_node.privacy.accountants.responses.response import Response, Steps, Tracking
 from dpgt_node.privacy.accountants.responses.state import State
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

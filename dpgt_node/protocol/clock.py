@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from dpgt_node.values import dataclass
 
 SECOND = 1_000_000_000
 """Nanoseconds; all times of machines are nanoseconds of one monotonic clock."""

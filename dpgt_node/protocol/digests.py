@@ -12,11 +12,11 @@ is a function of what was released, so it adds nothing to any epsilon, which hol
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.protocol.types import Payload, Recovered
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 DIGEST_BYTES = 16
 SHOWN = 16

@@ -17,8 +17,9 @@ when both ends are here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from dpgt_node.values import dataclass
 
 NS = 1_000_000_000
 NAMES_SHOWN = 3

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from dpgt_node.protocol.digests import Dispute as Dispute
@@ -17,6 +17,7 @@ from dpgt_node.protocol.liveness import EdgeReport
 from dpgt_node.protocol.outliers import Outlier as Outlier
 from dpgt_node.protocol.pace import Slowest
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 PROTOCOL_VERSION = 1
 

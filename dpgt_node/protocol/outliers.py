@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 FACTOR = 3.0
 """How many times as far as the others, as the radius, and as noise alone reaches."""

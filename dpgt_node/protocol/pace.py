@@ -16,8 +16,10 @@ monotonic clock, in microseconds, and say nothing of values: only how long they 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import add
+
+from dpgt_node.values import dataclass
 
 PHASES = ("compute", "barrier", "noise", "store", "exchange", "evaluate")
 OWN = tuple(PHASES.index(name) for name in ("compute", "noise", "store", "evaluate"))

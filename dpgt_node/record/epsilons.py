@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from dpgt_node.algo.methods import method_of
@@ -18,6 +18,7 @@ from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import MECHANISMS, PAPER
 from dpgt_node.privacy.strength import Strength, delta_warning, strength, void
 from dpgt_node.record.summary import PrivacySummary, Summary
+from dpgt_node.values import dataclass
 
 PAPER_AT_THIS_SCALE: Final = "The paper mechanism at the same scale, K, m and C"
 

@@ -7,10 +7,10 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.documents import parse_json
+from dpgt_node.values import dataclass
 
 
 def json_line(wall_s: float, level: str, logger: str, message: str, fields: Mapping[str, object] | None = None) -> str:

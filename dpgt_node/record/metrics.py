@@ -11,7 +11,7 @@ import io
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,7 @@ from typing import Self
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.values import dataclass
 
 METRICS_FILE = "metrics.csv"
 EPSILON = "epsilon_"

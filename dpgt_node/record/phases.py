@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.pace import PHASES
 from dpgt_node.record.metrics import cut_torn_line, whole_lines
+from dpgt_node.values import dataclass
 
 PHASES_FILE = "phases.csv"
 COLUMNS = ("agent", "k", "rounds", *PHASES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -44,6 +44,7 @@ from dpgt_node.record.summary import (
 )
 from dpgt_node.record.tensorboard import TensorBoardWriter
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 STUDY_DIMENSION_MAX = 1_000_000
 """Above this dimension consensus_error is known only at the end (interface.md, section 3)."""

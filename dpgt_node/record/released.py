@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from dpgt_node.documents import parse_json
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.types import F64, Floats
+from dpgt_node.values import dataclass
 
 SUM_FILE = "x_released.sum"
 """In a state directory: the sum of the newest run."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.summary import load_summary, with_alone, write_summary
+from dpgt_node.values import dataclass
 
 RIVALS_FILE = "rivals.json"
 

@@ -9,7 +9,7 @@ import json
 import math
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.costs import Epsilon
+from dpgt_node.values import dataclass
 
 SUMMARY_FILE = "summary.json"
 RESTARTS_FILE = "restarts.json"

@@ -8,7 +8,7 @@ message may: a folder of them is as private as the data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from dpgt_node.durable import replacing
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 SAMPLES_BYTES = 1 << 20
 """The samples of a batch are kept where they take at most this much."""

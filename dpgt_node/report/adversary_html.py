@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dpgt_node.report.pictures import data_uri
 from dpgt_node.report.plots import Curves, draw_roc, draw_roc_log
 from dpgt_node.report.rendering import Mark
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 FOLDER = "adversary"
 ROWS_MAX = 12

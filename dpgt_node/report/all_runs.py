@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.privacy.accountants.composition import Total
 from dpgt_node.privacy.strength import strength
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

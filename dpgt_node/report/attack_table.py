@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.report import text
+from dpgt_node.values import dataclass
 
 VERDICTS = {
     "succeeds": "bad",

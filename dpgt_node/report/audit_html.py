@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
 from dpgt_node.report import text
+from dpgt_node.values import dataclass
 
 FILE = "adversary/audit.json"
 KINDS = {"refuted": "bad"}

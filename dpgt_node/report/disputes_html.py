@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpgt_node.protocol.coordinator.comparison import Compared, Forgery
 from dpgt_node.protocol.digests import shown
 from dpgt_node.record.digests import from_json
 from dpgt_node.record.summary import Summary
+from dpgt_node.values import dataclass
 
 VECTORS = {"X": "x̆", "Y": "y̆"}
 

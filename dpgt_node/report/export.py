@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from dpgt_node.record.summary import PrivacySummary, to_json, versions
 from dpgt_node.report.all_runs import DataSet, all_runs, data_set, more_than_this_run
 from dpgt_node.report.text import bounds_of_columns
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Which = Literal["average", "last", "final"]
 PRIVACY_FILE, STATEMENT_FILE, RUN_FILE = "privacy.json", "PRIVACY.md", "run.toml"
@@ -391,9 +392,8 @@ def _claim(data: Mapping[str, Any]) -> str:
 
 
 def _enforcement(data: Mapping[str, Any]) -> str:
-    if data["enforced"]:
-        return "enforced: every per-sample gradient is clipped"
-    return "no C: every epsilon is null" if data["C"] is None else "declared, not enforced"
+    believed = "no C: every epsilon is null" if data["C"] is None else "declared, not enforced"
+    return "enforced: every per-sample gradient is clipped" if data["enforced"] else believed
 
 
 def _cell(value: float | str | None, word: str) -> str:

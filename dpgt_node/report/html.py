@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load
 from dpgt_node.report import adversary_html, audit_html, disputes_html, headline, privacy_html, svg, text
 from dpgt_node.report.plots import Curves, Points, Scale, draw_graph
 from dpgt_node.report.rendering import Mark, rendered
+from dpgt_node.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
+
+from dpgt_node.values import dataclass
 
 INK, MUTED, LINE, WORST, MEAN = "#1d1f24", "#63676f", "#e3e0d8", "#c2351b", "#1f5fbf"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.report import svg
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from dpgt_node.accounts.towards import ASSUMPTIONS
@@ -14,6 +13,7 @@ from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary, Summary
 from dpgt_node.report import headline, svg, text
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ the first page, never by a daemon that only writes metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -8,7 +8,6 @@ plus 16 MiB, most of which is SQLite's log.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.truth import SAMPLES_BYTES
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS, FILE_BYTES, LOG_BYTES, announce_every
+from dpgt_node.values import dataclass
 
 _PAGE = 4096
 _ROUND_ROW = 90  # two hashes, a key

@@ -7,7 +7,6 @@ decides by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -22,6 +21,7 @@ from dpgt_node.learning.oracle import build_oracle, own_dataset
 from dpgt_node.sim.fast import FastRun
 from dpgt_node.sim.plans.planning import learnt
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _DRAWS: Final = (5, 51)
 """Of the noise, at least and at most: where samples are few, much of the result is luck."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from dpgt_node.protocol.types import Advance, DrawRelease, Payload, RoundRecord
 from dpgt_node.sim.simulate import build_agents
 from dpgt_node.sim.world import Observer, World
 from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.values import dataclass
 
 Vectors = dict[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k)."""

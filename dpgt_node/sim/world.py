@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from dpgt_node.agent.roles import Tampering
@@ -49,7 +49,7 @@ from dpgt_node.protocol.types import (
     VectorReceived,
 )
 from dpgt_node.types import F64
-from dpgt_node.values import value
+from dpgt_node.values import dataclass, value
 
 COORDINATOR = -1
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.protocol.dummies import Dummy
 from dpgt_node.protocol.messages import Prefix
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.fields import RUN_ID_BYTES, malformed, parse, shown, varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.kept import Kept, OpenVector

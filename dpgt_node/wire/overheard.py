@@ -7,10 +7,11 @@ parts of what it has may be missing.  Ranges are [start, end), of the bytes of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpgt_node.errors import PeerError
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.codec import (
     CHUNK_BYTES,
     DTYPE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.types import F64, Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.codec import DTYPE, DTYPE_NAME, STREAM_NUMBER
 from dpgt_node.wire.fields import MAX_DIMENSION, bytes_field, name_field, require, text_field
 from dpgt_node.wire.gen.dpgt.v1 import transcript_pb2

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Cells = I64
 _HEAD = 8  # values compared before all of them are

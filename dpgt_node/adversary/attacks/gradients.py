@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +36,7 @@ from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.adversary.inference.smoothing import smooth
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 SUCCEEDS, FAILS = 0.9, 0.3
 _MAP_COORDINATES = 1024

@@ -15,7 +15,7 @@ run under attack and the others its shadows; and the most that any attack can re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from dpgt_node.adversary.membership.signals import Lens, logit
 from dpgt_node.record.released import window_start
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 GAMMA, OFFLINE_A = 1.0, 0.3
 LEAST = 5

@@ -14,12 +14,13 @@ Both rates, and the share, are replaced by their Clopper-Pearson bounds.
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Literal
 
 import numpy as np
 
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Measure = Literal["epsilon", "mu", "rho", "total-variation"]
 Direction = Literal["D'", "D"]

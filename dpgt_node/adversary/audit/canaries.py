@@ -14,8 +14,6 @@ looks as in D, and `amplified` is attained at R = 0 (docs/howto/audit.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +24,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Mask = npt.NDArray[np.bool_]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import NormalDist
 from typing import Final
 
@@ -28,6 +28,7 @@ import numpy as np
 from dpgt_node.adversary.audit.bounds import CAUTION, Bound, Direction, Measure
 from dpgt_node.adversary.audit.events import LEAST_ALONE, Places, alone
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 ORDERS: Final = (1.02, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 CELLS: Final = 256

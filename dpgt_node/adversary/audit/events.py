@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from dpgt_node.adversary.audit.bounds import CAUTION, Bound, Direction, Measure, Rates, clopper_pearson, value_of
 from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 BINS: Final = 40
 """Intervals of a learnt set."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpgt_node.adversary.audit.witness import Verdict
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.types import STREAMS, Stream
+from dpgt_node.values import dataclass
 from dpgt_node.wire.transcript import Transcript
 
 BELOW: Final = 1e-6

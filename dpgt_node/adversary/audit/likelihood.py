@@ -12,7 +12,7 @@ it was added, by uniform numbers that everybody knows; :class:`Counted` where a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.types import F64, NoiseLaw, WireDtype
+from dpgt_node.values import dataclass
 
 Kind = Literal["exact", "rounded", "foreign"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from dpgt_node.privacy.accountants.zcdp import ZCDP
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING
 from dpgt_node.types import F64, STREAMS, Stream
+from dpgt_node.values import dataclass
 
 MOST_ROUNDS = 2_500
 """Matrices are dense: beyond it nothing is counted again."""

@@ -8,7 +8,7 @@ once, what each round's noise was put on, and what the sampler made of it; the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dpgt_node.algo.methods.robust import guards_of, mix_of
 from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.types import F64, NoiseLaw, Stream, WireDtype
+from dpgt_node.values import dataclass
 
 Vectors = Mapping[tuple[int, Stream, int], F64]
 """Released vectors by (agent, stream, k), as in :class:`~dpgt_node.adversary.inference.observation.Observation`."""

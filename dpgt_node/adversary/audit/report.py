@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpgt_node.adversary.audit import finding
 from dpgt_node.adversary.audit.bounds import Bound
 from dpgt_node.adversary.audit.finding import Finding
 from dpgt_node.adversary.audit.witness import Claim
+from dpgt_node.values import dataclass
 
 VERSION = 1
 """Of the format."""

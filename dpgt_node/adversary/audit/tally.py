@@ -16,13 +16,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.types import F64, I64, Stream
+from dpgt_node.values import dataclass
 
 TAILS: Final = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 13.0, 16.0])
 """T beyond which draws are counted: under Laplace noise, scales."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 LITTLE = 0.1
 """A pair of data sets, or an audit, that can show less than this part of a claim says nothing about it."""

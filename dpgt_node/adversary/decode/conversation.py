@@ -7,10 +7,11 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
+from dpgt_node.values import dataclass
 
 Side = Literal["client", "server"]
 SEGMENT_BYTES = 65_160

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ from dpgt_node.adversary.decode.vectors import Vectors
 from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import Resume
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.codec import DTYPE
 from dpgt_node.wire.overheard import Overheard
 from dpgt_node.wire.transcript import Channel, Header, Link, Seen

@@ -10,8 +10,9 @@ end to the last one.  What lies between two of them counts if no hole was smalle
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
+
+from dpgt_node.values import dataclass
 
 PREFIX_BYTES = 5
 MAX_BODY_BYTES = 8 << 20

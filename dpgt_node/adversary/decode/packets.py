@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, NamedTuple, Self
 
 from dpgt_node.adversary.decode.packed import DAMAGED, Unpacker, unpacker
 from dpgt_node.errors import DpgtError, ExitCode
+from dpgt_node.values import dataclass
 
 LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_SLL, LINKTYPE_SLL2, LINKTYPE_NULL, LINKTYPE_LOOP = 1, 101, 113, 276, 0, 108
 LINKTYPE_PPP, LINKTYPE_PPP_HDLC, LINKTYPE_PPPOE = 9, 50, 51

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 CONTROL_BYTES = 80
 """Records that carry less are HTTP/2's own: pings, window updates, settings."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from dpgt_node.adversary.attack import Finding, Verdict
 from dpgt_node.adversary.inference.observation import Facts
 from dpgt_node.protocol.digests import DIGEST_BYTES
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 _SIZES = range(100, 1 << 14)
 _LEAST = 5

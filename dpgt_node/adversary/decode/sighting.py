@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from dpgt_node.values import dataclass
 from dpgt_node.wire.overheard import Overheard
 
 Missing = tuple[tuple[int, int], ...]

@@ -7,8 +7,10 @@ but were not seen.  A stage (decryption, for example) turns segments and gaps in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

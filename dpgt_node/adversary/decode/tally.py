@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.codec import DTYPE
 from dpgt_node.wire.overheard import Overheard
 

@@ -6,12 +6,13 @@ import heapq
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from dpgt_node.adversary.decode.network import CUT, FRAGMENT, OTHER_PORTS, ends_of, find_tcp, reversed_key
 from dpgt_node.adversary.decode.packets import LINKTYPE_ETHERNET, Packet
 from dpgt_node.adversary.decode.stages import Connection, Gap, Segment, Sink
+from dpgt_node.values import dataclass
 
 _M32 = 0xFFFF_FFFF
 _HALF = 1 << 31

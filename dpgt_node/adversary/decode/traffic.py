@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from dpgt_node.config import RunConfig
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import I64, Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.codec import DTYPE, encode_vectors
 from dpgt_node.wire.transcript import TranscriptError
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from scipy.optimize import nnls
 
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Clipped = Callable[[F64, F64], F64]
 """(errors (m, classes), samples (m, p)) -> the errors, scaled as the clip scales the samples' gradients."""

@@ -26,7 +26,7 @@ in-edge ends D, B and E at that coordinate for good, while A and X miss that rou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
@@ -42,6 +42,7 @@ from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS, Mechanism
 from dpgt_node.types import F64, Stream
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Under the exact mechanisms x holds nothing that y does not, and the estimate is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from dpgt_node.adversary.inference.estimators import (
     transcript_parts,
 )
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Mask = npt.NDArray[np.bool_]
 

@@ -7,7 +7,7 @@ can download.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data import features
 from dpgt_node.learning.data.datasets import load_dataset
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 TOYS = ("quadratic", "zeros", "pl-sine", "pl-linear")
 PICTURES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}

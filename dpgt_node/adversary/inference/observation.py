@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.types import F64, I64, Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire.transcript import Counts, Header, Link, Seen, Transcript, TranscriptError
 
 

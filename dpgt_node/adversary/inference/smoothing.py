@@ -14,13 +14,14 @@ over all coordinates together: no ground truth is used.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from dpgt_node.adversary.inference.estimators import View, absolute, columns, completed, difference, transcript_parts
 from dpgt_node.adversary.inference.fusion import floored, least_squares, patterns
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _FIT_COORDINATES = 1024
 _FIT_EVALUATIONS = 60

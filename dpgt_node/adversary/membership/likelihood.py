@@ -16,12 +16,13 @@ Scores are higher for members.  NaN: too few shadow runs hold the sample, or lac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Mask = npt.NDArray[np.bool_]
 

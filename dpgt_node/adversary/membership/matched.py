@@ -27,7 +27,7 @@ Gradients are outer products, so everything is done with inner products of sampl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from dpgt_node.adversary.inference.knowledge import Samples, Softmax
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from dpgt_node.adversary.audit.bounds import clopper_pearson
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 FEW = {"1_percent": 0.01, "0.1_percent": 0.001}
 """Rates of false alarms at which hits are reported, by how their keys call them."""

@@ -8,10 +8,11 @@ the pool anew, draw noise of their own, and are seen from where the run was seen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpgt_node.adversary.membership.rates import Guarantee
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 NOBODY = -1
 """The holder of a sample that no agent holds."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from dpgt_node.adversary.inference.knowledge import Softmax
 from dpgt_node.adversary.pictures.public import Prior
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 _SWEEPS, _SWEEPS_PRIOR = 1000, 100
 _SETTLED = 1e-12

@@ -10,7 +10,7 @@ later round is itself an estimate, and that agents may hold other pictures than 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dpgt_node.adversary.pictures.recover import Batch, gradient_of
 from dpgt_node.adversary.pictures.search import WORKS_UP_TO
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 _MISS = 0.05
 

@@ -8,7 +8,7 @@ of it (3 dB, the mean over the batch) is a part of a success.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dpgt_node.adversary.pictures import measure
 from dpgt_node.adversary.pictures.model import Model
 from dpgt_node.adversary.pictures.recover import Batch
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 GAIN_DB = 6.0
 _HINT_DB = 3.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.adversary.attack import NotApplicable, Options
@@ -13,6 +12,7 @@ from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.adversary.pictures import search
 from dpgt_node.adversary.pictures.public import Public
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

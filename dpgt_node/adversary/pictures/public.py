@@ -9,7 +9,7 @@ means of their classes (principal components; beyond them, and at the least, a v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from dpgt_node.adversary.inference.knowledge import Samples, public_samples
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 FLOOR = 1e-6
 """Variance: a value is never known better than to 0.1 % beforehand."""

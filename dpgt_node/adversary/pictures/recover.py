@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from dpgt_node.adversary.pictures.analytic import Recovered, Seen
 from dpgt_node.adversary.pictures.model import Model, first_layer, output_bias
 from dpgt_node.adversary.pictures.public import Prior
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

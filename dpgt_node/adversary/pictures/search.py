@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from dpgt_node.adversary.pictures.analytic import labels_of
 from dpgt_node.learning.nets.torch_models import Module, Shape, torch
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Method = Literal["auto", "lbfgs", "adam"]
 WORKS_UP_TO = 0.15

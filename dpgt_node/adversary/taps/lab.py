@@ -18,12 +18,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from dpgt_node.adversary.taps.proxy import host_ip
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 _TUN = "/dev/net/tun"
 _CLONE_NEWNET = 0x4000_0000

@@ -15,13 +15,13 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.adversary.decode.packets import PcapWriter
 from dpgt_node.adversary.taps.bpf import REJECT_ALL, Line, assembled, port_filter
 from dpgt_node.adversary.taps.errors import CaptureError
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 SNAP_BYTES = 262_144
 """Longest frame kept whole: loopback hands on segments of 64 KiB and more before they are cut for a wire."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +17,7 @@ from dpgt_node.adversary.decode.conversation import Conversation, Endpoint, Side
 from dpgt_node.adversary.decode.packets import LINKTYPE_RAW, PcapWriter
 from dpgt_node.adversary.taps.errors import CaptureError
 from dpgt_node.adversary.taps.relay import Relay, Relays
+from dpgt_node.values import dataclass
 
 AGENT_PORT = 7100
 """Where agents listen in captures and in networks that are made up here."""

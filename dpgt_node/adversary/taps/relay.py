@@ -7,13 +7,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Protocol, Self
 
 from dpgt_node.adversary.decode.conversation import Endpoint, Side
 from dpgt_node.config import format_address, parse_address
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 _READ_BYTES = 256 << 10
 _SOCKET_BYTES = 256 << 10

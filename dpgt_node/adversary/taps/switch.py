@@ -15,10 +15,11 @@ import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpgt_node.adversary.decode.packets import PcapWriter
 from dpgt_node.adversary.taps.proxy import AGENT_PORT
+from dpgt_node.values import dataclass
 
 _MAX_FRAME = 1 << 17
 _BATCH = 64

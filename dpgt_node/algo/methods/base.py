@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.types import F64, Codes, Stream
+from dpgt_node.values import dataclass
 
 Vectors = Mapping[str, F64]
 """A state by the names of its vectors; never changed in place."""

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -47,6 +46,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy import mechanisms
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from dpgt_node.algo.methods.sums import add_mixed
 from dpgt_node.config.mixing.robust import Robust, Rule, TrackerRule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Floats, Stream
+from dpgt_node.values import dataclass
 
 BLOCK = 1 << 14
 """Coordinates of one partial sum of a norm, wherever it is taken: another size would give other bits."""

@@ -7,7 +7,6 @@ a crash and in every simulator.  They hide nothing: only what was perturbed befo
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpgt_node.algo.methods.base import Pick
 from dpgt_node.config.emit import document, pieces
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _TABLES = ("algorithm", "scheme", "noise", "graph", "method")
 """Of a run file: not where its data lie or how it is carried, which differ between a launch and its simulation."""

@@ -17,7 +17,7 @@ The table and the snapshot tau are parts of the state.  They are in its checkpoi
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import STOCHASTIC_TOYS
 from dpgt_node.privacy.mechanisms import PAPER
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.torch_oracle import TorchOracle
 from dpgt_node.runtime.process import peak_rss_mib, tune_malloc
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 LIMIT = 1e-12
 NOISE_MIB = 8

@@ -17,7 +17,6 @@ import random
 import resource
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,7 @@ from dpgt_node.bench.children import ChildFailed, run_dpgt
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.process import tune_malloc
+from dpgt_node.values import dataclass
 from dpgt_node.wire.transcript import Transcript
 
 SEGMENTS = {"loopback": SEGMENT_BYTES, "Ethernet": 1448}

@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.bench.children import run_dpgt
@@ -18,6 +17,7 @@ from dpgt_node.bench.figures import Around, Row, option
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import load_run
 from dpgt_node.runtime.disk import agent_need
+from dpgt_node.values import dataclass
 
 AGENT = "agent-2"
 LOOK_S = 0.005

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.bench.clocks import PARTS, Clock, watching
@@ -24,6 +23,7 @@ from dpgt_node.durable import Durability
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.launch.together import run_together
 from dpgt_node.runtime.process import tune_malloc
+from dpgt_node.values import dataclass
 
 MODES = ("off", "process", "power")
 INLINE_BYTES = 64 * 1024

@@ -15,13 +15,13 @@ import re
 import statistics
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dpgt_node
 from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.clocks import PARTS, Clock, watching
+from dpgt_node.values import dataclass
 
 INSIDE = """
 import sys

@@ -7,7 +7,6 @@ caches, does not count.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import process_time
 
 from dpgt_node.algo.methods import METHODS
@@ -18,6 +17,7 @@ from dpgt_node.experiments.families import section_iv
 from dpgt_node.experiments.families.rivals import RIVALS
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

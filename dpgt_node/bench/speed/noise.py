@@ -7,7 +7,6 @@ are of this thread's processor.  "compiled" needs numba.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from time import thread_time
 
@@ -20,6 +19,7 @@ from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.noise import Sampler
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from dpgt_node.runtime.process import tune_malloc
+from dpgt_node.values import dataclass
 
 LAPLACE, NORMAL = "numpy's laplace", "numpy's normal"
 

@@ -18,7 +18,6 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.agent.noise import sampler_for
@@ -31,6 +30,7 @@ from dpgt_node.config import load_run
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream
 from dpgt_node.runtime.process import tune_malloc
 from dpgt_node.sim.simulate import build_oracles
+from dpgt_node.values import dataclass
 
 STORES = ("off", "process", "power")
 NOISE = 0.01

@@ -11,13 +11,13 @@ import importlib.util
 import json
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpgt_node.bench.children import fresh, watched_launch
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.gloo import LOOPBACK
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 CELLS = ("rounds/s", "ms of an agent", "ms of the coordinator")
 

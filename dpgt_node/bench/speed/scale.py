@@ -12,7 +12,6 @@ import json
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from dpgt_node.bench.figures import Around, Row, Value, option
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError
 from dpgt_node.sim.simulate import build_oracles
+from dpgt_node.values import dataclass
 
 NEIGHBOURS = 10
 RUN = """

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.bench.children import DPGT, ChildFailed, cpu_s, memory_mib
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import NodeConfig, NodeTls, node_to_toml
+from dpgt_node.values import dataclass
 
 LIMIT_S, LOOK_S = 60.0, 0.005
 BARE = "import sys, numpy, grpc.aio; print('ready', flush=True); sys.stdin.read()"

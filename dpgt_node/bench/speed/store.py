@@ -11,7 +11,6 @@ import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from dpgt_node.durable import Durability
 from dpgt_node.protocol.types import LedgerRow, RoundRecord, State
 from dpgt_node.runtime.store.ledger import Terms
 from dpgt_node.runtime.store.store import Store
+from dpgt_node.values import dataclass
 
 TERMS = Terms("default", 1e-5, "replace-one")
 COST = {"lemma5": 1.25, "corrected": None, "tight": None, "amplified": None, "zcdp": None, "gdp": None}

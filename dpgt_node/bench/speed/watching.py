@@ -15,13 +15,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
 from dpgt_node.bench.children import DPGT, ChildFailed
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.speed.ring import ring
+from dpgt_node.values import dataclass
 
 ENDLESS = 1_000_000
 TIMEOUT_S, START_S = 30.0, 120.0

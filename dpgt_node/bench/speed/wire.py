@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dpgt_node.bench.loopback import RAW, measure
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Stream, WireDtype
+from dpgt_node.values import dataclass
 from dpgt_node.wire import convert
 from dpgt_node.wire.codec import Gate, Reassembler, encode_vectors
 

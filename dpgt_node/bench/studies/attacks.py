@@ -16,7 +16,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
 from dpgt_node.config import Adversary, RunConfig, parse_run
 from dpgt_node.record.truth import find_truth
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.values import dataclass
 from dpgt_node.wire.transcript import Header, Transcript
 from dpgt_node.wire.transcript_writer import TranscriptWriter
 

@@ -9,7 +9,6 @@ Laplace's, mu Gaussian's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ from dpgt_node.experiments.witnesses import counterexample_audits
 from dpgt_node.privacy.accountants.gaussian import gdp_mu
 from dpgt_node.privacy.laws.noise import ByteStream, Sampler
 from dpgt_node.types import F64, NoiseLaw
+from dpgt_node.values import dataclass
 
 BETA = 0.3
 WIDTH = 1000

@@ -7,11 +7,11 @@ Every run costs the same epsilon by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from dpgt_node.bench.figures import Around, Row, option
 from dpgt_node.privacy.accountants.composition import Spent, add_up, as_written, tally
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND
+from dpgt_node.values import dataclass
 
 KINDS: Mapping[str, tuple[str, ...]] = {"gdp": ("gdp",), "zcdp": ("zcdp",), "mixed": ("gdp", "zcdp", "tight")}
 

@@ -21,7 +21,6 @@ import importlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from dpgt_node.adversary.pictures import measure, search
 from dpgt_node.bench.figures import Around, Row, Spread, Value, option, required
 from dpgt_node.errors import ConfigError
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 SHAPE, CLASSES = (1, 28, 28), 10
 NOISE = (0.0, 1e-3, 1e-2, 1e-1)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.rivals import load_rivals, write_rivals
 from dpgt_node.sim.rivals import central, check_rivals, rivals
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

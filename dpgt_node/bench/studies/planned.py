@@ -9,7 +9,6 @@ the plan says, of stand-in data.  Planned files are kept in --out, and not plann
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.accounts.planner import Target
@@ -25,6 +24,7 @@ from dpgt_node.sim.plans.planning import Planner
 from dpgt_node.sim.plans.rehearsal import Shape
 from dpgt_node.sim.plans.staying import Ground
 from dpgt_node.sim.simulate import build_oracles
+from dpgt_node.values import dataclass
 
 FIVE = """agents = 5
 R = [[0,0,0,0,1],[1,0,0,0,0],[1,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0]]

@@ -14,11 +14,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, option
+from dpgt_node.values import dataclass
 
 RUN = """
 name = "section-iv-{name}"

@@ -9,7 +9,7 @@ they see.  An eavesdropper on all links sees what all agents together do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.bench.figures import Around, Row, Value, option
 from dpgt_node.config import Adversary, RunConfig, demo_toml, parse_run
 from dpgt_node.record.truth import find_truth
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.values import dataclass
 
 TWO: dict[str, str | int] = {"num_classes_per_partition": 2, "class_assignment_mode": "deterministic"}
 KEY, RUN_ID = "7ea7", bytes(16)

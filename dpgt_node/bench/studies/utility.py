@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpgt_node.bench.children import run_dpgt
@@ -28,6 +27,7 @@ from dpgt_node.bench.studies.pays import measured, rival_of
 from dpgt_node.config import load_run
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 SETS = ("mnist", "fashion-mnist")
 SHAPE = "784,10,12000"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
 from dpgt_node.learning.data.pictures.folders import load_folder
 from dpgt_node.learning.data.tables import KINDS, Table, labels_of, read_table
+from dpgt_node.values import dataclass
 
 FROM_TABLE: Final = "table"
 TEST_SHARE: Final = 0.2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from dpgt_node.cli.beginning.rendering import useless
 from dpgt_node.cli.plan import expected_json
 from dpgt_node.cli.wrapping import command, wrapped
 from dpgt_node.record.epsilons import releases
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.cli.beginning.draft import Draft

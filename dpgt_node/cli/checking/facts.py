@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpgt_node.cli.common import data_root
 from dpgt_node.cli.shape import find_shape
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards

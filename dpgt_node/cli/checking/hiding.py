@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from dpgt_node.cli.common import data_root
 from dpgt_node.config import RunConfig
+from dpgt_node.values import dataclass
 
 _MUCH = 10
 """So many times the bytes are worth a word."""

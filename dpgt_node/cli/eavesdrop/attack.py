@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from dpgt_node.cli.common import FOLDER, data_root, format_option
 from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.attack import Attack, Finding, Options, Result

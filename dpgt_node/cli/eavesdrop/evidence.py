@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpgt_node.cli import common
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.audit.finding import Finding

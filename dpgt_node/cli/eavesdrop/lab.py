@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +19,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.adversary.taps.lab import Host

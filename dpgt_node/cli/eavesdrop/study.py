@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config import RunConfig

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.logs import tell
 from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

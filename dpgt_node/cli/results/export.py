@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from dpgt_node.config import RunConfig, load_run, run_sha256, to_toml
 from dpgt_node.config.data import without_paths
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.report.all_runs import DataSet

@@ -7,7 +7,6 @@ import json
 import sys
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from dpgt_node.cli.results.evaluate import run_of_model
 from dpgt_node.cli.wrapping import say
 from dpgt_node.config.data import expanded
 from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt

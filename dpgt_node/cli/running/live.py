@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.record import epsilons
 from dpgt_node.record.summary import PrivacySummary
 from dpgt_node.report import text
+from dpgt_node.values import dataclass
 
 # Above this many agents a table shows the worst, the middle and the best only.
 WORST_SHOWN = 5

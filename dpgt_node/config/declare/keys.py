@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dpgt_node.config.declare.kinds import Choice, Flag, Integer, Number, Text
 from dpgt_node.config.declare.reader import Kind, Section, show
+from dpgt_node.values import dataclass
 
 D = TypeVar("D")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from dpgt_node.config.declare.reader import Section, bad_number, bad_word, show
+from dpgt_node.values import dataclass
 
 Word = TypeVar("Word", bound=str)
 PLUG_IN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

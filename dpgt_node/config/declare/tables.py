@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, replace
 
 from dpgt_node.config.declare.keys import (
     AtMostOne,
@@ -17,6 +17,7 @@ from dpgt_node.config.declare.keys import (
     variants_of,
 )
 from dpgt_node.config.declare.kinds import Choice
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

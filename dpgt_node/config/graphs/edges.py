@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpgt_node.config.declare.kinds import Integer, Number, Schema
 from dpgt_node.config.declare.reader import Section, bad_number, show
 from dpgt_node.config.vocabulary import MAX_AGENTS
+from dpgt_node.values import dataclass
 
 Edge = tuple[int, int, float | None]
 """Sender and receiver, by number from 1, and the weight where it is not the rule's."""

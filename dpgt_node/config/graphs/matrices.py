@@ -10,7 +10,7 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from dpgt_node.config.own_kinds import AgentPair
 from dpgt_node.config.parameters import GENERATOR_KEYS, Chord, Circulant, Generator, Listed, Random, Star
 from dpgt_node.config.vocabulary import MAX_AGENTS
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 Matrix = Sequence[tuple[float, ...]]
 """A tuple of tuples, or :class:`SparseRows`, which compares and hashes alike."""

@@ -5,13 +5,13 @@ The keys alone; ``algo.methods.robust`` has the equations, and which method take
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpgt_node.config.declare.keys import Key, When
 from dpgt_node.config.declare.kinds import Choice, Integer, Number
 from dpgt_node.config.declare.reader import Section
 from dpgt_node.config.vocabulary import MAX_AGENTS
+from dpgt_node.values import dataclass
 
 Rule = Literal["none", "clipped-gossip", "self-clip", "trimmed-mean"]
 TrackerRule = Literal["none", "norm-clip", "clipped-gossip"]

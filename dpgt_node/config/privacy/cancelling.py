@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dpgt_node.config.declare.keys import Key
@@ -14,6 +13,7 @@ from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.laws.gaussian_grid import CELLS
 from dpgt_node.privacy.laws.registry import LAWS, admitting
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config.model import Algorithm, Noise, RunConfig

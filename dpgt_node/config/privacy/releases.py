@@ -6,7 +6,6 @@ gradient is perturbed once.  Elsewhere every round's y carries private state and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from dpgt_node.config.declare.kinds import Integer, Number, Schema, quantity
 from dpgt_node.config.declare.reader import Section
 from dpgt_node.config.vocabulary import MAX_ITERATIONS, MAX_RELEASES, TOYS
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config.model import Algorithm, Data, Model, Privacy, Scheme

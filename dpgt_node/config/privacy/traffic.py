@@ -5,12 +5,12 @@ The keys alone; ``wire.traffic`` has the padding, ``protocol.agent.covers`` the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.declare.kinds import Choice, Integer, Number, Schema
 from dpgt_node.config.declare.reader import Section, show
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.config.model import Runtime

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.algo.graph import Topology, metropolis
 from dpgt_node.algo.schedule import Schedule
@@ -20,6 +19,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
 from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section
+from dpgt_node.values import dataclass
 
 S2, S1 = "Algorithm 1, S2", "Algorithm 1, S1 with its own parameters"
 ONCE = "Algorithm 1, S2, noise on the gradient once"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from dpgt_node.algo.methods import METHODS
@@ -12,6 +11,7 @@ from dpgt_node.experiments.families.runs.measured import Measured
 from dpgt_node.experiments.families.section_iv import SchemeWord, Settings, alone_jobs, jobs_of
 from dpgt_node.experiments.families.verdicts import TEST, TRAIN
 from dpgt_node.report.experiments.values import Line, Panel, Section
+from dpgt_node.values import dataclass
 
 BOUNDS: Mapping[str, str] = {
     "no-communication": "no communication, the same noise",

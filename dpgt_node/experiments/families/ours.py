@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from dpgt_node.privacy.laws.gaussian import GAUSSIAN
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.record.summary import SUMMARY_FILE
 from dpgt_node.report.experiments.values import Line, Panel, Point, Section, Table
+from dpgt_node.values import dataclass
 
 DELTA = 1e-5
 GRID = ((150, 1.0), (60, 1.0), (150, 0.5), (60, 2.0), (150, 2.0), (60, 0.5), (150, 0.25), (60, 0.25))

@@ -7,7 +7,7 @@ come from, stand in its module (``dpgt_node.algo.methods``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from dpgt_node.experiments.families.family import Arm
 from dpgt_node.experiments.families.runs.job import Job
 from dpgt_node.experiments.families.section_iv import Settings, jobs_of, run_of
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, RELEASED_STATE, RELEASED_SUM, STATE_NOISE, SUM_NOISE
+from dpgt_node.values import dataclass
 
 FORMS: Mapping[str, str] = {
     NOISE_ONCE.name: "gradient form",

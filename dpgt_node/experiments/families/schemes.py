@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.experiments.families.family import Arm, about, accuracy_panels, bounds, pending_bounds
 from dpgt_node.experiments.families.runs import epsilons
@@ -22,6 +21,7 @@ from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.mechanisms import NOISE_ONCE, PAPER, PUBLISHED_POINT
 from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section
+from dpgt_node.values import dataclass
 
 READINGS: Mapping[str, tuple[str, str]] = {
     "Lemma 5 (conditional)": (PAPER.name, LEMMA5.name),

@@ -7,13 +7,13 @@ trains ResNet18, softmax regression is what a small machine repeats a hundred ti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dpgt_node.config import RunConfig, parse_document
 from dpgt_node.experiments.families.runs.job import Job
 from dpgt_node.privacy.mechanisms import PAPER
+from dpgt_node.values import dataclass
 
 SchemeWord = Literal["S1", "S2"]
 R = ((0, 0, 0, 0, 1), (1, 0, 0, 0, 0), (1, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0))

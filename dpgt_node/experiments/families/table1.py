@@ -11,7 +11,7 @@ import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from dpgt_node.experiments.families.section_iv import PAPER_K, SCHEMES, Settings
 from dpgt_node.experiments.families.verdicts import CONFIDENCE, Answered
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.report.experiments.values import Claim, Line, Panel, Point, Section, Table, Verdict
+from dpgt_node.values import dataclass
 
 Claimed = Literal["O(1/K^(1/3))", "O(rho^K)", "O(rho^K) to a neighbourhood", "O(1)", "-"]
 AGENTS, P = 6, 0.35

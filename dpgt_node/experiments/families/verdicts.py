@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from dpgt_node.report.experiments.values import Verdict
+from dpgt_node.values import dataclass
 
 Answer = Literal["yes", "no", "open"]
 """``open``: the difference is within what these seeds scatter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.labels import MAX_CLASSES, LabelError, Labels, numbered
 from dpgt_node.learning.data.pictures.layout import Unlike, stacked
 from dpgt_node.types import F64, I64
+from dpgt_node.values import dataclass
 
 Reals = npt.NDArray[np.floating[Any] | np.integer[Any]]
 

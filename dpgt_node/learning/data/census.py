@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.learning.data.pictures.folders import measure
 from dpgt_node.learning.data.shards import blocks, division, run_dataset
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

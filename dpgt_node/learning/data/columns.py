@@ -6,13 +6,13 @@ Every cell becomes a number by itself, from what the run file states and from no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.model import Parameter
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Column = F64 | list[str]
 """Numbers (rows,), NaN where a cell is empty; or words, "" where one is."""

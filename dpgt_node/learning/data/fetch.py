@@ -19,13 +19,13 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.learning.data.pictures.sets import CIFAR_BATCHES, CIFAR_FOLDERS, IDX_FOLDERS
+from dpgt_node.values import dataclass
 
 TIMEOUT_S = 600.0
 _SILENCE_S = 30.0

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 MAX_CLASSES = 1 << 16
 _FEW = 100

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.torch_layers import Layer, Products, Tensor, batched_input, inflated, supported
 from dpgt_node.learning.nets.torch_models import Module, torch
+from dpgt_node.values import dataclass
 
 _SCRATCH = 16 << 20
 """Bytes of float64 held at a time: glibc maps larger blocks anew each time, and their page faults cost more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 def _tight_shifts(accounted: Accounted, a: float, b: float, gamma: float, unit: float, K: int) -> Sensitivity:

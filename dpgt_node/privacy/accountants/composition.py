@@ -24,13 +24,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, SOUND, called
 from dpgt_node.privacy.laws.law import Guarantee
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

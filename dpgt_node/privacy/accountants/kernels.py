@@ -10,12 +10,11 @@ a = b and holds for a = 0 and b = 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dpgt_node.privacy.accountants.rounding import gamma, up
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

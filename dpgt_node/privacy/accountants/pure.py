@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.rounding import up
 from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _CARE = 1.0 + 2.0**-40  # covers erf, erfc, exp and tanh, a few units in the last place each
 _LARGEST_EPSILON, _LEAST_MU = 600.0, 2.0**-500

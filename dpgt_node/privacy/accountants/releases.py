@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -17,6 +17,7 @@ from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
 from dpgt_node.types import F64, STREAMS, Stream
+from dpgt_node.values import dataclass
 
 Leftover = Callable[[float, float | None], float]
 

@@ -19,12 +19,12 @@ gradient, and its accounts are those of real arithmetic):
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 Value = TypeVar("Value", float, F64)
 

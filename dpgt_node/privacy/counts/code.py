@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import U64, words
 from dpgt_node.types import F64, Codes
+from dpgt_node.values import dataclass
 
 COINS = "coins"
 """What a ledger calls this noise."""

@@ -11,13 +11,14 @@ grid.  Everything below is integers and fractions; nothing is drawn here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from dpgt_node.values import dataclass
 
 BLOCK: Final = 64  # cells in which the weights halve
 TOTAL_BITS: Final = 24

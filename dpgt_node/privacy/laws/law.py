@@ -7,12 +7,13 @@ only knows a law, an adversary above all, loads no sampler and no keystream with
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from dpgt_node.types import F64, I64, NoiseLaw
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from dpgt_node.privacy.laws.noise import SoundSampler

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.config import diff_runs, differing_keys
 from dpgt_node.protocol import messages as m
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ no agent will ever ask for a payload again.  Who is missing, cut off or slow is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import auto
 from typing import Literal
 
@@ -50,6 +49,7 @@ from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.liveness import Liveness, Trouble
 from dpgt_node.protocol.phases import Phases
 from dpgt_node.protocol.types import AllDurable, Go, Tick
+from dpgt_node.values import dataclass
 
 __all__ = [
     "AgentDone",

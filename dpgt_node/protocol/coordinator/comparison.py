@@ -10,13 +10,14 @@ nobody is in hides nothing of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpgt_node.algo.methods.base import Network
 from dpgt_node.protocol.coordinator.slowest import Slowest
 from dpgt_node.protocol.digests import DIGEST_BYTES, RESAID, Dispute, Place, places
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

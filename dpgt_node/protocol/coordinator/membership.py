@@ -23,7 +23,7 @@ The door:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import auto
 
 from dpgt_node import __version__
@@ -36,6 +36,7 @@ from dpgt_node.protocol.coordinator import admission
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.coordinator.coordination_types import CoordinationEffect
 from dpgt_node.protocol.phases import Phases
+from dpgt_node.values import dataclass
 
 FIRST_WORD_NS = 10 * SECOND
 """A caller that has not registered by then is hung up on."""

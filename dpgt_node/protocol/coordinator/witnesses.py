@@ -6,8 +6,6 @@ that an attacker fills no log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.methods.base import Network
@@ -18,6 +16,7 @@ from dpgt_node.protocol.coordinator.comparison import NOTHING_YET, Compared, Com
 from dpgt_node.protocol.coordinator.coordination_types import KeepCompared
 from dpgt_node.protocol.digests import Dispute
 from dpgt_node.protocol.outliers import Outlier
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpgt_node.report import svg
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dpgt_node.report.comparison.differences import differences
 from dpgt_node.report.comparison.drawing import Dot, draw
 from dpgt_node.report.comparison.runs import Compared
 from dpgt_node.report.rendering import Answer, Mark, rendered
+from dpgt_node.values import dataclass
 
 ON_VALUES = (
     "gradients", "labels", "membership", "lira", "lira-model", "rmia", "population", "properties", "inversion",

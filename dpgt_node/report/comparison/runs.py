@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -18,6 +17,7 @@ from dpgt_node.record import epsilons
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import SUMMARY_FILE, Summary, load_summary
 from dpgt_node.report import adversary_html, attack_table, text
+from dpgt_node.values import dataclass
 
 RUNS_MAX = len(ascii_uppercase)
 _OF_THE_TEST_SET = ("label", "test_fraction", "own_test_fraction", "classes")

@@ -6,13 +6,14 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dpgt_node.durable import write_text, write_whole
 from dpgt_node.report.experiments import drawing
 from dpgt_node.report.experiments.values import VERDICTS, Page, Panel, Section
 from dpgt_node.report.rendering import rendered
+from dpgt_node.values import dataclass
 
 PAGE_FILE = "index.html"
 

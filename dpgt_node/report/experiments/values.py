@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from dpgt_node.values import dataclass
 
 Verdict = Literal["reproduced", "not reproduced", "not decidable from the paper", "too close to call"]
 """The last one is about the measurement: these seeds cannot tell."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from dpgt_node.report.comparison.runs import Compared, load_runs
 from dpgt_node.report.plots import draw_roc_log
 from dpgt_node.report.rendering import rendered
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 VERSION = 1
 """Of study.json."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import Sharing, sharing
@@ -20,6 +19,7 @@ from dpgt_node.privacy.strength import strength
 from dpgt_node.record.summary import adjacency
 from dpgt_node.runtime.store.ledger import DECLARED, Charge, Terms
 from dpgt_node.runtime.store.terms import OtherTerms
+from dpgt_node.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dpgt_node import __version__
@@ -58,6 +58,7 @@ from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 from dpgt_node.wire import services
 from dpgt_node.wire.health import Health, serve_health
 from dpgt_node.wire.traffic.padding import reply_unit, report_unit

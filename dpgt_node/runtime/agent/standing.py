@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import RunConfig
@@ -23,6 +22,7 @@ from dpgt_node.record import epsilons
 from dpgt_node.runtime.watching.progress import Progress
 from dpgt_node.runtime.watching.rhythm import Rhythm
 from dpgt_node.types import Stream
+from dpgt_node.values import dataclass
 
 log = logging.getLogger("dpgt_node.progress")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from dpgt_node.runtime.agent.budget import Request, also_known
 from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.runs import RunInfo
 from dpgt_node.runtime.store.terms import of_these_data
+from dpgt_node.values import dataclass
 
 _MOST = 1000
 """Of further runs that are counted."""

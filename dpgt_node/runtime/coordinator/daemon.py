@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError, ExitCode, PeerError
@@ -33,6 +33,7 @@ from dpgt_node.runtime.interpreter import Interpreter, Undone
 from dpgt_node.runtime.store.limits import announce_every
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY
 from dpgt_node.runtime.watching.progress import Progress
+from dpgt_node.values import dataclass
 from dpgt_node.wire import services
 
 log = logging.getLogger(__name__)

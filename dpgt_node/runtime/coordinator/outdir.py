@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
@@ -19,6 +18,7 @@ from dpgt_node.durable import contents, remedy, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.record.identity import IDENTITY_FILE as IDENTITY_FILE
 from dpgt_node.record.summary import SUMMARY_FILE, load_summary
+from dpgt_node.values import dataclass
 
 ADDRESS_FILE = "coordinator.json"
 RUN_FILE = "run.toml"

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +20,7 @@ from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.pace import Pace, Slowest, slowest
 from dpgt_node.record import epsilons
 from dpgt_node.runtime.watching.rhythm import Rhythm
+from dpgt_node.values import dataclass
 
 log = logging.getLogger("dpgt_node.progress")
 

@@ -8,7 +8,6 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +48,7 @@ from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon
 from dpgt_node.runtime.trust.pki import read_certificate
 from dpgt_node.runtime.trust.probe import look, speaks_tls
 from dpgt_node.runtime.trust.requests import REQUEST_FILE, key_fingerprint
+from dpgt_node.values import dataclass
 
 RENEW = "dpgt pki renew"
 

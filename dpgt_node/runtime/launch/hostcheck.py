@@ -9,13 +9,13 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dpgt_node.config import NodeConfig, format_address, is_wildcard, parse_address
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.disk import free_bytes, readable
+from dpgt_node.values import dataclass
 from dpgt_node.wire.server import why_not_listen
 
 CONNECT_S = 5.0

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
 from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +27,7 @@ from dpgt_node.record.lines import json_line, read_line
 from dpgt_node.record.summary import RESTARTS_FILE, read_restarts
 from dpgt_node.runtime.coordinator.outdir import blamed
 from dpgt_node.runtime.launch.nursery import Forked, Nursery
+from dpgt_node.values import dataclass
 
 RESTARTS = 5
 """So often one process is started again within :data:`WINDOW_S`; the crash after that ends the launch."""

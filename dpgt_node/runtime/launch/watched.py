@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpgt_node.config import format_address, parse_address
 from dpgt_node.runtime.watching.sites import HTTP, METRICS
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpgt_node.errors import ExitCode, StoreError
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.runtime.store.schema import APPLICATION, ROUNDS_MAX, VERSION, round_key
+from dpgt_node.values import dataclass
 
 T = TypeVar("T")
 Costs = dict[str, float | None]

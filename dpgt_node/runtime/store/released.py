@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from dpgt_node.runtime.store.rounds import rows
 from dpgt_node.runtime.store.rounds.records import blob_path
 from dpgt_node.runtime.store.schema import ROUNDS_MAX, SELECT_X, round_key
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _RUN = "SELECT id, run_id, run_sha256, name, x_final_sha256 FROM runs ORDER BY id DESC LIMIT 1"
 

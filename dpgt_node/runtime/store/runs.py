@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpgt_node.runtime.store.schema import ROUNDS_MAX
+from dpgt_node.values import dataclass
 
 _RUNS = (
     "SELECT run_id, run_sha256, name, x_final_sha256 IS NOT NULL, {},"

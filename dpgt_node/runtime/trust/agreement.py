@@ -19,7 +19,7 @@ import datetime
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -32,6 +32,7 @@ from dpgt_node.errors import NoAgreement
 from dpgt_node.protocol.messages import KeyOffer
 from dpgt_node.runtime.trust.certificates import UNREADABLE, Revoked, judge
 from dpgt_node.runtime.trust.channels import agent_identity
+from dpgt_node.values import dataclass
 
 KEY_BYTES = 32
 _OFFER, _RING, _PAIR, _PROOF = (f"dpgt {what} 1".encode() for what in ("key offer", "key ring", "pair", "proof"))

@@ -12,13 +12,14 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from dpgt_node.values import dataclass
 
 _IDENTITY = re.compile(r"dpgt:(?:(coordinator|operator)|agent:([A-Za-z0-9][A-Za-z0-9._-]{0,62}))", re.ASCII)
 _CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)

@@ -16,7 +16,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -38,6 +38,7 @@ from dpgt_node.runtime.trust.certificates import (
     span,
 )
 from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE
+from dpgt_node.values import dataclass
 
 log = logging.getLogger(__name__)
 

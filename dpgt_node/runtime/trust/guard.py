@@ -7,13 +7,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from cryptography import x509
 
 from dpgt_node.errors import PeerError
 from dpgt_node.runtime.trust.certificates import key_of
 from dpgt_node.runtime.trust.credentials import Credentials
+from dpgt_node.values import dataclass
 from dpgt_node.wire.services import Caller
 
 log = logging.getLogger(__name__)

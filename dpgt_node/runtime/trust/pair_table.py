@@ -11,11 +11,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpgt_node.errors import Broken, NoAgreement, PeerError, invariant
 from dpgt_node.privacy.laws.pairs import PAIR_KEY_BYTES, Ratchet
 from dpgt_node.protocol.messages import KeyOffer, KeyProofs
+from dpgt_node.values import dataclass
 from dpgt_node.wire import keys
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -36,6 +35,7 @@ from dpgt_node.runtime.trust.certificates import (
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
 from dpgt_node.runtime.trust.requests import LOOPBACK, Request, key_fingerprint
 from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE, CertificateAuthority
+from dpgt_node.values import dataclass
 
 AUTHORITY = "authority"
 COORDINATOR, OPERATOR = "coordinator", "operator"

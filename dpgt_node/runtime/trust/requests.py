@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +23,7 @@ from dpgt_node.durable import make_folder, write_new
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.trust.certificates import UNREADABLE, Names, names_of, target_name_override
 from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE, alternative_names, private_pem
+from dpgt_node.values import dataclass
 
 REQUEST_FILE = "request.pem"
 MAX_BYTES = 64 << 10

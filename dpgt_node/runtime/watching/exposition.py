@@ -6,10 +6,10 @@ prometheus_client is imported with the first server, never by a daemon that has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from dpgt_node.runtime.watching.httpd import Answer, Page, Query
+from dpgt_node.values import dataclass
 
 PATH: Final = "/metrics"
 PROCESS: Final = (

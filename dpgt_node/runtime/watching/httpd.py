@@ -12,7 +12,6 @@ import contextlib
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +20,7 @@ import h11
 
 from dpgt_node.config import format_address, is_wildcard, parse_address
 from dpgt_node.errors import ConfigError
+from dpgt_node.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from dpgt_node.config.model import RunConfig, Scalar
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.partition import partition
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 _STATED = {"by-label": "num_classes_per_partition", "dirichlet": "alpha"}
 """Words of ``--alike`` that take a number, and what it is."""

@@ -7,7 +7,7 @@ at one sample alone and have no parameter of anybody's data, so the choice costs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from dpgt_node.accounts.planner import Target
@@ -19,6 +19,7 @@ from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.planning import Plan, Planner, learnt
 from dpgt_node.sim.plans.rehearsal import Shape
 from dpgt_node.sim.plans.staying import Ground, Staying
+from dpgt_node.values import dataclass
 
 Normalise = Literal["none", "l1", "l2", "sphere"]
 _NOTICEABLE: Final = 0.002

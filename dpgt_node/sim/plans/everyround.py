@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.sim.plans.recipe import short
 from dpgt_node.sim.plans.refusing import says_what
 from dpgt_node.sim.plans.rehearsal import Outcome, Table
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 ROUNDS = (5, 12, 26, 55, 115)
 """K of the grid."""

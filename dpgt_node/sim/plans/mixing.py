@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from dpgt_node.algo.graph import Topology
@@ -18,6 +18,7 @@ from dpgt_node.config import RunConfig, SchemeS2
 from dpgt_node.config.model import NoiseStream
 from dpgt_node.errors import invariant
 from dpgt_node.sim.plans.recipe import Budget, Recipe, farther, short
+from dpgt_node.values import dataclass
 
 _PARTS: Final = tuple(p / 20 for p in range(1, 20))
 """Steps that are tried, as parts of the largest one of Lemma 1."""

@@ -7,7 +7,7 @@ once, ``everyround`` elsewhere.  ``accounts.planner.calibrate`` sets the winner'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpgt_node.accounts.account import AgentAccount, totals
 from dpgt_node.accounts.planner import Route, Target, route
@@ -25,6 +25,7 @@ from dpgt_node.sim.plans.recipe import short
 from dpgt_node.sim.plans.refusing import free, refusals
 from dpgt_node.sim.plans.rehearsal import Outcome, Shape
 from dpgt_node.sim.plans.releasing import Drawn, Releasing
+from dpgt_node.values import dataclass
 
 REHEARSALS = 16
 """How many runs are rehearsed at most."""

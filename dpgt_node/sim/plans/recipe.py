@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.sim.plans.rehearsal import Rehearsal
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 GRADIENTS: Final = (1, 2, 3, 5, 8, 12, 20, 40)
 """How many gradients a recipe may release."""

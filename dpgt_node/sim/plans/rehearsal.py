@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +29,7 @@ from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, I64, Stream
+from dpgt_node.values import dataclass
 
 _STREAMS: tuple[Stream, Stream] = ("X", "Y")
 _TRAIN, TEST = 2_000, 2_000

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.sim.plans.mixing import Mixing, Network, neighbours
 from dpgt_node.sim.plans.recipe import Budget, Centre, Recipe, farther
 from dpgt_node.sim.plans.rehearsal import Outcome
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 SHARED: Final = (2, 1, 4)
 """r of shared noise that is tried; a recipe is searched for under the first one."""

@@ -5,7 +5,6 @@ Both are judged on the same stand-in samples.  They are synthetic or public, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -22,6 +21,7 @@ from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.recipe import short
 from dpgt_node.sim.plans.rehearsal import TEST, Outcome, Rehearsal, Shape
 from dpgt_node.types import I64
+from dpgt_node.values import dataclass
 
 TOGETHER = 12_000
 """Stand-in samples of all agents together in the rehearsal, at most: the noise is that of the agents' own numbers."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from dpgt_node.values import dataclass
 from dpgt_node.wire.fields import malformed, require
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 

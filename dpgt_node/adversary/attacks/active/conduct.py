@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -46,6 +45,7 @@ from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64, Stream
+from dpgt_node.values import dataclass
 from dpgt_node.wire.transcript import Link
 
 FALSE_ALARM = 1e-9

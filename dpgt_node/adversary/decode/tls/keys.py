@@ -7,11 +7,12 @@ records it was part of and no other, because the next record header is looked fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from dpgt_node.adversary.decode.stages import Connection, Endpoint, Gap, Item, Segment
 from dpgt_node.adversary.decode.tls.secrets import RECORD_HEADER, SUITES, Chain, KeyLog
+from dpgt_node.values import dataclass
 
 Side = Literal["CLIENT", "SERVER"]
 _SIDES: tuple[Side, Side] = ("CLIENT", "SERVER")

@@ -11,7 +11,7 @@ releases nothing sends the lowest code and leaves x.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import CODED_COINS
 from dpgt_node.types import F64, Codes
+from dpgt_node.values import dataclass
 
 _MOST = (1 << 31) - 1
 """Of a code."""

@@ -10,7 +10,7 @@ what its g~ cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ paper's epsilon, and gamma its product of both step sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from dpgt_node.algo.graph import Topology
@@ -23,6 +23,7 @@ from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64, Codes
+from dpgt_node.values import dataclass
 
 LAST: Final = (1 << 15) - 1
 

@@ -9,7 +9,6 @@ x_0 is one and the same, so x_k is.  No server is needed.  A round that releases
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.config.own_kinds import PerAgent
 from dpgt_node.privacy.mechanisms import NOISE_ONCE
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from dpgt_node.config.declare.keys import Key
 from dpgt_node.config.declare.kinds import Number
+from dpgt_node.values import dataclass
 
 _POWER = Number(at_least=0.0, at_most=64.0)
 

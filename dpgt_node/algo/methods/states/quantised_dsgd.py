@@ -9,7 +9,6 @@ bits.  Step 0.0 is sampled DSGD.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dpgt_node.algo.graph import Topology
@@ -25,6 +24,7 @@ from dpgt_node.config.methods import method_options
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.mechanisms import RELEASED_STATE, STATE_NOISE
 from dpgt_node.types import Codes
+from dpgt_node.values import dataclass
 
 _LAST = (1 << 31) - 1
 

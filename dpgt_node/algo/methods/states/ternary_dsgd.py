@@ -10,7 +10,6 @@ g_k sits at the private x_k.  At a released point nothing is left of x: it would
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -26,6 +25,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.laws.laplace import LAPLACE
 from dpgt_node.privacy.mechanisms import QUANTISED_STATE
 from dpgt_node.types import Codes
+from dpgt_node.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

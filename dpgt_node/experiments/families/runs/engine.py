@@ -18,13 +18,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from dpgt_node import __version__
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.experiments.families.runs.job import Files
+from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
     from distributed import Client

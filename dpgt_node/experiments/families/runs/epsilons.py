@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from dpgt_node.config.model import Scheme
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
 from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE, PUBLISHED_POINT
+from dpgt_node.values import dataclass
 
 EPSILON_FILE = "epsilon.csv"
 WITH, WITHOUT = "C/m", "C"

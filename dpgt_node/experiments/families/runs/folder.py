@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from dpgt_node.documents import read_json
 from dpgt_node.durable import write_folder, write_text
 from dpgt_node.errors import ConfigError
 from dpgt_node.experiments.families.runs.job import Files, Job
+from dpgt_node.values import dataclass
 
 STATE_FILE = "experiment.json"
 REFUSED = "refused: "

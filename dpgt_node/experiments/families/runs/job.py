@@ -8,7 +8,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from dpgt_node.runtime.process import give_back, tune_malloc
 from dpgt_node.sim.fast import simulate_fast
 from dpgt_node.sim.rivals import rivals
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.values import dataclass
 
 RUN_FILE = "run.toml"
 JOB_FILE = "job.json"

@@ -6,7 +6,6 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
@@ -17,6 +16,7 @@ from dpgt_node.experiments.families.verdicts import TEST, TRAIN, Score
 from dpgt_node.record.metrics import METRICS_FILE
 from dpgt_node.record.rivals import load_rivals
 from dpgt_node.report.experiments.values import Line, Point
+from dpgt_node.values import dataclass
 
 COLUMNS = {TRAIN: "accuracy_train", TEST: "accuracy_test"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from dpgt_node.learning.data.shards import run_dataset
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.values import dataclass
 
 KEPT_BACK = 6
 """One training sample in so many judges candidates."""

@@ -11,7 +11,7 @@ import io
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.sim.rows import Rows
 from dpgt_node.types import F64, Stream
+from dpgt_node.values import dataclass
 
 RATE_FILE = "rate.csv"
 _LARGE = 1e150

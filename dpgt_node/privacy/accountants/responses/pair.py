@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.responses.response import STEP, Steps, at_most, least_traces
 from dpgt_node.privacy.accountants.rounding import U, gamma, least_proven, up
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _LEAST_RATIO = 1e-150
 _BISECTIONS = 60

@@ -9,7 +9,6 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from dpgt_node.privacy.accountants.kernels import Kernel
 from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.rounding import U, up
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _TINY = 1e-200
 STEP = 1.0 + 16.0 * U

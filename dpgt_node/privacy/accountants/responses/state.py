@@ -18,7 +18,6 @@ makes a pass a proof.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from dpgt_node.privacy.accountants.pure import Sensitivity
 from dpgt_node.privacy.accountants.responses.response import STEP, Steps, at_most, least_traces
 from dpgt_node.privacy.accountants.rounding import U, least_proven, up
 from dpgt_node.types import F64
+from dpgt_node.values import dataclass
 
 _BISECTIONS = 60
 _LEAST_RATIO = 1e-150
