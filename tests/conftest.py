@@ -40,6 +40,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+import dpgt_node.cli  # noqa: E402, F401  # before gRPC is first used: clusters in this process are the daemons' gRPC
+
 # Hypothesis would fail an example that takes 0.2 s, which on a loaded machine says nothing.
 hypothesis.settings.register_profile("dpgt", deadline=None)
 hypothesis.settings.load_profile("dpgt")

@@ -20,6 +20,10 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # Names are what this host takes them for, in `dpgt doctor` as in a daemon: gRPC's own resolver asks DNS servers alone.
 os.environ["GRPC_DNS_RESOLVER"] = "native"
+# A message goes from the socket to the thread that hands it to Python, without one of gRPC's own pool in between.
+os.environ.setdefault(
+    "GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener,-event_engine_for_all_other_endpoints"
+)
 
 # Pictures go into files alone, whatever a notebook set for itself.
 os.environ["MPLBACKEND"] = "agg"

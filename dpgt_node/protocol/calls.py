@@ -20,7 +20,7 @@ next one.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dpgt_node.errors import PeerError
 from dpgt_node.values import value
@@ -29,8 +29,7 @@ COORDINATOR = ":coordinator"
 """The coordinator as the peer of a call: no agent can be named so."""
 
 
-@value(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call.  ``peer``: the agent's name as its certificate proves it, or ``COORDINATOR``.
 
     ``number``: unique for (``dialled``, ``peer``) in the life of a process.  ``dialled``: this side opened it.
