@@ -17,6 +17,7 @@ from dpgt_node.privacy.accountants.composition import tally
 from dpgt_node.privacy.accountants.registry import PURE
 from dpgt_node.privacy.accountants.rounding import within
 from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.protocol.told import told
 from dpgt_node.runtime.agent import budget
 from dpgt_node.runtime.agent import node as node_module
@@ -45,6 +46,7 @@ def private_run(K: int = ROUNDS - 1, extra: str = "[privacy]\nC = 1.0\n") -> Run
 @pytest.fixture(autouse=True)
 def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "FAREWELL_S", 0.5)
+    monkeypatch.setattr(coordination, "LATE_NS", 0)  # nobody comes late: see `started`
 
 
 @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call, Heard
+from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.agent.refusal import say_refusal
@@ -175,7 +176,10 @@ async def refused(c: Cluster, culprit: asyncio.Task[ExitCode]) -> tuple[BaseExce
     return culprit.exception(), conclude.reason
 
 
-async def test_another_run_file_is_named_key_by_key_and_its_values_at_its_own_end(tmp_path: Path) -> None:
+async def test_another_run_file_is_named_key_by_key_and_its_values_at_its_own_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordination, "LATE_NS", 0)  # for agent-3, which never comes
     async with cluster(tmp_path) as c:
         c.start("agent-1")
         await eventually("agent-1 is welcome", lambda: c.round("agent-1") >= 0)
@@ -194,13 +198,17 @@ async def test_another_package_version_is_refused_and_both_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster(tmp_path) as c:
+        monkeypatch.setattr(coordination, "LATE_NS", 0)  # for those that never come
         monkeypatch.setattr(node_module, "__version__", "99.0")
         error, reason = await refused(c, c.start("agent-3"))
     assert isinstance(error, RefusedError) and error.exit_code is ExitCode.REFUSED
     assert "dpgt-node 99.0 at agent-3" in reason and f"{__version__} at the coordinator" in str(error)
 
 
-async def test_data_that_cannot_be_used_is_told_to_the_coordinator(tmp_path: Path) -> None:
+async def test_data_that_cannot_be_used_is_told_to_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordination, "LATE_NS", 0)  # for those that never come
     async with cluster(tmp_path) as c:
         assert c.serving is not None
         await say_refusal(c.config("agent-2"), Security(), ConfigError.one("x", "", "m_K > D"))
@@ -218,7 +226,8 @@ async def test_a_stranger_cannot_refuse_for_the_others(tmp_path: Path) -> None:
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
 
 
-async def test_agents_that_never_come_are_named(tmp_path: Path) -> None:
+async def test_agents_that_never_come_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordination, "LATE_NS", 0)  # for those that never come
     run = make_run()
     async with cluster(tmp_path, replace(run, runtime=replace(run.runtime, register_timeout_s=0.3))) as c:
         _, reason = await refused(c, c.start("agent-2"))

@@ -24,7 +24,9 @@ from dpgt_node.errors import ConfigError, ExitCode, PeerError
 from dpgt_node.protocol import calls
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
+from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.record.recorder import RunRecorder
+from dpgt_node.runtime.agent import node as node_module
 from dpgt_node.runtime.coordinator import watchers
 from dpgt_node.runtime.coordinator.daemon import Coordinator
 from dpgt_node.runtime.coordinator.outdir import OutDir
@@ -92,6 +94,13 @@ class Hand:
     async def close(self) -> None:
         self.call.cancel()
         await self.channel.close()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that never came, and neighbours that are not there to close their streams."""
+    monkeypatch.setattr(coordination, "LATE_NS", 0)
+    monkeypatch.setattr(node_module, "FAREWELL_S", 0.2)
 
 
 async def started(c: Cluster) -> list[Hand]:
@@ -222,15 +231,12 @@ async def test_nobody_starts_before_everybody_is_ready_and_late_comers_hear_why(
         for hand in hands:  # the first word after Welcome, for those who were ready too: no Start
             assert await hand.hear() == m.StopMessage("agent-3 refused: no budget", ExitCode.REFUSED)
         await hands[0].close()
-        await hands[1].close()
         late = Hand(c, "agent-1")
         await late.say(register(c.run, "agent-1"))
-        stop = await late.hear()
-        if isinstance(stop, m.Welcome):  # the others are still leaving
-            await late.say(m.Ready())
-            stop = await late.hear()
-        assert stop == m.StopMessage("agent-3 refused: no budget", ExitCode.REFUSED)
-        for hand in (hands[2], late):
+        assert isinstance(await late.hear(), m.Welcome), "the others are still leaving"
+        await late.say(m.Ready())
+        assert await late.hear() == m.StopMessage("agent-3 refused: no budget", ExitCode.REFUSED)
+        for hand in (*hands[1:], late):
             await hand.close()
         assert (await concluded(c)).status == "refused"
 
