@@ -206,7 +206,11 @@ def releases(run: RunConfig, through: int) -> int:
 
 def released_words(data: Mapping[str, Any]) -> str:
     """Of a privacy.json: which rounds there were, how many releases (older files do not say), and delta."""
-    run, delta = data["run"], f"delta {data['delta']:g}"
-    rounds, count = f"rounds 0..{run['released_through']} of 0..{run['K']}", run.get("releases")
+    rounds, count = rounds_words(data), data["run"].get("releases")
     known = f"{rounds} released" if count is None else f"{count:,} releases (vectors charged) an agent in {rounds}"
-    return f"{known}, {delta}"
+    return f"{known}, delta {data['delta']:g}"
+
+
+def rounds_words(data: Mapping[str, Any]) -> str:
+    """Of a privacy.json: which rounds there were."""
+    return f"rounds 0..{data['run']['released_through']} of 0..{data['run']['K']}"

@@ -339,7 +339,7 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
     alone = {} if rivals is None else rivals.alone
     heads = ["agent", "test accuracy", *(["alone"] if alone else []), "training loss"]
     heads += [epsilons.head(name, summary.privacy.delta) for name in accountants]
-    heads += ["payloads", "sent"]
+    heads += ["payloads stored", "sent"]
     many = len(summary.agents) > svg.SERIES_MAX
     rows = []
     for i, agent in enumerate(text.worst_first(summary.agents) if many else summary.agents, start=1):
@@ -355,7 +355,9 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     covers = {name in EPSILONS for name in accountants}
     cost = "; epsilon covers all it released" if True in covers else "; delta covers all it released" if covers else ""
-    note = f"Accuracy and loss are of each agent's final iterate{cost}."
+    note = (
+        f"Accuracy and loss are of each agent's final iterate{cost}. Payloads stored: whether anybody gets them or not."
+    )
     note += f" {text.SENT_IN_PART}" if text.sent_in_part(summary, *summary.agents) else ""
     return AgentTable(many, heads, rows, note)
 

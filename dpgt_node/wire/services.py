@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 
 from dpgt_node.config import format_address
-from dpgt_node.errors import ConfigError, PeerError
+from dpgt_node.errors import ConfigError, PeerError, invariant
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import A_BUG, answered
 from dpgt_node.wire import convert
@@ -51,10 +51,6 @@ _EOF = grpc.aio.EOF
 _SCHEMES = frozenset({"dns", "external", "ipv4", "ipv6", "unix", "unix-abstract", "vsock"})
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-
-def _same(data: bytes) -> bytes:
-    return data
 
 
 # --- who is calling -----------------------------------------------------------------------------------------------
@@ -110,12 +106,16 @@ class Caller:
 
 
 class ServerStream(Caller, Generic[In, Out]):
-    """One call at the server; it ends when the servicer returns.  At most one reader and one writer at a time."""
+    """One call at the server; it ends when the servicer returns.  At most one reader and one writer at a time.
+
+    gRPC would refuse the second of two messages that are written at once, and its writer would read that the caller is
+    gone.  So a second writer is a broken invariant.
+    """
 
     def __init__(self, context: Any, decode: Callable[[bytes], In], encode: Callable[[Out], bytes]) -> None:
         super().__init__(context)
         self._headers: asyncio.Future[None] | None = None
-        self._headed = False
+        self._headed = self._writing = False
         self._decode = decode
         self._encode = encode
 
@@ -139,12 +139,16 @@ class ServerStream(Caller, Generic[In, Out]):
 
     async def write(self, message: Out) -> None:
         """Hand ``message`` to gRPC.  PeerError when the caller is gone."""
+        invariant(not self._writing, "a call has one writer at a time")
+        self._writing = True
         try:
             if not self._headed:
                 await self._send_headers()
             await self._context.write(self._encode(message))
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             raise PeerError(f"{self.address} closed the call", grpc_status="UNAVAILABLE") from error
+        finally:
+            self._writing = False
 
     async def _send_headers(self) -> None:
         if self._headers is None:
@@ -206,7 +210,7 @@ def agent_handler(servicer: AgentServicer, guard: Guard = no_guard, unit: int = 
     encode = in_units(convert.encode_exchange_reply, unit)
 
     async def exchange(_: object, context: Any) -> None:
-        stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, _same, encode)
+        stream: ServerStream[bytes, m.ExchangeReply] = ServerStream(context, bytes, encode)
         await guarded(context, guard, stream, lambda: stream.served(servicer.exchange))
 
     return Service(AGENT_SERVICE, {"Exchange": grpc.stream_stream_rpc_method_handler(exchange)})
@@ -221,7 +225,7 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard, 
         await guarded(context, guard, stream, lambda: stream.served(servicer.join))
 
     async def upload(_: object, context: Any) -> None:
-        stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, _same, convert.encode_upload_reply)
+        stream: ServerStream[bytes, m.UploadReply] = ServerStream(context, bytes, convert.encode_upload_reply)
         await guarded(context, guard, stream, lambda: stream.served(servicer.upload))
 
     async def status(data: bytes, context: Any) -> bytes:
@@ -307,10 +311,6 @@ async def _call_error(call: Any, what: str) -> PeerError:
     return _said(await call.details(), code, what)
 
 
-def _rpc_error(error: grpc.aio.AioRpcError, what: str) -> PeerError:
-    return _said(error.details(), error.code(), what)
-
-
 class ClientStream(Generic[Out, In]):
     """One call at the client.  Cancelling a pending ``read`` or ``write`` cancels the whole call."""
 
@@ -325,7 +325,7 @@ class ClientStream(Generic[Out, In]):
         try:
             data = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise _rpc_error(error, self._what) from error
+            raise _said(error.details(), error.code(), self._what) from error
         return None if data is _EOF else self._decode(data)
 
     async def write(self, message: Out) -> None:
@@ -333,7 +333,7 @@ class ClientStream(Generic[Out, In]):
         try:
             await self._call.write(self._encode(message))
         except grpc.aio.AioRpcError as error:
-            raise _rpc_error(error, self._what) from error
+            raise _said(error.details(), error.code(), self._what) from error
         except (asyncio.InvalidStateError, grpc.aio.InternalError) as error:
             raise await _call_error(self._call, self._what) from error
 
@@ -357,7 +357,7 @@ def exchange(
     """Open Exchange as agent ``name``: frames out, Resume and Received in."""
     method: Any = channel.stream_stream(f"/{AGENT_SERVICE}/Exchange")
     call = method(metadata=_metadata(name), wait_for_ready=wait_for_ready)
-    return ClientStream(call, _same, convert.decode_exchange_reply, "Exchange")
+    return ClientStream(call, bytes, convert.decode_exchange_reply, "Exchange")
 
 
 def join(
@@ -372,14 +372,14 @@ def join(
 def upload(channel: grpc.aio.Channel, name: str) -> ClientStream[bytes, m.UploadReply]:
     """Open Upload as agent ``name``: frames of ``codec.encode_vectors(..., study=True)`` out, what was taken in."""
     method: Any = channel.stream_stream(f"/{COORDINATOR_SERVICE}/Upload")
-    return ClientStream(method(metadata=_metadata(name)), _same, convert.decode_upload_reply, "Upload")
+    return ClientStream(method(metadata=_metadata(name)), bytes, convert.decode_upload_reply, "Upload")
 
 
 async def _answer(call: Awaitable[bytes], what: str) -> bytes:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise _rpc_error(error, what) from error
+        raise _said(error.details(), error.code(), what) from error
 
 
 async def status(

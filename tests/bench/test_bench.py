@@ -118,7 +118,7 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
         (["decoder", "--size", "0,1"], "a coordinate and a round"),
         (["utility", "mnist", "--out", "out", "--cell", "white:2"], "none of this study's"),
         (["utility", "mnist"], "Missing option"),
-        (["rounds", "--gloo"], "torch is missing"),
+        (["rounds", "--gloo"], "--gloo: needs torch"),
         (["scale"], "--model: lenet needs torch"),
         (["noise", "--baseline", "none.json"], "none.json: No such file"),
     ],

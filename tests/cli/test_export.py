@@ -32,8 +32,8 @@ from dpgt_node.learning.published import judge
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.protocol.types import LedgerRow
 from dpgt_node.record.released import LAST_FILE, SUM_FILE, read_sum
-from dpgt_node.report.all_runs import all_runs, data_set, more_than_this_run
-from dpgt_node.report.export import Party, Source, no_guarantee, verify
+from dpgt_node.report.publishing.all_runs import all_runs, data_set, more_than_this_run
+from dpgt_node.report.publishing.export import Party, Source, no_guarantee, verify
 from dpgt_node.runtime.agent.budget import spent_on, terms_of
 from dpgt_node.runtime.store.ledger import DECLARED, SYSTEM, TEST, Charge, Terms
 from dpgt_node.runtime.store.store import Store
@@ -127,6 +127,8 @@ def test_where_nothing_is_promised_the_statement_says_so(tmp_path, config, optio
     text = (tmp_path / "e/PRIVACY.md").read_text()
     assert f"**No guarantee: {data['no_guarantee_because']}.**" in text and "Differential privacy for" not in text
     assert any("received private states" in note for note in data["notes"])
+    listed = {word for word in ("| agent |", *ACCOUNTANTS, "delta", "laplace", "epsilon", "clip") if word in text}
+    assert not listed if why == "switched off" else {"| agent |", "lemma5", "gdp", "laplace"} <= listed
 
 
 def test_a_claim_on_a_declared_C_begins_with_its_condition(tmp_path, capsys):

@@ -312,7 +312,7 @@ def test_columns_that_say_nothing_of_anybody_are_left_out(tmp_path: Path) -> Non
     assert _heads(run, replace(summary, agents=quiet), tmp_path) == [
         "agent",
         "epsilon (gdp, delta 1e-05)",
-        "payloads",
+        "payloads stored",
         "sent",
     ]
     one = (*quiet[:-1], replace(quiet[-1], loss_train=0.5))

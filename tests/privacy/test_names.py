@@ -99,7 +99,7 @@ def test_nobody_asks_for_a_name() -> None:
         ("privacy/accountants/tight.py", "x = 'amplified'", "'amplified' is named outside its own file"),
         ("sim/fast.py", "def f(run): return run.noise.law == 'gaussian'", "'gaussian' is named outside its own file"),
         ("config/run.py", "NAMES = {'noise-once': 1}", "'noise-once' is named outside its own file"),
-        ("report/export.py", "def f(m): return m in ('public-state',)", "'public-state' is named outside"),
+        ("report/publishing/export.py", "def f(m): return m in ('public-state',)", "'public-state' is named outside"),
         ("record/recorder.py", "def f(a): return a.total('renyi')", "nothing is called 'renyi'"),
         ("record/recorder.py", "x = ACCOUNTANTS['renyi']", "nothing is called 'renyi'"),
         ("privacy/accountants/zcdp.py", "RENYI = Accountant('renyi', 'Renyi', 'rho')", "'renyi' is in no registry"),

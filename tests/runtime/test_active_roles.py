@@ -21,8 +21,8 @@ from dpgt_node.errors import ExitCode
 from dpgt_node.record.digests import read_digests
 from dpgt_node.record.summary import load_summary
 from dpgt_node.report import text
-from dpgt_node.report.export import caveats
 from dpgt_node.report.html import build_report
+from dpgt_node.report.publishing.export import caveats
 from dpgt_node.report.text import warnings_for
 from dpgt_node.runtime import calls
 from dpgt_node.runtime.agent import node as node_module

@@ -14,7 +14,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from dpgt_node.errors import ConfigError, PeerError
+from dpgt_node.errors import Broken, ConfigError, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler, encode_vectors, study_payload
@@ -91,6 +91,25 @@ async def serving(handler: grpc.GenericRpcHandler) -> AsyncIterator[tuple[grpc.a
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=services.CHANNEL_OPTIONS) as channel:
         yield server, channel
     await server.stop(None)
+
+
+async def test_a_call_has_one_writer_and_sends_its_headers_once() -> None:
+    """A writer that is cancelled with the headers under way leaves them to the next one; nothing else is lost."""
+
+    class Desk(Coordinator):
+        async def join(self, stream: services.ServerStream[m.AgentMessage, m.CoordinatorMessage]) -> None:
+            first = asyncio.ensure_future(stream.write(m.GoMessage(1)))
+            await asyncio.sleep(0)  # its turn: the headers are on their way
+            with pytest.raises(Broken, match="one writer at a time"):
+                await stream.write(m.GoMessage(2))
+            first.cancel()
+            await asyncio.wait([first])
+            for k in (3, 4):
+                await stream.write(m.GoMessage(k))
+
+    async with asyncio.timeout(20), serving(services.coordinator_handler(Desk())) as (_, channel):
+        call = services.join(channel, "agent-1")
+        assert [await call.read() for _ in range(3)] == [m.GoMessage(3), m.GoMessage(4), None]
 
 
 async def test_join_carries_values_both_ways() -> None:

@@ -57,22 +57,25 @@ def lags(found: Mapping[str, Reports], starts_ns: I64) -> dict[str, float]:
     return {agent: max(before.values()) - span for agent, span in before.items()}
 
 
-def standing_out(lags_s: Mapping[str, float], step_s: float | None) -> dict[str, float]:
-    """Seconds above which each agent's lag stands out, in [0, inf); inf where there is nobody to compare it with.
+def _limits(lags_s: Mapping[str, float], step_s: float | None) -> dict[str, float | None]:
+    """Seconds above which each agent's lag stands out, >= 0; None where there is nobody to compare it with.
 
     That is the median of the others' lags, and the larger of five times their median deviation from it and 5 % of a
     round of ``step_s`` seconds.
     """
-    above: dict[str, float] = {}
+    above: dict[str, float | None] = dict.fromkeys(lags_s)
     for agent in lags_s:
         others = np.array([lag for name, lag in lags_s.items() if name != agent])
         if not len(others):
-            above[agent] = float("inf")
             continue
         middle = float(np.median(others))
         spread = float(np.median(np.abs(others - middle)))
         above[agent] = middle + max(_SPREADS * spread, _SHARE * (step_s or 0.0))
     return above
+
+
+def _stands_out(lag: float | None, above: float | None) -> bool:
+    return lag is not None and above is not None and lag > above
 
 
 def usual(carried: Iterable[int]) -> int | None:
@@ -93,15 +96,15 @@ def received_more(reports: Mapping[str, Reports]) -> dict[str, int]:
 
 def of_lags(lags_s: Mapping[str, float], step_s: float | None) -> list[Finding]:
     """One an agent: it succeeds where the agent's lag stands out."""
-    above = standing_out(lags_s, step_s)
+    above = _limits(lags_s, step_s)
     return [
         Finding(
             agent,
-            "succeeds" if lag > above[agent] else "fails",
+            "succeeds" if _stands_out(lag, above[agent]) else "fails",
             {
                 "lag_s": lag,
                 "lag_of_step": lag / step_s if step_s else None,
-                "stands_out_above_s": above[agent] if above[agent] < float("inf") else None,
+                "stands_out_above_s": above[agent],
             },
             note="by when it sends",
         )
@@ -123,19 +126,19 @@ def findings(
         }
         here = {agent: received[agent.lower()] for agent in found if agent.lower() in received}
         true = {agent: count - min(here.values()) for agent, count in here.items()}
-    above, made = standing_out(late, step_s), []
+    above, made = _limits(late, step_s), []
     covered = facts is not None and facts.run.traffic.cover != "none"
     blind = not any(found.values()) and (covered or any(true.values()))
     for agent, more in sorted(found.items()):
         wrong = blind or (agent in true and true[agent] != more)
-        slow = agent in late and late[agent] > above[agent]
+        slow = _stands_out(late.get(agent), above.get(agent))
         verdict: Verdict = "succeeds" if slow or not wrong else "fails"
         size = float(reports[agent].nbytes)
         measured: dict[str, float | None] = {
             "report_bytes": size,
             "received_more": float(more),
             "report_lag_s": late.get(agent),
-            "stands_out_above_s": above[agent] if above.get(agent, float("inf")) < float("inf") else None,
+            "stands_out_above_s": above.get(agent),
         }
         so: dict[str, float | None] = {"received_more": float(true[agent])} if agent in true else {}
         made.append(Finding(agent, verdict, measured, note="by its reports to the coordinator", true=so))

@@ -7,7 +7,6 @@ coordinator, while rounds are made.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dpgt_node.bench.figures import Around, Row, Spread, Value, option
 from dpgt_node.bench.gloo import LOOPBACK
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.extras import lacking
 from dpgt_node.values import dataclass
 
 CELLS = ("rounds/s", "ms of an agent", "ms of the coordinator")
@@ -33,8 +33,8 @@ class Settings:
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
-    if settings.gloo and importlib.util.find_spec("torch") is None:
-        raise ConfigError.one("command line", "--gloo", "torch is missing: pip install 'dpgt-node[torch]'")
+    if settings.gloo and (why := lacking("torch")) is not None:
+        raise ConfigError.one("command line", "--gloo", why)
     found: dict[str, list[tuple[float, float | None, float | None]]] = {"launch": [], "bare ring": []}
     if settings.gloo:
         found["gloo"] = []

@@ -7,7 +7,6 @@ round that no simulator can save.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 import time
@@ -20,6 +19,7 @@ from dpgt_node.bench.children import run_dpgt
 from dpgt_node.bench.figures import Around, Row, Value, option
 from dpgt_node.config import load_run
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.extras import lacking
 from dpgt_node.sim.simulate import build_oracles
 from dpgt_node.values import dataclass
 
@@ -72,9 +72,8 @@ class Settings:
 
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
-    if settings.model != "softmax" and importlib.util.find_spec("torch") is None:
-        why = f"{settings.model} needs torch: pip install 'dpgt-node[torch]', or take --model softmax"
-        raise ConfigError.one("command line", "--model", why)
+    if settings.model != "softmax" and (why := lacking("torch")) is not None:
+        raise ConfigError.one("command line", "--model", f"{settings.model} {why}, or take --model softmax")
     with around.temporary() as folder:
         run_file, out = folder / "run.toml", folder / "out"
         p = min(1.0, NEIGHBOURS / settings.agents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from dpgt_node.cli.common import FOLDER, data_root, format_option
 from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.learning.extras import lacking
 from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
@@ -160,9 +160,8 @@ class Case:
         if "shadows" in one.needs and self.options.shadows is None:
             message = f"{one.name} compares with runs whose members are known: --shadows 64"
             raise NotApplicable.one("command line", "--shadows", message)
-        if "torch" in one.needs and importlib.util.find_spec("torch") is None:
-            message = f"{one.name} needs torch: pip install 'dpgt-node[torch]'"
-            raise NotApplicable.one("command line", "--attack", message)
+        if "torch" in one.needs and (why := lacking("torch")) is not None:
+            raise NotApplicable.one("command line", "--attack", f"{one.name} {why}")
         return one.run(self.observation, self.truth, self.options)
 
 

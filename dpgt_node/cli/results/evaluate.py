@@ -205,7 +205,7 @@ def run_of_model(folder: Path) -> RunConfig:
     """The run file of the exported model in ``folder``.  ConfigError: there is none, or its files were changed."""
     from dpgt_node.config import load_run
     from dpgt_node.learning.published import MODEL_FILE
-    from dpgt_node.report.export import verify
+    from dpgt_node.report.publishing.export import verify
 
     if not (folder / MODEL_FILE).is_file() or not (folder / "run.toml").is_file():
         raise ConfigError.one("command line", "FOLDER", f"{folder} holds no exported model ({MODEL_FILE}, run.toml)")

@@ -23,8 +23,8 @@ from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.values import dataclass
 
 if TYPE_CHECKING:
-    from dpgt_node.report.all_runs import DataSet
-    from dpgt_node.report.export import Source, Which
+    from dpgt_node.report.publishing.all_runs import DataSet
+    from dpgt_node.report.publishing.export import Source, Which
     from dpgt_node.runtime.store.ledger import Charge
     from dpgt_node.types import F64
 
@@ -72,7 +72,7 @@ def export(
     """
     from dpgt_node.durable import contents, write_text
     from dpgt_node.learning.published import frame_of, notes, write_model
-    from dpgt_node.report import export as exporting
+    from dpgt_node.report.publishing import export as exporting
 
     found = _of_state(folder, run_file, agent) if _is_state(folder) else _of_run(folder, agent)
     run = found.run
@@ -143,7 +143,7 @@ def _require_signed(folder: Path, agent: str, key: Path) -> None:
 def _of_state(folder: Path, run_file: Path | None, agent: str | None) -> _Found:
     """From an agent's own state directory: it knows its own cost and nobody else's."""
     from dpgt_node.record.costs import Epsilon
-    from dpgt_node.report.export import Party, Source
+    from dpgt_node.report.publishing.export import Party, Source
     from dpgt_node.runtime.store.ledger import TEST
     from dpgt_node.runtime.store.released import read_released
 
@@ -173,7 +173,7 @@ def _of_run(folder: Path, agent: str | None) -> _Found:
     """From the output folder of launch, simulate or a coordinator."""
     from dpgt_node.record.identity import another_run
     from dpgt_node.record.summary import load_summary
-    from dpgt_node.report.export import Party, Source
+    from dpgt_node.report.publishing.export import Party, Source
 
     run_file = folder / "run.toml"
     if not run_file.is_file():
@@ -214,7 +214,7 @@ def _data_set(data_id: str, charges: Sequence[Charge]) -> DataSet:
     """What all runs on ``data_id`` have cost together."""
     from dpgt_node.privacy.accountants.composition import tally
     from dpgt_node.privacy.accountants.registry import SOUND
-    from dpgt_node.report.all_runs import DataSet
+    from dpgt_node.report.publishing.all_runs import DataSet
     from dpgt_node.runtime.agent.budget import known_as, spent_on
 
     spent, ids = spent_on(data_id, charges), known_as(data_id, charges)

@@ -197,7 +197,7 @@ def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None, widt
     if accountant is not None:
         head = epsilons.head(accountant, summary.privacy.delta)
         columns[head] = [_judged(summary, accountant, agent.epsilon[accountant]) for agent in agents]
-    columns["payloads"] = [_NOTHING if agent.releases is None else str(agent.releases) for agent in agents]
+    columns["payloads stored"] = [_NOTHING if agent.releases is None else str(agent.releases) for agent in agents]
     columns["sent"] = [text.sent(summary, agent) for agent in agents]
     # A column that has nothing to say of anybody, as accuracies of a local run, is left out.
     columns = {name: cells for name, cells in columns.items() if any(str(cell) != _NOTHING for cell in cells)}

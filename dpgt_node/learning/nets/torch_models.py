@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.extras import needs
 from dpgt_node.learning.plugins import called
 
 Module = Any
@@ -29,7 +30,7 @@ def torch() -> Any:
     try:
         module = importlib.import_module("torch")
     except ImportError as error:
-        raise ConfigError.one("run file", "model.name", "needs torch: pip install 'dpgt-node[torch]'") from error
+        raise ConfigError.one("run file", "model.name", needs("torch")) from error
     if module.get_num_threads() != 1:
         module.set_num_threads(1)
     return module
@@ -163,8 +164,7 @@ def _resnet18(lib: Any, shape: Shape, classes: int, norm: str) -> Module:
     try:
         models = importlib.import_module("torchvision.models")
     except ImportError as error:
-        message = "'resnet18' needs torchvision: pip install 'dpgt-node[torch]'"
-        raise ConfigError.one("run file", "model.name", message) from error
+        raise ConfigError.one("run file", "model.name", f"'resnet18' {needs('torchvision')}") from error
     nn = lib.nn
     layer = None if norm == "batch" else (lambda width: nn.GroupNorm(min(_GROUPS, width), width))
     module = models.resnet18(num_classes=classes, norm_layer=layer)

@@ -132,8 +132,12 @@ class StudyUploader:
         reader = asyncio.ensure_future(self._read(stream, under_way, backoff))
         reader.add_done_callback(lambda _: self._wake.set())
         try:
-            await self._write(stream, under_way, reader)
-            await stream.done_writing()
+            try:
+                await self._write(stream, under_way, reader)
+                await stream.done_writing()
+            except PeerError:
+                await reader  # the call is over: it knows better why, and what was taken
+                raise
             await reader
         finally:
             reader.cancel()

@@ -296,6 +296,29 @@ async def test_what_no_other_attempt_cures_ends_the_run(said: list[int | str]) -
         await agent.uploader.close()
 
 
+async def test_a_call_that_ends_in_order_in_midst_of_a_state_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written next finds the call over; that it was no failure to the coordinator is no reason to go on."""
+
+    async def leaves(desk: Desk, stream: Stream) -> None:
+        await stream.read()
+
+    write = services.ClientStream.write
+
+    async def then_over(stream: services.ClientStream[bytes, object], frame: bytes) -> None:
+        await write(stream, frame)
+        await stream._call.code()
+
+    monkeypatch.setattr(services.ClientStream, "write", then_over)
+    async with serving(Desk(LARGE, leaves)) as port:
+        agent = Agent(port, LARGE)
+        agent.put(0)
+        async with asyncio.timeout(20):
+            error = await agent.failed
+        assert isinstance(error, PeerError) and error.grpc_status == "DATA_LOSS"
+        assert str(error) == "the coordinator took 0 of 1 study vectors"
+        await agent.uploader.close()
+
+
 async def test_what_was_not_taken_is_dropped_when_the_process_leaves() -> None:
     async def never(desk: Desk, stream: Stream) -> None:
         async for _ in desk.states(stream):

@@ -16,19 +16,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgt_node.accounts.towards import ASSUMPTIONS, Towards, towards_whom
+from dpgt_node.accounts.towards import towards_whom
 from dpgt_node.config.emit import run_sha256
 from dpgt_node.config.model import RunConfig
 from dpgt_node.documents import parse_json
 from dpgt_node.errors import ConfigError
-from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.summary import PrivacySummary, to_json, versions
-from dpgt_node.report.all_runs import DataSet, all_runs, data_set, more_than_this_run
+from dpgt_node.report.publishing.all_runs import DataSet, data_set
+from dpgt_node.report.publishing.statement import NO_NOISE, statement
 from dpgt_node.report.text import bounds_of_columns
 from dpgt_node.types import F64
 from dpgt_node.values import dataclass
@@ -180,10 +180,10 @@ def document(run: RunConfig, chosen: Chosen, source: Source, files: Mapping[str,
 
 def no_guarantee(run: RunConfig, source: Source) -> str | None:
     """Why nothing is promised at all; None where some sound accountant has a finite value for every agent here."""
+    if run.noise.multiplier == 0.0:
+        return NO_NOISE
     if source.keystream is not None:
         return "the noise came from a test keystream: whoever knows it can take the noise off again"
-    if run.noise.multiplier == 0.0:
-        return "the noise was switched off"
     headline = _headline(source, run.privacy.delta)
     if headline is None and (warning := delta_warning(run.privacy.delta, source.samples)) is not None:
         return warning
@@ -195,7 +195,10 @@ def no_guarantee(run: RunConfig, source: Source) -> str | None:
 
 
 def caveats(run: RunConfig) -> tuple[str, ...]:
-    """What an epsilon does not cover, as far as the run file tells."""
+    """What an epsilon does not cover, as far as the run file tells; without noise there is none to speak of."""
+    if run.noise.multiplier == 0.0:
+        study = 'The run had metrics = "study": its coordinator received private states.'
+        return (*([study] if run.evaluate.metrics == "study" else []), *run.adversary.active.warnings())
     found = [
         "Each epsilon is one agent's own: it protects one sample of that agent's data against whoever sees everything "
         "that all agents sent, this model included.",
@@ -220,75 +223,6 @@ def caveats(run: RunConfig) -> tuple[str, ...]:
     if ":" in run.model.name:
         found.append(f"Model {run.model.name}: its initial values are the operator's, who answers for them likewise.")
     return tuple(found)
-
-
-def statement(data: Mapping[str, Any]) -> str:
-    """``PRIVACY.md`` from :func:`document`, without the hash of ``privacy.json`` itself."""
-    run, release = data["run"], data["release"]
-    lines = [f"# Privacy of this model ({run['name']})", ""]
-    if data["guarantee"]:
-        lines += [_claim(data), ""]
-    else:
-        lines += [f"**No guarantee: {data['no_guarantee_because']}.**", ""]
-    if data["delta_warning"] not in (None, data["no_guarantee_because"]):
-        lines += [f"**WARNING: {data['delta_warning']}.**", ""]
-    valued = {name for agent in data["agents"] for name, value in agent["epsilon"].items() if value is not None}
-    listed = [name for name, one in ACCOUNTANTS.items() if name in valued or not one.aside]
-    lines += [
-        f"Model: {release['what']}",
-        "",
-        f"Adjacent data sets: {data['adjacency']}; {_enforcement(data)}. Mechanism {run['mechanism']}, "
-        f"{epsilons.noise_words(data['law'], run['mechanism'])}, {epsilons.released_words(data)}.",
-        "",
-        "| agent | data set | " + " | ".join(listed) + " |",
-        "|---|---|" + "---|" * len(listed),
-    ]
-    for agent in data["agents"]:
-        cells = " | ".join(_cell(agent["epsilon"][name], agent["strength"][name]) for name in listed)
-        lines.append(f"| {agent['name']} | {agent['data_id'] or '-'} | {cells} |")
-    lines += [
-        "",
-        *_towards(data),
-        *all_runs(data),
-        f"lemma5 is {LEMMA5.label}: it is not a guarantee. {epsilons.no_guarantee_either(listed)}zcdp and gdp hold "
-        "with the delta above, the others are pure; `-`: no value.",
-        "",
-    ]
-    lines += [f"- {note}" for note in data["notes"]]
-    lines += [
-        "",
-        f"Run {run['run_id']}, run file SHA-256 {run['run_sha256']} as its agents knew it. The one here does not say "
-        "where data lie.",
-    ]
-    lines += [f"{name}: SHA-256 {digest}" for name, digest in data["files"].items()]
-    return "\n".join(lines) + "\n"
-
-
-def _towards(data: Mapping[str, Any]) -> list[str]:
-    """The table of epsilon towards any t of the others, with what it rests on; nothing where no noise is shared."""
-    found = data.get("towards")
-    if found is None:
-        return []
-    epsilons = tuple(tuple(map(float, row)) for row in found["epsilon"])
-    words = tuple(tuple(map(str, row)) for row in found["strength"])
-    t = tuple(map(int, found["colluding"]))
-    whom = Towards(str(found["accountant"]), float(found["delta"]), t, epsilons, words)
-    rows = (
-        f"| {agent['name']} | {' | '.join(_cell(*pair) for pair in row)} |"
-        for agent, row in zip(data["agents"], whom.rows, strict=True)
-    )
-    return [
-        f"{whom.title}:",
-        "",
-        f"| agent | {' | '.join(whom.heads)} |",
-        "|---|" + "---|" * len(whom.heads),
-        *rows,
-        "",
-        whom.rests_on,
-        "",
-        *(f"- {text}" for text in ASSUMPTIONS),
-        "",
-    ]
 
 
 def write_statement(
@@ -375,26 +309,4 @@ def _word(run: RunConfig, source: Source, accountant: str, value: float | None) 
 def _delta_warning(run: RunConfig, source: Source) -> str | None:
     """What must be said of a delta of 1/D or more, where an epsilon uses it: another accountant may lead."""
     used = any(p.epsilon[name] is not None for p in source.parties for name in APPROXIMATE)
-    return delta_warning(run.privacy.delta, source.samples) if used else None
-
-
-def _claim(data: Mapping[str, Any]) -> str:
-    headline, delta = data["headline"], data["delta"]
-    worst = max(agent["epsilon"][headline] for agent in data["agents"])
-    alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
-    whose = "every agent" if len(data["agents"]) > 1 else alone
-    kind = f"delta {delta:g}" if headline in APPROXIMATE else "pure"
-    claim = f"ifferential privacy for one replaced sample of {whose}: epsilon {worst:.6g} ({data['strength']}), {kind}"
-    # A declared C is whoever wrote the run file saying so: the claim must not be shorter than its condition.
-    believed = not data["enforced"] and data["C"] is not None
-    claim = (f"Only if no gradient exceeds the declared C = {data['C']:g}: d" if believed else "D") + claim
-    return f"**{claim} (accountant {headline}).**{more_than_this_run(data)}"
-
-
-def _enforcement(data: Mapping[str, Any]) -> str:
-    believed = "no C: every epsilon is null" if data["C"] is None else "declared, not enforced"
-    return "enforced: every per-sample gradient is clipped" if data["enforced"] else believed
-
-
-def _cell(value: float | str | None, word: str) -> str:
-    return "-" if value is None else f"{value if isinstance(value, str) else f'{value:.6g}'} ({word})"
+    return delta_warning(run.privacy.delta, source.samples) if used and run.noise.multiplier else None
