@@ -90,11 +90,13 @@ def experiment(
     Families: fig2 to fig8, table1, ours (every method at the same epsilon), and all.
     What is in --out already is not done again: go on with the same command.  Exits 1 where a run failed twice.
     """
+    from dpgt_node.config.data import expanded
     from dpgt_node.experiments.families import conduct
     from dpgt_node.experiments.families.catalogue import FAMILIES
     from dpgt_node.experiments.families.runs.engine import pool
     from dpgt_node.experiments.families.runs.folder import Folder
     from dpgt_node.experiments.families.section_iv import Settings
+    from dpgt_node.learning.data.shards import why_absent
     from dpgt_node.report.experiments.page import write_page
     from dpgt_node.runtime.coordinator import outdir
 
@@ -115,6 +117,9 @@ def experiment(
     if dataset is not None and dataset.startswith(("csv:", "parquet:")):
         why = "a table needs more keys than its path, and no option gives them: give its rows as npz:FILE"
         raise ConfigError.one("command line", "--dataset", why)
+    kind, _, file = (dataset or "").partition(":")
+    if kind in ("npz", "folder") and (absent := why_absent(expanded(file))) is not None:
+        raise ConfigError.one("command line", "--dataset", absent)
     if scheduler is not None and processes is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --processes")
     names = tuple(FAMILIES) if what == ALL else (what,)

@@ -22,6 +22,7 @@ TINY = ("--dataset", "digits", "--iterations", 3, "--seeds", 1, "--processes", 1
         (("fig3", "--out", "o", "--dataset", "digits", "--device", "cuda", "--processes", 1), "cuda computes torch"),
         (("status", "nowhere"), "nowhere holds no experiment"),
         (("status",), "of which folder? dpgt experiment status DIR"),
+        (("fig3", "--out", "o", "--dataset", "npz:a.npz"), "--dataset: cannot read a.npz: No such file"),
         (("fig3", "--out", "o", "--dataset", "csv:a.csv"), "--dataset: a table needs more keys than its path"),
         (("fig4", "--out", "o", "--method", "dpgt", "--budget", 8), "--method, --budget: only ours has it"),
     ],

@@ -198,7 +198,7 @@ def test_bad_evaluations_are_one_line(tmp_path, capsys):
         ([str(out)], "holds no exported model"),
         ([str(tmp_path / "e"), "--data", f"npz:{tmp_path}/wide.npz"], "has 65 numbers a sample, the model takes 64"),
         ([str(tmp_path / "e"), "--data", f"npz:{tmp_path}/labels.npz"], "has label 11, the model 10 classes"),
-        ([str(tmp_path / "e"), "--data", "npz:/nowhere.npz"], "cannot be read"),
+        ([str(tmp_path / "e"), "--data", "npz:/nowhere.npz"], "line: --data: cannot read /nowhere.npz: No such"),
     ]
     (tmp_path / "broken").mkdir()
     for file in (tmp_path / "e").iterdir():

@@ -82,7 +82,8 @@ def evaluate(
             run = _same_run(run, folder, run_file, "--run")
         frame = held_frame(folder)
         looked = _looked_at(run, data, label, () if frame is None else frame.names)
-        samples, what = run_dataset(looked, common.data_root(), to_learn=False), looked.data.dataset
+        option, what = "--data" if data is not None else None, looked.data.dataset
+        samples = run_dataset(looked, common.data_root(), to_learn=False, option=option)
         if data is not None and takes_pixels(run) and takes_pixels(looked) is None:
             samples = _in_pixels(samples, what)
     if not len(samples.y_test if part == "test" else samples.y_train):

@@ -64,13 +64,16 @@ def shards(data: Dataset, kind: str, normalise: str, division: Division | None, 
     return Shards(data, kind, normalise, division, cache)
 
 
-def run_dataset(run: RunConfig, data_root: Path | None = None, *, to_learn: bool = True) -> Dataset:
+def run_dataset(
+    run: RunConfig, data_root: Path | None = None, *, to_learn: bool = True, option: str | None = None
+) -> Dataset:
     """The data set of the run file as it is read.  ConfigError: it cannot be, or the features do not fit it.
 
     ``to_learn``: it must have more than one class, and labels that number them; else the model says what fits.
+    ``option``: of the command line, which named the data set in place of the run file.
     """
     if absent := absent_files(run):
-        raise ConfigError(absent)
+        raise ConfigError(absent if option is None else [Problem("command line", option, absent[0].message)])
     data = load_dataset(resolved_dataset(run), data_root, params=run.data.params, test=resolved_test(run))
     _check(run, data, f"'{run.data.dataset}'", to_learn=to_learn)
     return data
@@ -118,15 +121,18 @@ def absent_files(run: RunConfig) -> tuple[Problem, ...]:
     prefix, colon, path = resolved_dataset(run).partition(":")
     if not colon or prefix not in DATASET_PREFIXES.built:
         return ()
-    found = []
-    for key, file in (("data.dataset", Path(path)), ("data.test", resolved_test(run))):
-        try:
-            if file is not None:
-                file.stat()
-        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            found.append(Problem("run file", key, f"cannot read {file}: {reason}"))
-    return tuple(found)
+    files = (("data.dataset", Path(path)), ("data.test", resolved_test(run)))
+    found = ((key, None if file is None else why_absent(file)) for key, file in files)
+    return tuple(Problem("run file", key, why) for key, why in found if why is not None)
+
+
+def why_absent(path: Path) -> str | None:
+    """Why there is no file or folder at ``path``, for messages; None: there is one."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        return f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}"
+    return None
 
 
 def _check(run: RunConfig, data: Dataset, what: str, *, to_learn: bool = True) -> None:
